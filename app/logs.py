@@ -62,7 +62,7 @@ def request_log(log_format: LogFormat, level: str) -> RequestLog:
         return log_request
     write = structlog.BytesLogger(sys.stdout.buffer).msg
 
-    def written(line: dict[str, Any]) -> None:
+    def write_line(line: dict[str, Any]) -> None:
         fields = line.copy()
         fields["event"] = "request"
         if _worker:
@@ -77,7 +77,7 @@ def request_log(log_format: LogFormat, level: str) -> RequestLog:
         else:
             write(text)
 
-    return written
+    return write_line
 
 
 _REQUEST_LEVELS: Final = frozenset({"DEBUG", "INFO"})
@@ -108,7 +108,7 @@ def _renderer(log_format: LogFormat, serializer: Callable[..., str]) -> Any:
 
 def _to_bytes(log_format: LogFormat) -> list[Any]:
     if log_format is LogFormat.TEXT:
-        return [_renderer(log_format, json.dumps), _encoded]
+        return [_renderer(log_format, json.dumps), _encode]
     return [_json_line]
 
 
@@ -119,7 +119,7 @@ def _json_line(_logger: Any, _name: str, event: Mapping[str, Any]) -> bytes:
         return json.dumps(event, default=repr).encode("ascii")
 
 
-def _encoded(_logger: Any, _name: str, line: Any) -> bytes:
+def _encode(_logger: Any, _name: str, line: Any) -> bytes:
     return str(line).encode("utf-8", "backslashreplace")
 
 

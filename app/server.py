@@ -86,7 +86,7 @@ class Listener:
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=flags)
         return [
-            _bound(family, address, shared=shared)
+            _bind(family, address, shared=shared)
             for family, _, _, _, address in dict.fromkeys(found)
         ]
 
@@ -102,10 +102,10 @@ def reuseport_socket(reserved: socket.socket) -> socket.socket:
     """
     if sys.platform != "linux":
         return reserved
-    return _bound(reserved.family, reserved.getsockname(), shared=True)
+    return _bind(reserved.family, reserved.getsockname(), shared=True)
 
 
-def _bound(family: int, address: Any, *, shared: bool) -> socket.socket:
+def _bind(family: int, address: Any, *, shared: bool) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared and sys.platform == "linux":
@@ -252,9 +252,9 @@ class Server(uvicorn.Server):
         """Stop without delay, from any thread: nobody will start this service's workers again."""
         if self._loop is None or not self.started:
             os._exit(1)
-        self._loop.call_soon_threadsafe(self._orphaned)
+        self._loop.call_soon_threadsafe(self._stop_as_orphan)
 
-    def _orphaned(self) -> None:
+    def _stop_as_orphan(self) -> None:
         logger.error("the parent of this worker has ended, so it stops")
         self._wiring.begin_drain()
         self._begin_to_stop()

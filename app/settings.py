@@ -113,7 +113,7 @@ def _readable(read: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _allowed(is_allowed: Callable[[Any], bool], message: str) -> AfterValidator:
+def _require(is_allowed: Callable[[Any], bool], message: str) -> AfterValidator:
     """Refuse a value with a message, which may quote it as ``{}``."""
 
     def check(value: Any) -> Any:
@@ -181,7 +181,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 DatabaseUrl = Annotated[Secret, _readable(read_url)]
 ConfidentialUrl = Annotated[
     str,
-    _allowed(is_confidential, "{} must begin with https:// (http:// on this machine only)"),
+    _require(is_confidential, "{} must begin with https:// (http:// on this machine only)"),
 ]
 Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 
@@ -245,7 +245,7 @@ class Settings(BaseModel):
     oidc_algorithms: Annotated[
         tuple[str, ...],
         BeforeValidator(_split),
-        _allowed(ALGORITHMS.issuperset, f"it takes some of {', '.join(sorted(ALGORITHMS))}"),
+        _require(ALGORITHMS.issuperset, f"it takes some of {', '.join(sorted(ALGORITHMS))}"),
     ] = ("RS256", "PS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
     oidc_principal_claim: str = "sub"
@@ -261,7 +261,7 @@ class Settings(BaseModel):
     authenticators: Annotated[
         tuple[AuthenticatorKind, ...],
         BeforeValidator(_split),
-        _allowed(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
+        _require(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
     ] = ()
     """Some of `bearer`, `certificate`, `proxy-certificate`, `basic`, in the order in which callers
     are offered them; default: all that are configured."""
@@ -325,7 +325,7 @@ class Settings(BaseModel):
     the brokers with it; default: Basic is off."""
     basic_security_protocol: Annotated[
         SecurityProtocol,
-        _allowed(lambda protocol: protocol.uses_sasl, "it takes SASL_SSL or SASL_PLAINTEXT"),
+        _require(lambda protocol: protocol.uses_sasl, "it takes SASL_SSL or SASL_PLAINTEXT"),
     ] = SecurityProtocol.SASL_SSL
     """`SASL_SSL`, or `SASL_PLAINTEXT` on this machine and in development: how such callers are
     logged in."""
@@ -362,7 +362,7 @@ class Settings(BaseModel):
     cors_origins: Annotated[
         tuple[str, ...],
         BeforeValidator(_origins),
-        _allowed(
+        _require(
             lambda origins: all(map(_ORIGIN.fullmatch, origins)),
             "it takes origins such as https://portal.example, in lower case, without a path or *",
         ),

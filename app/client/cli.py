@@ -84,14 +84,14 @@ def _run(words: tuple[str, ...], context: Context) -> int:
         raise UsageError("An argument is not UTF-8.")
     options = context.options = parser(words).parse_args(words)
     try:
-        code = int(function_of(_chosen(options), "run")(context))
+        code = int(function_of(_command_name(options), "run")(context))
         sys.stdout.flush()
         return code
     finally:
         context.close()
 
 
-def _chosen(options: argparse.Namespace) -> str:
+def _command_name(options: argparse.Namespace) -> str:
     """Return the operation or the subcommand.
 
     Raises:

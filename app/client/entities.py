@@ -55,7 +55,7 @@ def read_name(text: str) -> tuple[str, str]:
 
 def read_types(text: str, option: str) -> list[str]:
     """Read ``user,client-id``."""
-    return [_checked_type(kind.strip(), option) for kind in text.split(",")]
+    return [_check_type(kind.strip(), option) for kind in text.split(",")]
 
 
 def _pair(item: str, option: str, *, escaped: bool) -> tuple[str, str]:
@@ -65,10 +65,10 @@ def _pair(item: str, option: str, *, escaped: bool) -> tuple[str, str]:
             f"{option}: {visible(item)} is not TYPE=NAME. If a comma belongs to a name, write \\, "
             "for it, or give the pair whole with --name."
         )
-    return _checked_type(kind.strip(), option), _unescaped(name, option) if escaped else name
+    return _check_type(kind.strip(), option), _unescape(name, option) if escaped else name
 
 
-def _checked_type(kind: str, option: str) -> str:
+def _check_type(kind: str, option: str) -> str:
     if kind in _TYPES:
         return kind
     raise UsageError(
@@ -78,7 +78,7 @@ def _checked_type(kind: str, option: str) -> str:
     )
 
 
-def _unescaped(name: str, option: str) -> str:
+def _unescape(name: str, option: str) -> str:
     rest = _ESCAPE.sub("", name)
     if "\\" in rest:
         raise UsageError(

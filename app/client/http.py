@@ -39,11 +39,11 @@ def _basic(user: str, password_file: Path | None) -> bytes:
     if password_file is not None:
         password = _line(password_file, "--password-file")
     else:
-        password = _asked(user)
+        password = _ask_password(user)
     return b64encode(user.encode() + b":" + password)
 
 
-def _asked(user: str) -> bytes:
+def _ask_password(user: str) -> bytes:
     import getpass  # noqa: PLC0415 - few calls need it
     import warnings  # noqa: PLC0415
 

@@ -237,17 +237,17 @@ def resolve_lines(
     for key in sorted(quotas):
         quota = quotas[key]
         if quota["source"] is not None:
-            yield _sourced(key, quota["value"], quota["source"]["entity"])
+            yield _limit_line(key, quota["value"], quota["source"]["entity"])
         if show_overridden:
-            yield from _overridden(key, quota["overridden"])
+            yield from _overridden_lines(key, quota["overridden"])
 
 
-def _overridden(key: str, overridden: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _overridden_lines(key: str, overridden: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for entry in overridden:
-        yield f"*{_sourced(key, entry['value'], entry['entity'])}"
+        yield f"*{_limit_line(key, entry['value'], entry['entity'])}"
 
 
-def _sourced(key: str, value: Any, entity: Entity) -> str:
+def _limit_line(key: str, value: Any, entity: Entity) -> str:
     return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
 
 

@@ -149,7 +149,7 @@ def inverse(
             it, such as NaN.
     """
     ops = [
-        _restored(key, before.get(key))
+        _restore(key, before.get(key))
         for key in sorted(before.keys() | after.keys())
         if not same_value(before.get(key), after.get(key))
     ]
@@ -161,7 +161,7 @@ def expected_after(before: Values, after: Values) -> Mapping[str, Decimal | floa
     return {key: after.get(key) for key in sorted(before.keys() | after.keys())}
 
 
-def _restored(key: str, value: float | None) -> Op:
+def _restore(key: str, value: float | None) -> Op:
     if value is None:
         return Op(key, remove=True)
     if not math.isfinite(value):

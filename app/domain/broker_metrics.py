@@ -135,7 +135,7 @@ def quota_samples(text: str) -> Iterator[Sample]:
         if sample is None:
             raise ValueError(f"this line is not a metric: {line:.200}")
         metric, labels, value = sample.groups()
-        named = _named(labels or "")
+        named = _labels_of(labels or "")
         resource, user, client_id = (named.get(column, "") for column in _COLUMNS)
         yield Sample(metric, resource, user, client_id, float(value))
 
@@ -151,15 +151,15 @@ _LABEL: Final = re.compile(r'([A-Za-z_][\w-]*)\s*=\s*"((?:\\.|[^"\\])*)"')
 _LABEL_ESCAPE: Final = re.compile(r'\\(["\\n])')
 
 
-def _named(labels: str) -> Mapping[str, str]:
+def _labels_of(labels: str) -> Mapping[str, str]:
     exported = {
-        name.lower().replace("_", "").replace("-", ""): _LABEL_ESCAPE.sub(_unescaped_label, value)
+        name.lower().replace("_", "").replace("-", ""): _LABEL_ESCAPE.sub(_unescape_label, value)
         for name, value in _LABEL.findall(labels)
     }
     return {ours: exported[name] for name, ours in _LABELS.items() if name in exported}
 
 
-def _unescaped_label(escape: re.Match[str]) -> str:
+def _unescape_label(escape: re.Match[str]) -> str:
     return "\n" if escape[1] == "n" else escape[1]
 
 
@@ -192,7 +192,7 @@ def client_id_of_tag(tag: str) -> str | None:
     """
     if len(tag) < 2 or not (tag[0] == tag[-1] == '"'):
         return readable(tag)
-    name = _unescaped(tag[1:-1])
+    name = _unescape(tag[1:-1])
     if name is not None and _NEVER_QUOTED.fullmatch(name):
         # The name itself has the quotes, and its metric did not pass JMX.
         return tag
@@ -210,7 +210,7 @@ def readable(name: str) -> str | None:
     return name
 
 
-def _unescaped(quoted: str) -> str | None:
+def _unescape(quoted: str) -> str | None:
     name: list[str] = []
     characters = iter(quoted)
     for character in characters:

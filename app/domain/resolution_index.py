@@ -75,11 +75,11 @@ def _over(below: _Store[_K, _V], changed: Mapping[_K, _V]) -> _Overlay[_K, _V]:
     return _Overlay(below, changed)
 
 
-def _found(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
+def _find(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
     """Return what is stored under many keys; a call for each would cost more than the look-up."""
     if not isinstance(store, _Overlay):
         return list(map(store.get, keys))
-    pairs = zip(map(store.changed.get, keys), _found(store.below, keys), strict=True)
+    pairs = zip(map(store.changed.get, keys), _find(store.below, keys), strict=True)
     return [below if changed is None else changed for changed, below in pairs]
 
 
@@ -178,7 +178,7 @@ class QuotaIndex:
             ([ABSENT] * number, [DEFAULT_NAME] * number, names) for names in (users, client_ids)
         ]
         return [
-            _found(self.rules, list(zip(by_slot[0][user], by_slot[1][client_id], strict=True)))
+            _find(self.rules, list(zip(by_slot[0][user], by_slot[1][client_id], strict=True)))
             for user, client_id in _LOOK_UPS
         ]
 

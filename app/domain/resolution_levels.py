@@ -258,7 +258,7 @@ def spelling_note(address: str, names: Sequence[str]) -> str:
         return f"The address {address} is stored as {first!r}, which is not its canonical text."
     why = "the canonical text" if first == address else "none is canonical; the first by name"
     return (
-        f"The address {address} is stored as {first!r} and also as {_listed(others)}; "
+        f"The address {address} is stored as {first!r} and also as {_name_some(others)}; "
         f"{first!r} is displayed ({why}). Brokers enforce whichever was applied last."
     )
 
@@ -266,12 +266,12 @@ def spelling_note(address: str, names: Sequence[str]) -> str:
 def host_names_note(host_names: Collection[str]) -> str:
     """Say which stored limits could not be considered."""
     return (
-        f"Limits stored under host names ({_listed(sorted(host_names))}) are left out: each broker "
-        "looked the names up for itself, and one of them may be this address."
+        f"Limits stored under host names ({_name_some(sorted(host_names))}) are left out: each "
+        "broker looked the names up for itself, and one of them may be this address."
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _name_some(names: Sequence[str]) -> str:
     some = ", ".join(repr(name) for name in names[:3])
     return f"{some} and {len(names) - 3} more" if len(names) > 3 else some
 

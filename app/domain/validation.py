@@ -160,7 +160,7 @@ def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> It
             index,
         )
     for kind, name in entity.entries:
-        yield from _name_violations(kind, name, f"{pointer}/{_escaped(kind)}", index)
+        yield from _name_violations(kind, name, f"{pointer}/{_escape(kind)}", index)
     if EntityType.IP in entity.types and entity.types & {EntityType.USER, EntityType.CLIENT_ID}:
         detail = "ip cannot be combined with user or client-id."
         yield _kafka(pointer, "invalid-entity-combination", detail, index)
@@ -205,7 +205,7 @@ def _kafka(pointer: str, code: str, detail: str, index: int) -> Violation:
     return Violation(pointer, code, detail, "INVALID_REQUEST", index)
 
 
-def _escaped(token: str) -> str:
+def _escape(token: str) -> str:
     """Escape a member name for a JSON pointer. Source: RFC 6901."""
     return token.replace("~", "~0").replace("/", "~1")
 

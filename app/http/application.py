@@ -135,7 +135,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
     """
 
     @asynccontextmanager
-    async def opened(app: FastAPI) -> AsyncIterator[None]:
+    async def open_services(app: FastAPI) -> AsyncIterator[None]:
         refuse_undeclared(app.routes)
         async with lifespan() as services:
             app.state.services = services
@@ -145,7 +145,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
     app = FastAPI(
         title="Kafka quota service",
         version=version("kafka-quota-service"),
-        lifespan=opened,
+        lifespan=open_services,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

@@ -123,7 +123,7 @@ def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | 
     values = headers.getlist(KEY_HEADER)
     if not values:
         return None
-    text = _unquoted(values[0].strip(_BLANKS))
+    text = _unquote(values[0].strip(_BLANKS))
     if len(values) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
         detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
         raise _unreadable(KEY_HEADER, "bad-idempotency-key", detail)
@@ -176,7 +176,7 @@ def _number(value: Decimal) -> str:
     return f"{'-' if sign else ''}{stripped}e{exponent + len(text) - len(stripped)}"
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     quoted = _QUOTED.fullmatch(text)
     return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
 

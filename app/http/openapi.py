@@ -129,7 +129,7 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
         path: {method: _operation(operation) for method, operation in methods.items()}
         for path, methods in document["paths"].items()
     }
-    named = _named([paths, PROBLEM_RESPONSES, HEADERS], schemas)
+    named = _referenced_schemas([paths, PROBLEM_RESPONSES, HEADERS], schemas)
     return {
         **document,
         "info": {**document["info"], "description": _INTRODUCTION},
@@ -169,7 +169,7 @@ def _with_named_objects(schemas: Mapping[str, Any]) -> dict[str, Any]:
     return {**lifted(schemas), **named}
 
 
-def _named(node: Any, schemas: Mapping[str, Any]) -> set[str]:
+def _referenced_schemas(node: Any, schemas: Mapping[str, Any]) -> set[str]:
     """Return the names of the schemas that something in the document refers to."""
     named: set[str] = set()
     further = set(_REFERENCE.findall(json.dumps(node)))

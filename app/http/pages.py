@@ -230,10 +230,10 @@ _FOR_OPERATORS: Final = "<h2>If you run this service</h2>\n<p>{}</p>\n"
 def problem_page(code: str) -> str | None:
     """Return the page as HTML; null if there is no such problem."""
     problem = PROBLEMS.get(code)
-    return None if problem is None else _rendered(code, problem.words)
+    return None if problem is None else _render(code, problem.words)
 
 
-def _rendered(code: str, text: Words) -> str:
+def _render(code: str, text: Words) -> str:
     explanation = _EXPLANATION.format(
         code=escape(code),
         cause=escape(text.cause),

@@ -77,7 +77,7 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
         "kafka_error": error.kafka_error or _first_kafka_error(error.violations),
         "sent_to_cluster": error.sent.value,
         "retry": error.retry.value,
-        "errors": [_violation_json(violation) for violation in _listed(error.violations)],
+        "errors": [_violation_json(violation) for violation in _limit(error.violations)],
     }
     if error.alteration_id is not None:
         document["alteration_id"] = error.alteration_id
@@ -130,7 +130,7 @@ def _first_kafka_error(violations: Iterable[Violation]) -> str | None:
     )
 
 
-def _listed(violations: Sequence[Violation]) -> Sequence[Violation]:
+def _limit(violations: Sequence[Violation]) -> Sequence[Violation]:
     """Return the violations that are listed, then one that says how many more there are."""
     if len(violations) <= MAX_VIOLATIONS:
         return violations

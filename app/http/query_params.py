@@ -246,7 +246,7 @@ def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[s
         if not pair:
             continue
         raw_name, _, raw_text = pair.partition(b"=")
-        name, text = _decoded(raw_name), _decoded(raw_text)
+        name, text = _decode(raw_name), _decode(raw_text)
         if name is None or text is None:
             pointer = name or raw_name.decode("ascii", "backslashreplace")
             detail = "The percent-encoding is not that of UTF-8 text; encode the text anew."
@@ -255,7 +255,7 @@ def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[s
             yield name, text
 
 
-def _decoded(raw: bytes) -> str | None:
+def _decode(raw: bytes) -> str | None:
     if _BAD_ESCAPE.search(raw):
         return None
     try:
@@ -302,7 +302,7 @@ def _read_time(text: str, info: ValidationInfo) -> datetime:
         raise _wrong_type(info.field_name, form, text) from None
 
 
-def _checked_component(text: str) -> str:
+def _check_component(text: str) -> str:
     if parse_component(text) is None:
         raise own_error("unreadable-filter", unreadable_detail(text))
     return text
@@ -353,7 +353,7 @@ FILTER_SCHEMA: Final[Schema] = {
 
 _FILTER: Final = WithJsonSchema(FILTER_SCHEMA)
 
-Filter = Annotated[tuple[Annotated[str, AfterValidator(_checked_component)], ...], _FILTER]
+Filter = Annotated[tuple[Annotated[str, AfterValidator(_check_component)], ...], _FILTER]
 """Components in the grammar of ``filter_query``, as they were written."""
 
 PageSize = Annotated[
@@ -377,7 +377,7 @@ def openapi_parameters(model: type[BaseModel]) -> list[Schema]:
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     return [
-        _openapi_parameter(name, _inlined(member, definitions))
+        _openapi_parameter(name, _inline(member, definitions))
         for name, member in schema.get("properties", {}).items()
     ]
 
@@ -401,13 +401,13 @@ def _openapi_parameter(name: str, member: Schema) -> Schema:
     }
 
 
-def _inlined(member: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline(member: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(member, list):
-        return [_inlined(item, definitions) for item in member]
+        return [_inline(item, definitions) for item in member]
     if not isinstance(member, dict):
         return member
     if "$ref" in member:
         name = member["$ref"].rpartition("/")[2]
         member = {**definitions[name], **{k: v for k, v in member.items() if k != "$ref"}}
         member.pop("title", None)
-    return {name: _inlined(item, definitions) for name, item in member.items()}
+    return {name: _inline(item, definitions) for name, item in member.items()}

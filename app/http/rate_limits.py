@@ -129,7 +129,7 @@ class Limits:
     public_per_s: float = 0.0
 
 
-def _uncounted(_: str) -> None:
+def _count_nothing(_: str) -> None:
     """Count nothing."""
 
 
@@ -145,7 +145,7 @@ class RateLimits:
     def __init__(
         self,
         limits: Limits,
-        count: Callable[[str], None] = _uncounted,
+        count: Callable[[str], None] = _count_nothing,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -170,7 +170,7 @@ class RateLimits:
         if wait_s:
             per_s = self._limits.reads_per_s if is_read else self._limits.alterations_per_s
             detail = f"{principal} sends more than {per_s:g} {kind} a second."
-            raise self._limited(kind, detail, wait_s)
+            raise self._refusal(kind, detail, wait_s)
 
     def admit_failure(self, address: str) -> None:
         """Count a refused credential.
@@ -180,7 +180,7 @@ class RateLimits:
         """
         if wait_s := self._failures.take(network_of(address), self._now()):
             detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
-            raise self._limited(Limited.FAILURES, detail, wait_s)
+            raise self._refusal(Limited.FAILURES, detail, wait_s)
 
     def admit_public(self, address: str, route: str) -> None:
         """Count a request that needs no credential; one route takes nothing from another.
@@ -192,7 +192,7 @@ class RateLimits:
             return
         if wait_s := self._public.take(f"{network_of(address)} {route}", self._now()):
             detail = f"More than {self._limits.public_per_s:g} requests a second for {route}."
-            raise self._limited(Limited.PUBLIC, detail, wait_s)
+            raise self._refusal(Limited.PUBLIC, detail, wait_s)
 
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once.
@@ -203,11 +203,11 @@ class RateLimits:
         most = self._limits.requests_at_once
         if most and self._working[principal] >= most:
             detail = f"{principal} has {most} requests at once."
-            raise self._limited(Limited.AT_ONCE, detail, _SOON_S)
+            raise self._refusal(Limited.AT_ONCE, detail, _SOON_S)
         self._working[principal] += 1
         return partial(_count_down, self._working, principal)
 
-    def _limited(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
+    def _refusal(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)
         return RateLimitedError(f"{detail} Come back after Retry-After.", retry_after_s=wait_s)
 

@@ -52,7 +52,7 @@ def parse_object(body: bytes) -> JsonObject:
 
 def parse_json(body: bytes) -> JsonValue:
     """Read any JSON value; else as ``parse_object``."""
-    text = _decoded(body)
+    text = _decode(body)
     parser = _Parser()
     try:
         value: Any = json.loads(
@@ -153,7 +153,7 @@ def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violati
         seen.add(name)
 
 
-def _decoded(body: bytes) -> str:
+def _decode(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -258,11 +258,11 @@ async def read_json_body(
         UnreadableRequestError: The caller went away before the end.
     """
     _refuse_other_media(request.headers)
-    if limit < _announced(request) < math.inf:
+    if limit < _content_length(request) < math.inf:
         raise _too_large(limit)
     try:
         async with asyncio.timeout(deadline_s) as deadline:
-            return await _received(request, limit, slot, deadline)
+            return await _receive(request, limit, slot, deadline)
     except TimeoutError:
         detail = (
             f"The body was not here within {deadline_s:g} s, or came too slowly; send it again."
@@ -273,7 +273,7 @@ async def read_json_body(
         raise UnreadableRequestError(detail, code="incomplete-body") from None
 
 
-async def _received(
+async def _receive(
     request: Request, limit: int, slot: BodySlot | None, deadline: asyncio.Timeout
 ) -> bytes:
     received = bytearray()
@@ -285,7 +285,7 @@ async def _received(
         if len(received) > limit:
             raise _too_large(limit)
         if slot is not None and began is None and len(received) > SMALL_BYTES:
-            await slot.take(very_large=_announced(request) > VERY_LARGE_BYTES)
+            await slot.take(very_large=_content_length(request) > VERY_LARGE_BYTES)
             began = clock()
         if began is not None:
             in_time = began + _GRACE_S + len(received) / MIN_BYTES_PER_S
@@ -293,7 +293,7 @@ async def _received(
     return bytes(received)
 
 
-def _announced(request: Request) -> float:
+def _content_length(request: Request) -> float:
     """Return how many bytes the body will have, as its header says; infinite without it."""
     length = request.headers.get("content-length", "")
     return int(length[:20]) if length.isdecimal() else math.inf

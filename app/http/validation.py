@@ -94,7 +94,7 @@ def _read_in_chunks(items: list[Any], validate: ValidatorFunctionWrapHandler) ->
         try:
             read += validate(items[begin : begin + CHUNK_ITEMS])
         except ValidationError as error:
-            faults += [_moved(item, begin) for item in error.errors(include_url=False)]
+            faults += [_shift(item, begin) for item in error.errors(include_url=False)]
         if len(faults) > MAX_VIOLATIONS:
             break
     if faults:
@@ -102,7 +102,7 @@ def _read_in_chunks(items: list[Any], validate: ValidatorFunctionWrapHandler) ->
     return read
 
 
-def _moved(error: Any, begin: int) -> InitErrorDetails:
+def _shift(error: Any, begin: int) -> InitErrorDetails:
     """Return an error of a chunk as one of the whole list."""
     index, *location = error["loc"]
     context = error.get("ctx", {})

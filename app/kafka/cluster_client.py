@@ -156,11 +156,11 @@ class Brokers:
             if broker_id in (None, number)
         }
 
-        async def identified(lease: BrokerLease) -> BrokerLease:
+        async def identify(lease: BrokerLease) -> BrokerLease:
             lease.broker_id, lease.cluster_id = ids[lease.pool.address], view.cluster_id
             return lease
 
-        return await self._first_that_works(ids, purpose, deadline, identified), view
+        return await self._first_that_works(ids, purpose, deadline, identify), view
 
     async def preferred(self, deadline: float) -> int:
         """Return the broker that requests without a wish go to; another only after it failed.
@@ -326,7 +326,7 @@ class Brokers:
     async def _dial(self, address: Address) -> BrokerConnection:
         connection = await connect(address, self._settings, self._context, self._metrics)
         try:
-            await self._checked_view(connection)
+            await self._read_view(connection)
         except BaseException:
             connection.abort()
             raise
@@ -334,11 +334,11 @@ class Brokers:
 
     async def _ask_view(self, lease: BrokerLease) -> ClusterView:
         try:
-            return await self._checked_view(lease.connection)
+            return await self._read_view(lease.connection)
         finally:
             lease.release()
 
-    async def _checked_view(self, connection: BrokerConnection) -> ClusterView:
+    async def _read_view(self, connection: BrokerConnection) -> ClusterView:
         view = await _ask_metadata(connection)
         if self._cluster_id is None:
             self._cluster_id = view.cluster_id or None

@@ -128,7 +128,7 @@ class BrokerConnection(asyncio.Protocol):
             NotSentError: The connection is closed.
         """
         if self._transport is None or not self.quiet:
-            raise _closed_before()
+            raise _connection_closed()
         self._begun = max(0, len(frame) - LARGEST_END_BYTES)
         if not self._begun:
             return
@@ -148,7 +148,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._is_waiting_to_send():
             self._answer = None
             self.abort()
-            raise _closed_before()
+            raise _connection_closed()
         return answer
 
     def _has_taken_all(self) -> bool:
@@ -169,7 +169,7 @@ class BrokerConnection(asyncio.Protocol):
         """
         begun, self._begun = self._begun, 0
         if self._transport is None or not self.idle:
-            raise _closed_before()
+            raise _connection_closed()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
@@ -178,7 +178,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.
             self._answer = None
-            raise _closed_before()
+            raise _connection_closed()
         return answer
 
     def note_error(self, name: str) -> None:
@@ -251,7 +251,7 @@ class BrokerConnection(asyncio.Protocol):
         self._metrics.kafka_request_took(self._asked, result, seconds)
 
 
-def _closed_before() -> NotSentError:
+def _connection_closed() -> NotSentError:
     return unreachable("The broker has closed the connection.")
 
 

@@ -56,14 +56,14 @@ def _length(length: int) -> bytes:
     return bytes([value] if value < _SHORT else [value % _SHORT | _SHORT, value // _SHORT])
 
 
-def _escaped(raw: bytes) -> bytes:
+def _escape(raw: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in raw)
 
 
 def _word(usual: Iterable[str]) -> bytes:
     """Return what matches an entity type or a key, the usual words first."""
-    words = [_escaped(_length(len(word)) + word.encode()) for word in usual]
-    words += [_escaped(_length(size)) + b".{%d}" % size for size in range(1, _LONGEST_WORD + 1)]
+    words = [_escape(_length(len(word)) + word.encode()) for word in usual]
+    words += [_escape(_length(size)) + b".{%d}" % size for size in range(1, _LONGEST_WORD + 1)]
     return b"|".join(words)
 
 
@@ -73,7 +73,7 @@ def _pattern(group: bytes) -> re.Pattern[bytes]:
     The groups are the whole, type and name of the first of two, type and name of the only or the
     second one, the values with their number before them.
     """
-    sizes = (_escaped(_length(size)) + b".{%d}" % size for size in range(_LONGEST_NAME + 1))
+    sizes = (_escape(_length(size)) + b".{%d}" % size for size in range(_LONGEST_NAME + 1))
     name = group + b"\\x00|" + b"|".join(sizes) + b")"
     component = group + _word(ENTITY_TYPES) + b")" + name + b"\\x00"
     value = b"(?:" + _word(QuotaKey) + b").{8}\\x00"

@@ -82,7 +82,7 @@ def _scram(username: str, password: str, hash_name: str) -> SaslExchange:
 
     server_key = hmac.digest(salted, b"Server Key", hash_name)
     expected = hmac.digest(server_key, signed, hash_name)
-    if not hmac.compare_digest(_decoded(_attributes(server_final).get("v")), expected):
+    if not hmac.compare_digest(_decode(_attributes(server_final).get("v")), expected):
         message = "The broker could not prove that it knows the password."
         raise SaslError(message)
 
@@ -99,7 +99,7 @@ def _server_first(raw: bytes, nonce: str) -> tuple[bytes, int, str]:
     ):
         message = f"The broker asks for {iterations!r} SCRAM iterations."
         raise SaslError(message)
-    return _decoded(attributes.get("s")), int(iterations), joint_nonce
+    return _decode(attributes.get("s")), int(iterations), joint_nonce
 
 
 def _attributes(raw: bytes) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _attributes(raw: bytes) -> dict[str, str]:
     return {item[:1]: item[2:] for item in text.split(",") if item[1:2] == "="}
 
 
-def _decoded(text: str | None) -> bytes:
+def _decode(text: str | None) -> bytes:
     try:
         return base64.b64decode(text or "", validate=True)
     except binascii.Error as error:
@@ -175,7 +175,7 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
     if answer.error_code == _UNSUPPORTED_VERSION:
         answer = await _api_versions(connection, 0)
     if answer.error_code != 0:
-        detail = _refused("ApiVersions", answer.error_code, None)
+        detail = _refusal("ApiVersions", answer.error_code, None)
         raise AnswerLostError(Loss.UNREADABLE, detail)
     connection.api_versions = {
         key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
@@ -206,7 +206,7 @@ async def _authenticate(connection: BrokerConnection, settings: KafkaSettings) -
     answer = await ask(connection, request, SaslHandshakeResponse, version=_SASL_HANDSHAKE_VERSION)
     if answer.error_code != 0:
         offered = ", ".join(answer.mechanisms or ())
-        raise SaslError(_refused("SASL", answer.error_code, f"It offers {offered}."))
+        raise SaslError(_refusal("SASL", answer.error_code, f"It offers {offered}."))
     exchange = sasl_exchange(settings)
     to_send = await asyncio.to_thread(_next_message, exchange, None)
     while to_send is not None:
@@ -227,7 +227,7 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     version = min(newest, _NEWEST_SASL_AUTHENTICATE)
     answer = await ask(connection, request, SaslAuthenticateResponse, version=version)
     if answer.error_code != 0:
-        refusal = _refused("SASL", answer.error_code, answer.error_message)
+        refusal = _refusal("SASL", answer.error_code, answer.error_message)
         is_login = answer.error_code == _SASL_AUTHENTICATION_FAILED
         raise SaslRefusedError(refusal) if is_login else SaslError(refusal)
     if version >= 1 and answer.session_lifetime_ms > 0:
@@ -236,7 +236,7 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     return bytes(answer.auth_bytes)
 
 
-def _refused(what: str, code: int, text: str | None) -> str:
+def _refusal(what: str, code: int, text: str | None) -> str:
     return f"{what} was refused with {code_name(code)}. {text or ''}".strip()
 
 

@@ -195,20 +195,20 @@ class KafkaClientQuotaAdmin:
             broker_id, Purpose.ALTER, loop.time() + send_by - boot_time()
         )
         try:
-            frame, version = await _encoded(
+            frame, version = await _encode(
                 partial(alter_body, alterations, validate_only=validate_only),
                 ALTER_API,
                 lease.connection,
                 len(alterations),
             )
             request = AlterRequest(alterations, validate_only, frame, version)
-            in_flight = await self._handed_over(request, lease, send_by)
+            in_flight = await self._hand_over(request, lease, send_by)
         except BaseException:
             lease.release()
             raise
         return await self._await_answer(in_flight, deadline - loop.time())
 
-    async def _handed_over(
+    async def _hand_over(
         self, request: AlterRequest, lease: BrokerLease, send_by: float
     ) -> AlterationInFlight:
         """Let the last byte leave at most ``STANDSTILL_S`` after ``send_by``, or never."""
@@ -258,7 +258,7 @@ class KafkaClientQuotaAdmin:
         return asyncio.get_running_loop().time() + allowed_s
 
     async def _describe(self, lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
-        frame, version = await _encoded(
+        frame, version = await _encode(
             partial(describe_body, quota_filter),
             DESCRIBE_API,
             lease.connection,
@@ -303,7 +303,7 @@ def _too_late() -> NotSentError:
     return unreachable(detail)
 
 
-async def _encoded(
+async def _encode(
     write: Callable[[int], bytes], api_key: int, connection: BrokerConnection, entries: int
 ) -> tuple[bytes, int]:
     """Return a quota request as bytes for this connection, and the version that it is in.

@@ -60,17 +60,17 @@ class Reader:
 
     def int16(self) -> int:
         """Read an int16."""
-        value: int = self._fixed(_INT16)
+        value: int = self._unpack(_INT16)
         return value
 
     def int32(self) -> int:
         """Read an int32."""
-        value: int = self._fixed(_INT32)
+        value: int = self._unpack(_INT32)
         return value
 
     def float64(self) -> float:
         """Read a float64, NaN and the infinities included."""
-        value: float = self._fixed(_FLOAT64)
+        value: float = self._unpack(_FLOAT64)
         return value
 
     def string(self) -> str | None:
@@ -122,7 +122,7 @@ class Reader:
             message = f"{left} bytes too many"
             raise UnreadableAnswerError(message)
 
-    def _fixed(self, layout: struct.Struct) -> Any:
+    def _unpack(self, layout: struct.Struct) -> Any:
         try:
             (value,) = layout.unpack_from(self._data, self._at)
         except struct.error as error:

@@ -110,7 +110,7 @@ class Sessions(Generic[T]):
             NotSentError: There are too many sessions, all in use, or what ``opening`` raises.
         """
         key = self._key(user, password)
-        entry = self._usable(key) or self._opened(key, user, password)
+        entry = self._usable(key) or self._open_entry(key, user, password)
         self._entries.move_to_end(key)
         entry.leases += 1
         if entry.idle is not None:
@@ -166,13 +166,13 @@ class Sessions(Generic[T]):
         failed = task.cancelled() or task.exception() is not None
         return failed or task.result().is_spoilt
 
-    def _opened(self, key: bytes, user: str, password: str) -> _Entry[T]:
+    def _open_entry(self, key: bytes, user: str, password: str) -> _Entry[T]:
         if self._closed:
             raise NotSentError("The service is stopping; nothing was sent.", code="stopping")
         self._refuse_too_many()
         task = asyncio.create_task(self._opening(user, password), context=Context())
         entry = self._entries[key] = _Entry(key, task, self._now())
-        task.add_done_callback(lambda _: self._logged_in(entry))
+        task.add_done_callback(lambda _: self._finish_login(entry))
         return entry
 
     def _refuse_too_many(self) -> None:
@@ -191,7 +191,7 @@ class Sessions(Generic[T]):
         if len(ready) > MOST_SESSIONS:
             self._retire(next((entry for entry in ready if not entry.leases), newest))
 
-    def _logged_in(self, entry: _Entry[T]) -> None:
+    def _finish_login(self, entry: _Entry[T]) -> None:
         if entry.task.cancelled() or entry.task.exception() is not None:
             self._retire(entry)
         else:
@@ -211,11 +211,11 @@ class Sessions(Generic[T]):
             entry.idle.cancel()
         if self._closed:
             return
-        ending = asyncio.create_task(self._ended(entry.task), context=Context())
+        ending = asyncio.create_task(self._close_when_ready(entry.task), context=Context())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _ended(self, task: asyncio.Task[T]) -> None:
+    async def _close_when_ready(self, task: asyncio.Task[T]) -> None:
         await asyncio.wait({task})
         if not task.cancelled() and task.exception() is None:
             await task.result().close(at_once=False)

@@ -57,7 +57,7 @@ def class_path(*, tools: bool = False) -> list[Path]:
     Raises:
         LocalDevError: a jar cannot be fetched, or is not locked, or not the one that was locked.
     """
-    locked = _locked(f"kafka-{kafka_version()}")
+    locked = _read_lock(f"kafka-{kafka_version()}")
     return _present([jar for jar in locked if tools or jar.artifact != TOOLS_ARTIFACT])
 
 
@@ -67,7 +67,7 @@ def metrics_agent() -> Path:
     Raises:
         LocalDevError: it cannot be fetched, or is not the one that was locked.
     """
-    (jar,) = _present(_locked(AGENT_LOCK))
+    (jar,) = _present(_read_lock(AGENT_LOCK))
     return jar
 
 
@@ -79,7 +79,7 @@ def _present(wanted: Sequence[Jar]) -> list[Path]:
     return [_path(repository, jar) for jar in wanted]
 
 
-def _locked(name: str) -> list[Jar]:
+def _read_lock(name: str) -> list[Jar]:
     path = lock_file(name)
     if not path.is_file():
         names = ", ".join(sorted(other.stem for other in path.parent.iterdir()))

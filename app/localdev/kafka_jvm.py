@@ -45,7 +45,7 @@ class ArchiveRecording:
         self._archive = archive_path(java, jars)
         self._lock: TextIOWrapper | None = None
         if not self._archive.exists():
-            self._lock = _locked(self._archive.with_suffix(".lock"))
+            self._lock = _try_lock(self._archive.with_suffix(".lock"))
 
     @property
     def _unfinished(self) -> Path:
@@ -69,7 +69,7 @@ class ArchiveRecording:
         self._lock = None
 
 
-def _locked(path: Path) -> TextIOWrapper | None:
+def _try_lock(path: Path) -> TextIOWrapper | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("w")

@@ -72,7 +72,7 @@ def broker_properties(
 
 def sasl_properties(ports: Mapping[str, int], plain_users: Mapping[str, str]) -> dict[str, str]:
     """Return what lets callers in with PLAIN and SCRAM on each SASL listener."""
-    accounts = "".join(f" {_quoted('user_' + n, p)}" for n, p in plain_users.items())
+    accounts = "".join(f" {_jaas_option('user_' + n, p)}" for n, p in plain_users.items())
     properties = {"sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS))}
     for name in (name for name in ports if name.startswith("SASL_")):
         listener = f"listener.name.{name.lower()}"
@@ -107,7 +107,7 @@ def scram_arguments(scram_users: Mapping[str, str]) -> list[str]:
 
 def properties_text(properties: Mapping[str, str]) -> str:
     """Return the properties as a file that `java.util.Properties` reads back unchanged."""
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
 
 
 def logging_text(request_log: Path | None) -> str:
@@ -133,7 +133,7 @@ def _request_log_lines(path: Path) -> list[str]:
         "appender.requests.layout.type = PatternLayout",
         "appender.requests.layout.pattern = %m%n",
         "appender.requests.filter.wanted.type = RegexFilter",
-        f"appender.requests.filter.wanted.regex = {_escaped(wanted)}",
+        f"appender.requests.filter.wanted.regex = {_escape(wanted)}",
         "logger.requests.name = kafka.request.logger",
         "logger.requests.level = debug",
         "logger.requests.additivity = false",
@@ -145,7 +145,7 @@ def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
-def _quoted(name: str, value: str) -> str:
+def _jaas_option(name: str, value: str) -> str:
     return f"{name if _PLAIN_WORD.fullmatch(name) else _in_quotes(name)}={_in_quotes(value)}"
 
 
@@ -154,7 +154,7 @@ def _in_quotes(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """Escape what `java.util.Properties` would read otherwise: it takes a file for Latin 1."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         _become(user, linux if reach == "1" else None)
     if linux is not None:
         # After the change of user, which clears it.
-        _checked(linux.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+        _check(linux.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
         if os.getppid() != int(parent):
             sys.exit(0)
     os.execv(command[0], command)  # noqa: S606 - the caller's command is the purpose
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
 def _become(user: str, linux: ctypes.CDLL | None) -> None:
     account = pwd.getpwnam(user)
     if linux is not None:
-        _checked(linux.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
+        _check(linux.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
     os.setgroups([])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
@@ -51,11 +51,11 @@ def _keep_reach(linux: ctypes.CDLL) -> None:
     mask = 1 << CAP_DAC_OVERRIDE
     # Two words each of effective, permitted, inheritable; the capability is in the first.
     data = (ctypes.c_uint32 * 6)(mask, mask, mask, 0, 0, 0)
-    _checked(linux.capset(header, data))
-    _checked(linux.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE, 0, 0))
+    _check(linux.capset(header, data))
+    _check(linux.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE, 0, 0))
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result != 0:
         code = ctypes.get_errno()
         sys.exit(f"launch: {os.strerror(code)}")

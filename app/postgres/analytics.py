@@ -156,7 +156,7 @@ class PostgresAnalytics:
 
 async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     connection = lease.connection
-    run = await _published(lease, query)
+    run = await _read_published_run(lease, query)
     statement = page_statement(query)
     found = await connection.execute(text(statement.sql), statement.values)
     rows: list[Row] = [dict(row) for row in found.mappings()]
@@ -174,7 +174,7 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     return AnalyticsPage(run, rows, buckets, after)
 
 
-async def _published(lease: Lease, query: AnalyticsQuery) -> PublishedRun | None:
+async def _read_published_run(lease: Lease, query: AnalyticsQuery) -> PublishedRun | None:
     statement = _NEWEST if query.table is Result.RUNS else _PUBLISHED
     values = {"name": query.table.value, "cluster_id": query.cluster_id}
     found = await lease.connection.execute(statement, values)

@@ -43,13 +43,13 @@ all rows of a listing are of one cluster."""
 
 
 def _whole_number(bits: int) -> Callable[[str], int]:
-    def parsed(text: str) -> int:
+    def parse(text: str) -> int:
         number = int(text[:_INT_DIGITS])
         if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
             raise ValueError
         return number
 
-    return parsed
+    return parse
 
 
 def _text(value: str) -> str:
@@ -217,7 +217,7 @@ def _quota_component(component: ClientQuotaFilterComponent, statement: Statement
         case MatchType.ABSENT:
             return f"(not {is_default} and {text} = '')"
         case _:
-            return f"(not {is_default} and {_named(text, component, statement)})"
+            return f"(not {is_default} and {_name_condition(text, component, statement)})"
 
 
 def _bucket_component(component: ClientQuotaFilterComponent, statement: Statement) -> str:
@@ -232,10 +232,12 @@ def _bucket_component(component: ClientQuotaFilterComponent, statement: Statemen
         case MatchType.ABSENT:
             return f"{text} = ''"
         case _:
-            return _named(text, component, statement)
+            return _name_condition(text, component, statement)
 
 
-def _named(column: str, component: ClientQuotaFilterComponent, statement: Statement) -> str:
+def _name_condition(
+    column: str, component: ClientQuotaFilterComponent, statement: Statement
+) -> str:
     wanted = component.match or ""
     if "\0" in wanted:
         return "false"

@@ -84,7 +84,7 @@ def audit_statement(query: AuditQuery) -> Select[Any]:
     joins, so that there is nothing to guess.
     """
     by_request = query.entity is None and query.outcome in (None, Outcome.APPLIED)
-    of_request = _joined if by_request else _fetched
+    of_request = _joined if by_request else _from_start
     statement = select(
         (_request if by_request else _started).c.at,
         _started.c.alteration_id,
@@ -116,7 +116,7 @@ def _joined(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return column
 
 
-def _fetched(column: ColumnElement[Any]) -> ColumnElement[Any]:
+def _from_start(column: ColumnElement[Any]) -> ColumnElement[Any]:
     same = _same("seq", _started, _request)
     return select(column).where(same, _is_start).correlate(_started).scalar_subquery()
 

@@ -190,7 +190,9 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
 
 def ownership_claims(request: AuditRequest, claim: OwnershipClaim) -> dict[int, Document]:
     """Return what the lock of each entity carries, by ordinal: what the owner will hold."""
-    return {entity.ordinal: _claimed(claim.owner, entity.alteration) for entity in request.entities}
+    return {
+        entity.ordinal: _claim_json(claim.owner, entity.alteration) for entity in request.entities
+    }
 
 
 def _check(
@@ -211,7 +213,7 @@ def _check(
         )
 
 
-def _claimed(owner: str, alteration: ClientQuotaAlteration) -> dict[str, Any]:
+def _claim_json(owner: str, alteration: ClientQuotaAlteration) -> dict[str, Any]:
     values = apply_ops({}, alteration.ops)
     return {
         "owner": owner,

@@ -222,7 +222,7 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
         commit = intent.supersedes is None and intent.ownership is None
         (committed,) = await _write([intent], lease, patient=True, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
-        raise _locked(error) or error from error
+        raise _lock_error(error) or error from error
     lease.commits = False  # nothing that is committed is in doubt
     if committed is None:
         raise await _why_not(intent, lease)
@@ -319,7 +319,7 @@ async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> No
         await append([event], lease, {superseded: False}, commit=False)
 
 
-def _locked(error: psycopg.Error) -> EntityBusyError | None:
+def _lock_error(error: psycopg.Error) -> EntityBusyError | None:
     """Return what it means that a lock was not got in time; null where it is the log's own."""
     if error.diag.table_name is None:
         return None

@@ -267,7 +267,7 @@ class Pool:
 
     async def _transaction(self, work: Work[T], lease: Lease) -> T:
         current_lease.set(lease)
-        connection = await self._connected()
+        connection = await self._check_out()
         try:
             await lease.hold(connection)
             async with connection.begin():
@@ -281,7 +281,7 @@ class Pool:
             await connection.close()
             lease.release()
 
-    async def _connected(self) -> AsyncConnection:
+    async def _check_out(self) -> AsyncConnection:
         began = time.monotonic()
         try:
             return await self._engine.connect()

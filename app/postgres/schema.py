@@ -132,10 +132,10 @@ async def server_facts(database: Database) -> ServerFacts:
     Raises:
         NotSentError: It does not answer.
     """
-    return await database.recovering.run(_asked)
+    return await database.recovering.run(_read_facts)
 
 
-async def _asked(lease: Lease) -> ServerFacts:
+async def _read_facts(lease: Lease) -> ServerFacts:
     before = time.time()
     row = (await lease.connection.execute(_FACTS)).one()
     after = time.time()

@@ -101,7 +101,7 @@ def run(context: Context) -> int:
     }
     if context.option("reason") is not None:
         body["reason"] = context.option("reason")
-    with locate_refusals(lambda pointer: _written(body, pointer)):
+    with locate_refusals(lambda pointer: _user_input(body, pointer)):
         return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
 
 
@@ -110,7 +110,7 @@ def _join_lists(context: Context, name: str) -> str | None:
     return None if texts is None else ",".join(texts)
 
 
-def _written(body: Mapping[str, Any], pointer: str) -> str | None:
+def _user_input(body: Mapping[str, Any], pointer: str) -> str | None:
     """Return what the user wrote for a pointer into the body."""
     path = pointer.split("/")[1:]
     if path[:2] != ["alterations", "0"] or len(path) < 3:

@@ -84,13 +84,13 @@ def offered(before: list[str], begun: str) -> Iterator[str]:
     if taken is not None and taken.nargs != 0:
         found: Iterable[str] = _VALUES.get(before[-1]) or taken.choices or ()
     elif subcommand is None:
-        found = (*_displayed(options), *SUBCOMMANDS)
+        found = (*_visible_flags(options), *SUBCOMMANDS)
     elif subcommand == "completion":
         found = _SCRIPTS
     else:
-        found = _displayed(options)
+        found = _visible_flags(options)
     return (word for word in found if word.startswith(begun))
 
 
-def _displayed(options: Mapping[str, argparse.Action]) -> list[str]:
+def _visible_flags(options: Mapping[str, argparse.Action]) -> list[str]:
     return [flag for flag, action in options.items() if action.help != argparse.SUPPRESS]

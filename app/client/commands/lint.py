@@ -110,10 +110,12 @@ class Levels:
         for key, levels in self._rules.items():
             for row in PRECEDENCE:
                 for names, (entity, value) in levels.get(row.level, {}).items():
-                    finding = self._hidden(key, row, names, entity)
-                    yield from [finding] if finding else self._repeated(key, row, entity, value)
+                    finding = self._shadowed_findings(key, row, names, entity)
+                    yield from (
+                        [finding] if finding else self._redundant_findings(key, row, entity, value)
+                    )
 
-    def _hidden(
+    def _shadowed_findings(
         self, key: str, row: PrecedenceLevel, names: Names, entity: Entity
     ) -> Finding | None:
         for level in _HIDING.get(row.level, ()):
@@ -142,7 +144,7 @@ class Levels:
         )
         return self._rules[key].get(level, {}).get((wanted[0], wanted[1]))
 
-    def _repeated(
+    def _redundant_findings(
         self, key: str, row: PrecedenceLevel, entity: Entity, value: Any
     ) -> Iterator[Finding]:
         """Yield a finding where the next rule for all the same connections has the same effect.
@@ -275,10 +277,10 @@ def catching_brokers(quotas: Sequence[Quota], brokers: Sequence[str]) -> Iterato
         for key in quota["values"]:
             for broker in brokers:
                 if key in QUOTA_KEY_RULES and (broker, key) not in own:
-                    yield _caught(quota, key, broker)
+                    yield _broker_finding(quota, key, broker)
 
 
-def _caught(quota: Quota, key: str, broker: str) -> Finding:
+def _broker_finding(quota: Quota, key: str, broker: str) -> Finding:
     highest = min(QUOTA_KEY_RULES[key].maximum, LONG_MAX)
     unlimited = LONG_MAX if highest > LARGEST_FRACTIONAL else int(LARGEST_FRACTIONAL)
     fix = alter_line({"user": broker}, {key: unlimited})

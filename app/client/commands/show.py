@@ -50,7 +50,7 @@ def run(context: Context) -> int:
 def show(context: Context, alteration: str, *, wait: bool) -> int:
     """Print an alteration; with ``wait``, once it has an outcome."""
     try:
-        record = _concluded(context, alteration) if wait else _record(context, alteration)
+        record = _wait_for_outcome(context, alteration) if wait else _record(context, alteration)
     except KeyboardInterrupt as interrupt:
         message = f"Stopped waiting. The alteration goes on: show {visible(alteration)} --wait."
         raise StoppedError(message) from interrupt
@@ -58,7 +58,7 @@ def show(context: Context, alteration: str, *, wait: bool) -> int:
     return EXIT_CODES.get(record["outcome"], UNKNOWN_OUTCOME)
 
 
-def _concluded(context: Context, alteration: str) -> Any:
+def _wait_for_outcome(context: Context, alteration: str) -> Any:
     record = _record(context, alteration)
     if record["outcome"] == "unknown":
         context.tell("Waiting for the outcome; Ctrl-C ends the waiting alone ...")

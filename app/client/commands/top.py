@@ -98,7 +98,7 @@ def run(context: Context) -> int:
     if not endpoints or limit < 0:
         raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
     while True:
-        usages = busiest_of(_with_limits(context, list(_scraped(context, endpoints))))
+        usages = busiest_of(_with_limits(context, list(_scrape_all(context, endpoints))))
         _print(context, usages[:limit] if limit else usages)
         if context.option("every") is None:
             return DONE
@@ -107,7 +107,7 @@ def run(context: Context) -> int:
         time.sleep(context.options.every)
 
 
-def _scraped(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
+def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
     """Yield what the brokers report; one that does not answer is noted.
 
     Raises:

@@ -187,7 +187,7 @@ async def _page(
     page = await services.analytics.page(
         AnalyticsQuery(
             table,
-            **_asked(conditions),
+            **_conditions(conditions),
             bucket_id=bucket_id,
             limit=query.page_size,
             after=None if token is None else read_page_token(token, fingerprint),
@@ -201,7 +201,7 @@ async def _page(
     return JsonResponse(document)
 
 
-def _asked(conditions: Mapping[str, Any]) -> dict[str, Any]:
+def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conditions of a query, its filter parsed."""
     entity = conditions.get("entity")
     return {**conditions, "entity": parse_filter(entity, parameter="entity") if entity else None}

@@ -41,7 +41,7 @@ class TokensFileError(Exception):
     """The file cannot be used; the text names the file and every entry at fault."""
 
 
-def _checked_principal(text: str) -> str:
+def _check_principal(text: str) -> str:
     if not is_principal(text):
         raise own_error("invalid", f"{quote(text)} is not a principal such as User:alice")
     if text in _NOBODY:
@@ -49,13 +49,13 @@ def _checked_principal(text: str) -> str:
     return text
 
 
-def _checked_digest(text: str) -> str:
+def _check_digest(text: str) -> str:
     if not _SHA256.fullmatch(text):
         raise own_error("invalid", "this is not a SHA-256 in hexadecimal")
     return text
 
 
-def _checked_time(text: str) -> str:
+def _check_time(text: str) -> str:
     try:
         read_time(text)
     except ValueError as error:
@@ -76,9 +76,9 @@ Tokens = Mapping[bytes, TokenEntry]
 
 
 class _Entry(StrictModel):
-    principal: Annotated[str, AfterValidator(_checked_principal)]
-    token_sha256: Annotated[str, AfterValidator(_checked_digest)]
-    expires_at: Annotated[str, AfterValidator(_checked_time)]
+    principal: Annotated[str, AfterValidator(_check_principal)]
+    token_sha256: Annotated[str, AfterValidator(_check_digest)]
+    expires_at: Annotated[str, AfterValidator(_check_time)]
 
 
 _ENTRIES: Final = TypeAdapter(list[_Entry])
@@ -94,18 +94,18 @@ def read_tokens(path: Path) -> Tokens:
     try:
         value = parse_json(path.read_bytes())
     except OSError as error:
-        raise _refused(path, [str(error.strerror)]) from error
+        raise _unusable_file(path, [str(error.strerror)]) from error
     except UnreadableRequestError as error:
-        raise _refused(
+        raise _unusable_file(
             path, [f"{violation.pointer} {violation.detail}" for violation in error.violations]
         ) from None
     if not isinstance(value, list):
-        raise _refused(path, ["it must be a list"])
+        raise _unusable_file(path, ["it must be a list"])
     try:
         entries = _ENTRIES.validate_python(value)
     except ValidationError as error:
         found = violations_of(error.errors(include_url=False), list[_Entry])
-        raise _refused(
+        raise _unusable_file(
             path, [f"{violation.pointer} {violation.detail}" for violation in found]
         ) from None
     return _tokens(path, entries)
@@ -120,11 +120,11 @@ def _tokens(path: Path, entries: Sequence[_Entry]) -> Tokens:
             repeated.append(f"/{index}/token_sha256 the token is there twice")
         tokens[digest] = TokenEntry(entry.principal, read_time(entry.expires_at))
     if repeated:
-        raise _refused(path, repeated)
+        raise _unusable_file(path, repeated)
     return {digest: entry for digest, entry in tokens.items() if is_admissible(entry.principal)}
 
 
-def _refused(path: Path, faults: list[str]) -> TokensFileError:
+def _unusable_file(path: Path, faults: list[str]) -> TokensFileError:
     text = "; ".join(fault.strip().rstrip(".") for fault in faults)
     return TokensFileError(f"The tokens file {path} cannot be used: {text}.")
 
@@ -237,10 +237,10 @@ class Bearer:
         credentials = _CREDENTIALS.fullmatch(headers[0].strip())
         if len(headers) != 1 or credentials is None:
             raise InvalidTokenError("Send one header Authorization: Bearer with a token.")
-        principal, method = await self._judged(credentials[1])
+        principal, method = await self._principal_of(credentials[1])
         return Caller(principal, host_of(presented.address), method)
 
-    async def _judged(self, token: str) -> tuple[str, str]:
+    async def _principal_of(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is not None:
             return principal, BEARER

@@ -38,7 +38,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     if rest != pattern:
         flags |= re.IGNORECASE
     try:
-        return re.compile(_Translation(rest).translated(), flags)
+        return re.compile(_Translation(rest).translate(), flags)
     except (re.error, OverflowError) as error:
         message = f"{pattern!r} is no regular expression: {error}"
         raise JavaPatternError(message) from None
@@ -51,7 +51,7 @@ class _Translation:
         self._pattern = pattern
         self._at = 0
 
-    def translated(self) -> str:
+    def translate(self) -> str:
         tokens = []
         while self._at < len(self._pattern):
             tokens.append(self._next())
@@ -75,7 +75,7 @@ class _Translation:
     def _quantifier(self) -> str:
         found = _QUANTIFIER.match(self._pattern, self._at)
         if found is None:
-            raise self._refused("a brace that is no quantifier")
+            raise self._refusal("a brace that is no quantifier")
         self._at = found.end()
         return found[0]
 
@@ -85,16 +85,16 @@ class _Translation:
                 self._at += len(beginning)
                 return beginning
         if self._pattern.startswith("(?", self._at):
-            raise self._refused("a group of this kind")
+            raise self._refusal("a group of this kind")
         self._at += 1
         return "("
 
     def _escape(self) -> str:
         escaped = self._pattern[self._at + 1 : self._at + 2]
         if not escaped:
-            raise self._refused("a backslash with nothing to escape")
+            raise self._refusal("a backslash with nothing to escape")
         if escaped.isascii() and escaped.isalnum() and escaped not in _CLASS_ESCAPES:
-            raise self._refused(f"the escape \\{escaped}")
+            raise self._refusal(f"the escape \\{escaped}")
         self._at += 2
         return f"\\{escaped}" if escaped in _CLASS_ESCAPES else re.escape(escaped)
 
@@ -109,9 +109,9 @@ class _Translation:
                 self._at += 1
                 return "".join([*tokens, "]"])
             if character in "[]" or self._pattern.startswith(("&&", "--"), self._at):
-                raise self._refused("a character class made of others")
+                raise self._refusal("a character class made of others")
             tokens.append(self._member())
-        raise self._refused("a character class without its end")
+        raise self._refusal("a character class without its end")
 
     def _member(self) -> str:
         if self._pattern[self._at] == "\\":
@@ -120,7 +120,7 @@ class _Translation:
         character = self._pattern[self._at - 1]
         return character if character == "-" else re.escape(character)
 
-    def _refused(self, what: str) -> JavaPatternError:
+    def _refusal(self, what: str) -> JavaPatternError:
         return JavaPatternError(
             f"{self._pattern!r} has {what} at position {self._at + 1}, which is not accepted here"
         )
@@ -151,7 +151,7 @@ class _Rule:
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        mapped = "".join(_replaced(self.pattern, self.replacement, name))
+        mapped = "".join(_replace_all(self.pattern, self.replacement, name))
         if self.case == "L":
             return mapped.lower()
         return mapped.upper() if self.case == "U" else mapped
@@ -253,7 +253,7 @@ def _items(replacement: str, groups: int) -> Iterator[str | int]:
         yield number
 
 
-def _replaced(pattern: re.Pattern[str], replacement: Replacement, name: str) -> Iterator[str]:
+def _replace_all(pattern: re.Pattern[str], replacement: Replacement, name: str) -> Iterator[str]:
     """Replace every match, each looked for as Java does, which is not as ``re.sub`` does."""
     at = copied = 0
     while at <= len(name) and (found := pattern.search(name, at)) is not None:

@@ -61,7 +61,7 @@ def only(data: bytes, tag: int) -> Element:
     return found[0]
 
 
-def dotted(content: bytes) -> str:
+def dotted_decimal(content: bytes) -> str:
     """Return an object identifier in dotted decimals.
 
     Raises:
@@ -177,12 +177,12 @@ def _attribute(attribute: Element) -> str:
     if attribute.tag != SEQUENCE or len(members) != 2 or members[0].tag != OBJECT_IDENTIFIER:
         message = "an attribute of the name is not a type and a value"
         raise ValueError(message)
-    type_, value = dotted(members[0].content), members[1]
+    type_, value = dotted_decimal(members[0].content), members[1]
     name = _NAMES.get(type_)
     text = None if name is None else _text(value)
     if text is None:
         return f"{name or type_}=#{value.encoded.hex()}"
-    return f"{name}={_escaped(text)}"
+    return f"{name}={_escape(text)}"
 
 
 def _text(value: Element) -> str | None:
@@ -202,7 +202,7 @@ def _text(value: Element) -> str | None:
     return "" if value.tag == _BMP_STRING else None
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     escaped = _ESCAPED.sub(r"\\\g<0>", text).replace("\0", r"\00")
     edges = _EDGES.fullmatch(escaped)
     if edges is None:

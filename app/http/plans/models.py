@@ -105,7 +105,7 @@ class PlanRequest(RequestBody):
                 for item in self.document.quotas
             ]
         )
-        self._violations = tuple(self._broken())
+        self._violations = tuple(self._list_violations())
         return self
 
     def wanted(self, principal: str) -> plans.PlanRequest:
@@ -121,7 +121,7 @@ class PlanRequest(RequestBody):
     def _components(self) -> Iterator[ClientQuotaFilterComponent]:
         return (component for text in self.scope if (component := parse_component(text)))
 
-    def _broken(self) -> Iterator[Violation]:
+    def _list_violations(self) -> Iterator[Violation]:
         for index, component in enumerate(self._components()):
             yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
         version = self.document.apiVersion

@@ -122,9 +122,9 @@ def json_chunks(rendering: Rendering) -> Sequence[Chunk]:
         if rendering.earlier is not None:
             cached, changed = rendering.earlier
             before = cached.get(_NAME, ())
-        chunks = _patched(before, rendering.ranked, changed) if before else []
+        chunks = _patch(before, rendering.ranked, changed) if before else []
         if not chunks or _are_too_small(chunks, len(rendering.ranked.keys)):
-            chunks = list(_written(rendering.ranked))
+            chunks = list(_write(rendering.ranked))
         rendering.memo[_NAME], rendering.earlier = chunks, None
     written: Sequence[Chunk] = rendering.memo[_NAME]
     return written
@@ -136,7 +136,7 @@ def joined(chunks: Sequence[Chunk]) -> Iterator[bytes]:
         yield SEPARATOR + chunk.text if number else chunk.text
 
 
-def _written(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
+def _write(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
     """Write the entries from one position up to another; null for all."""
     keys, entries = ranked
     begin, end = first, len(keys) if last is None else last
@@ -148,7 +148,7 @@ def _written(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterato
         begin = until
 
 
-def _patched(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]) -> list[Chunk]:
+def _patch(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]) -> list[Chunk]:
     """Write those chunks anew into which a changed entity falls, or fell."""
     begins = [chunk.begin for chunk in before]
     stale = {max(0, bisect_right(begins, key) - 1) for key in changed}
@@ -160,7 +160,7 @@ def _patched(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKe
         begin = bisect_left(ranked.keys, begins[number]) if number else 0
         last = number + 1 == len(before)
         end = None if last else bisect_left(ranked.keys, begins[number + 1])
-        chunks.extend(_written(ranked, begin, end))
+        chunks.extend(_write(ranked, begin, end))
     return chunks
 
 

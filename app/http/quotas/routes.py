@@ -167,7 +167,7 @@ async def describe_quotas(
     if rendering is None:
         etag = await _etag(media_type, answer, page)
     else:
-        answer, etag = await _written(media_type, answer, rendering)
+        answer, etag = await _render(media_type, answer, rendering)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -184,7 +184,7 @@ async def _etag(media_type: Format, answer: QuotaListingResponse, page: str) -> 
     return await off_loop(len(entries), quotas_etag, media_type, answer.cluster_id, entries, page)
 
 
-async def _written(
+async def _render(
     media_type: Format, answer: QuotaListingResponse, rendering: Rendering
 ) -> tuple[QuotaListingResponse, str]:
     """Return the answer and its entity tag, worked out once for all answers from one image."""

@@ -282,14 +282,14 @@ class _Writer:
         users = [item.user or "" for item in identities]
         client_ids = [item.client_id or "" for item in identities]
         stored = self._patterns.of_clients(users, client_ids)
-        return self._written(identities, {_USER: users, _CLIENT_ID: client_ids}, stored)
+        return self._write(identities, {_USER: users, _CLIENT_ID: client_ids}, stored)
 
     def _addresses(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         addresses = [canonical_ip(item.ip or "") for item in identities]
         stored = self._patterns.of_addresses(addresses)
-        return self._written(identities, {_IP: [item or "" for item in addresses]}, stored)
+        return self._write(identities, {_IP: [item or "" for item in addresses]}, stored)
 
-    def _written(
+    def _write(
         self, identities: Sequence[Identity], names: Names, stored: Stored
     ) -> Sequence[bytes]:
         groups: dict[Hashable, list[int]] = {}

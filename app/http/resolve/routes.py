@@ -162,10 +162,10 @@ class ResolveRequest(Proposals):
                 for item in self.identities
             ]
         )
-        self._violations = tuple(self._broken())
+        self._violations = tuple(self._list_violations())
         return self
 
-    def _broken(self) -> Iterator[Violation]:
+    def _list_violations(self) -> Iterator[Violation]:
         for index, identity in enumerate(self._identities):
             if identity.ip is None and identity.user is not None and _is_ascii(identity):
                 continue

@@ -91,7 +91,7 @@ class AlterQuotas:
         if replay is not None:
             return replay
         check()
-        judgement = await self._judged(command)
+        judgement = await self._judge(command)
         return await self._deps.tasks.run(self._run(command, judgement))
 
     async def replay(self, command: AlterCommand) -> AlterationReport | None:
@@ -109,9 +109,9 @@ class AlterQuotas:
             ExpectationFailedError: Something that the plan rests on has changed.
             NotSentError: The cluster or the audit log cannot be reached.
         """
-        return await self._deps.tasks.run(self._confirmed(command))
+        return await self._deps.tasks.run(self._confirm(command))
 
-    async def _confirmed(self, command: AlterCommand) -> AlterationReport:
+    async def _confirm(self, command: AlterCommand) -> AlterationReport:
         request = await self._request(command, _NOTHING)
         beside = command.plan.beside if command.plan else {}
         if beside:
@@ -127,7 +127,7 @@ class AlterQuotas:
         except KeyTakenError as error:
             return await self._deps.replays.replay(command, error.stored)
 
-    async def _judged(self, command: AlterCommand) -> Judgement:
+    async def _judge(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
         judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
@@ -141,15 +141,15 @@ class AlterQuotas:
 
     async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
         with self.large.work(command.caller.principal, len(command.alterations)):
-            return await self._altered(command, judgement)
+            return await self._alter(command, judgement)
 
-    async def _altered(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
+    async def _alter(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
         request = await self._request(command, judgement)
         if command.validate_only:
-            request, sending = await self._validated(command, request)
+            request, sending = await self._validate(command, request)
         else:
             try:
-                request, sending = await self._changed(command, request)
+                request, sending = await self._change(command, request)
             except KeyTakenError as error:
                 return await self._deps.replays.replay(command, error.stored)
             except EntityBusyError:
@@ -176,7 +176,7 @@ class AlterQuotas:
             len(every), audit_request, command, judgement, stored, cluster_id, broker_id
         )
 
-    async def _validated(
+    async def _validate(
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, AuditConclusion]:
         """Check everything as a real alteration would, without locks and without a change."""
@@ -188,14 +188,14 @@ class AlterQuotas:
             raise expectation_failed(failed, request)
         return request, await self._deps.sending.validate(request)
 
-    async def _changed(
+    async def _change(
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, AuditConclusion]:
         async with self._deps.intents.committed(command, request) as intent:
-            request, sending = await self._sent(command, intent)
+            request, sending = await self._send(command, intent)
         return request, sending
 
-    async def _sent(
+    async def _send(
         self, command: AlterCommand, intent: Intent
     ) -> tuple[AuditRequest, AuditConclusion]:
         sending = self._deps.sending

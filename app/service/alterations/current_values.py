@@ -237,7 +237,7 @@ class Barrier:
         within_s = self._within_s if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
-                state = await self._passed(broker_id)
+                state = await self._pass_barrier(broker_id)
                 if state is None and acknowledged:
                     await self._present.until_readable(
                         acknowledged, within_s=self._within_s / 2, brokers=(broker_id,)
@@ -258,11 +258,11 @@ class Barrier:
         """
         try:
             async with asyncio.timeout(self._within_s):
-                return await self._passed(broker_id) is not None
+                return await self._pass_barrier(broker_id) is not None
         except TimeoutError:
             raise _not_caught_up(broker_id, self._within_s) from None
 
-    async def _passed(self, broker_id: int) -> QuorumState | None:
+    async def _pass_barrier(self, broker_id: int) -> QuorumState | None:
         first = state = await self._states.submit(broker_id, None)
         while (
             first is not None

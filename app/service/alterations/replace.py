@@ -50,7 +50,7 @@ class ReplaceQuotas:
         if sets:
             entity = canonical_entity(ClientQuotaAlteration(entity, sets), {})
         odd = {key: value for key, value in values.items() if isinstance(value, float)}
-        return await self._alter(command, entity, sets, odd, await self._stored(entity))
+        return await self._alter(command, entity, sets, odd, await self._read_stored(entity))
 
     async def remove(self, command: AlterCommand, entity: ClientQuotaEntity) -> AlterationReport:
         """Remove all values of an entity; else as ``replace``.
@@ -62,12 +62,12 @@ class ReplaceQuotas:
         replay = await self.alter.replay(command)
         if replay is not None:
             return replay
-        stored = await self._stored(entity)
+        stored = await self._read_stored(entity)
         if not stored:
             raise NoSuchEntityError(f"{entity} has no values; there is nothing to delete.")
         return await self._alter(command, entity, (), {}, stored)
 
-    async def _stored(self, entity: ClientQuotaEntity) -> Values:
+    async def _read_stored(self, entity: ClientQuotaEntity) -> Values:
         listing = await self.describe.entity(entity)
         return listing.entries[0][1] if listing.entries else {}
 

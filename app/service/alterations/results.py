@@ -247,7 +247,7 @@ class Replays:
     async def replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
         """Return what became of the alteration that the key belongs to; else as ``find``."""
         if command.key is None or stored.fingerprint != command.key.fingerprint:
-            raise _reused()
+            raise _key_reused()
         record = await self._journal.alteration(stored.alteration_id)
         if record is None or not record.concluded:
             raise EntityBusyError(
@@ -291,7 +291,7 @@ def _report(record: AlterationRecord) -> AlterationReport:
     )
 
 
-def _reused() -> InvalidRequestError:
+def _key_reused() -> InvalidRequestError:
     detail = "This idempotency key was used for another request; choose a new one."
     code = "idempotency-key-reused"
     return InvalidRequestError(

@@ -57,29 +57,29 @@ class RevertAlterations:
 def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], list[Expected]]:
     unknown = any(result.outcome is Outcome.UNKNOWN for result in record.results.values())
     if unknown or not record.concluded:
-        raise _refused("not-concluded", "It has no definite outcome yet; ask for it again.")
+        raise _refusal("not-concluded", "It has no definite outcome yet; ask for it again.")
     alterations: list[ClientQuotaAlteration] = []
     expected: list[Expected] = []
     for result in record.results.values():
-        inverted = _inverted(result)
+        inverted = _invert(result)
         if inverted is not None:
             alterations.append(inverted)
             expected.append(expected_after(result.before or {}, result.after or {}))
     if not alterations:
-        raise _refused("nothing-to-revert", "The log has nothing of this that changed the cluster.")
+        raise _refusal("nothing-to-revert", "The log has nothing of this that changed the cluster.")
     return alterations, expected
 
 
-def _inverted(result: AlterationResult) -> ClientQuotaAlteration | None:
+def _invert(result: AlterationResult) -> ClientQuotaAlteration | None:
     if result.outcome is not Outcome.APPLIED:
         return None
     try:
         return inverse(result.entity, result.before or {}, result.after or {})
     except ValueError as error:
-        raise _refused("cannot-be-restored", f"{error}.") from None
+        raise _refusal("cannot-be-restored", f"{error}.") from None
 
 
-def _refused(code: str, detail: str) -> InvalidRequestError:
+def _refusal(code: str, detail: str) -> InvalidRequestError:
     return InvalidRequestError(
         detail, code=code, violations=[Violation("alteration_id", code, detail)]
     )

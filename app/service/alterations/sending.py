@@ -128,7 +128,7 @@ class AlterExecutor:
 
     async def validate(self, request: AuditRequest) -> AuditConclusion:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        report = await _judged(request, await self._verdict(request))
+        report = await _judge(request, await self._verdict(request))
         await self._journal.record_final(request, report.results)
         return report
 
@@ -136,7 +136,7 @@ class AlterExecutor:
         """Conclude an intent whose expectations do not hold; nothing is sent."""
         results = unexpected_results(request.entities, failed)
         event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
-        await self._concluded(AuditConclusion(request.alteration_id, results, (event,)))
+        await self._conclude(AuditConclusion(request.alteration_id, results, (event,)))
 
     async def keep_refused_expectations(
         self, request: AuditRequest, failed: Mapping[int, str]
@@ -152,7 +152,7 @@ class AlterExecutor:
         """
         if not isinstance(error, QuotaError):
             error = fault_before_sending(request, error)
-        conclusion = await self._concluded(conclusion_not_sent(request, error))
+        conclusion = await self._conclude(conclusion_not_sent(request, error))
         if not isinstance(error, NotSentError):
             # a copy: others who shared the request have the same error
             raise replace(error, alteration_id=request.alteration_id) from error
@@ -173,30 +173,30 @@ class AlterExecutor:
             QuotaError: No broker takes this request; nothing was sent.
         """
         if validate_first:
-            judged = await self._validated_first(request)
+            judged = await self._validate_first(request)
             if judged is not None:
                 return judged
         self._failpoints.reach("before_send")
-        return await self._sent(request, send_by)
+        return await self._send(request, send_by)
 
-    async def _validated_first(self, request: AuditRequest) -> AuditConclusion | None:
+    async def _validate_first(self, request: AuditRequest) -> AuditConclusion | None:
         try:
             answer = await self._verdict(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return await self.not_sent(request, error)
         if all(verdict.outcome is Outcome.VALIDATED for verdict in answer.verdicts.values()):
             return None
-        judged = await _judged(request, answer)
+        judged = await _judge(request, answer)
         results = held_back(judged.results, request.entities)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
-        return await self._concluded(replace(judged, results=results, events=(event,)))
+        return await self._conclude(replace(judged, results=results, events=(event,)))
 
     async def _verdict(self, request: AuditRequest) -> AlterAnswer:
         return await self._admin.alter_client_quotas(
             _alterations(request), validate_only=True, broker_id=request.broker_id
         )
 
-    async def _sent(self, request: AuditRequest, send_by: float) -> AuditConclusion:
+    async def _send(self, request: AuditRequest, send_by: float) -> AuditConclusion:
         try:
             with timed(self._metrics, Phase.KAFKA):
                 answer = await self._shared.send(
@@ -217,7 +217,7 @@ class AlterExecutor:
         )
         throttle_s = throttle_time_s(answer)
         try:
-            return await self._concluded(
+            return await self._conclude(
                 AuditConclusion(
                     request.alteration_id, results, events, True, answer.broker_id, throttle_s
                 )
@@ -229,11 +229,11 @@ class AlterExecutor:
         reason = KafkaRefusal(None, "A fault of this service came between.")
         results = results_of(request.entities, Outcome.UNKNOWN, reason)
         event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-        return await self._concluded(
+        return await self._conclude(
             AuditConclusion(request.alteration_id, results, (event,), sent=True)
         )
 
-    async def _concluded(self, conclusion: AuditConclusion) -> AuditConclusion:
+    async def _conclude(self, conclusion: AuditConclusion) -> AuditConclusion:
         with timed(self._metrics, Phase.TX2):
             written = await self._outcomes.write(conclusion)
         if not written and conclusion.is_answered:
@@ -252,13 +252,13 @@ def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
     return [entity.alteration for entity in request.entities]
 
 
-async def _judged(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
+async def _judge(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     return await off_loop(len(request.entities), _judgement, request, answer)
 
 
 def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     results = {
-        ordinal: result if result.outcome is not Outcome.UNKNOWN else _unjudged(result)
+        ordinal: result if result.outcome is not Outcome.UNKNOWN else _without_verdict(result)
         for ordinal, result in answered_results(request.entities, answer).items()
     }
     return AuditConclusion(
@@ -269,7 +269,7 @@ def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     )
 
 
-def _unjudged(result: AlterationResult) -> AlterationResult:
+def _without_verdict(result: AlterationResult) -> AlterationResult:
     """A validation without an answer changed nothing: it is not sent, not unknown."""
     return AlterationResult(
         result.entity,

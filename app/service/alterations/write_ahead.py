@@ -194,15 +194,15 @@ class EntityLocks:
     ) -> None:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                while self._taken(wanted) is not None:
+                while self._find_taken(wanted) is not None:
                     await self._freed.wait()
         except TimeoutError:
-            taken = self._taken(wanted)
+            taken = self._find_taken(wanted)
             if taken is not None:  # it may have been freed just now
                 raise self._busy(taken) from None
         self._held.update(dict.fromkeys(wanted, alteration_id))
 
-    def _taken(self, wanted: Iterable[ClientQuotaEntity]) -> ClientQuotaEntity | None:
+    def _find_taken(self, wanted: Iterable[ClientQuotaEntity]) -> ClientQuotaEntity | None:
         return next((entity for entity in wanted if entity in self._held), None)
 
     def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:

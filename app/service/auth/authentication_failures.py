@@ -147,7 +147,7 @@ class FailureWriter:
             self._metrics.audit_write_failed(_STAGE)
             logger.warning("counts of refused credentials wait for Postgres: %s", error.detail)
             if len(self._waiting) > MAX_WAITING:
-                self._waiting = _added_up(self._waiting)
+                self._waiting = _add_up(self._waiting)
             return False
         return True
 
@@ -168,7 +168,7 @@ class FailureWriter:
         self._begun = []
 
 
-def _added_up(counts: Iterable[FailureCount]) -> list[FailureCount]:
+def _add_up(counts: Iterable[FailureCount]) -> list[FailureCount]:
     """Return the counts without their sources: fewer rows, the same numbers for each minute."""
     sums: dict[tuple[datetime, str, str], FailureCount] = {}
     for count in counts:

@@ -85,11 +85,11 @@ class ClusterAuthorizer:
             return Access(decision.as_dict())
         if not snapshot.has_authorizer:
             return self.without_authorizer(operation)
-        allowed, grounds = self._judged(caller, operation, snapshot.bindings)
+        allowed, grounds = self._judge(caller, operation, snapshot.bindings)
         evidence = {**grounds, "acl_age_s": round(snapshot.age_s, 3)}
         return Access(evidence, None if allowed else _denial(caller, operation))
 
-    def _judged(
+    def _judge(
         self, caller: Caller, operation: Operation, bindings: tuple[AclBinding, ...]
     ) -> tuple[bool, Mapping[str, Any]]:
         """Decide by these ACLs; the same ACLs decide the same again."""

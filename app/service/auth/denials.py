@@ -198,7 +198,7 @@ class DeniedAttempts:
         try:
             cluster_id = await self._cluster_id()
             await self._journal.record_final(
-                replace(request, cluster_id=cluster_id), _refused(request)
+                replace(request, cluster_id=cluster_id), _refusals(request)
             )
         except NotSentError as failure:
             logger.warning("a denied attempt could not be recorded: %s", failure.detail)
@@ -243,6 +243,6 @@ def _row(request: AuditRequest, denied: Mapping[str, Any], reason: str | None) -
     )
 
 
-def _refused(request: AuditRequest) -> Mapping[int, AlterationResult]:
+def _refusals(request: AuditRequest) -> Mapping[int, AlterationResult]:
     error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
     return {0: AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)}

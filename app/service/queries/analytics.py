@@ -200,7 +200,7 @@ class Analytics:
         Raises:
             NotFoundError: There is none.
         """
-        return _found(await self.store.run(await self.cluster.cluster_id(), run_id))
+        return _require_row(await self.store.run(await self.cluster.cluster_id(), run_id))
 
     async def queue(self, caller: Caller, job: str, options: Mapping[str, OptionValue]) -> Row:
         """Queue a run for a worker.
@@ -233,11 +233,11 @@ class Analytics:
             ClusterAuthorizationError: Another principal has queued it.
         """
         cluster_id = await self.cluster.cluster_id()
-        owner = _found(await self.store.run(cluster_id, run_id))["requested_by"]
+        owner = _require_row(await self.store.run(cluster_id, run_id))["requested_by"]
         if not may_cancel_any and owner not in (None, caller.principal):
             detail = f"{owner} has queued the run, so {caller.principal} may not cancel it."
             raise ClusterAuthorizationError(detail, code="run-of-another-caller")
-        row = _found(await self.store.cancel(cluster_id, run_id))
+        row = _require_row(await self.store.cancel(cluster_id, run_id))
         logger.info("%s cancelled the run %s", caller.principal, run_id)
         return row
 
@@ -265,7 +265,7 @@ def _of_another_cluster(cluster_id: str) -> Violation:
     return Violation("/options/cluster", "another-cluster", detail)
 
 
-def _found(row: Row | None) -> Row:
+def _require_row(row: Row | None) -> Row:
     if row is None:
         raise NotFoundError("There is no such run; GET /analytics/runs lists them.")
     return row

@@ -90,14 +90,12 @@ class SortedSnapshot:
         changes = changes or {}
         former = None if before is None else before.rendering
         if former is not None and len(changes) <= FEW_CHANGES:
-            ranked = _patched(
-                former.ranked, {change: self.quotas.get(change) for change in changes}
-            )
+            ranked = _patch(former.ranked, {change: self.quotas.get(change) for change in changes})
             changed = frozenset(change.sort_key() for change in changes)
             self.rendering = former.followed_by(ranked, changed)
         else:
             with pause_gc():
-                ranked = _ranked(self.quotas)
+                ranked = _rank(self.quotas)
             self.rendering = Rendering(ranked)
         self.entries = ranked.entries
 
@@ -177,13 +175,13 @@ def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     return bool(components) and all(component.match_type in _NAMED for component in components)
 
 
-def _ranked(quotas: Quotas) -> Ranked:
+def _rank(quotas: Quotas) -> Ranked:
     pairs = [(entity.sort_key(), (entity, values)) for entity, values in quotas.items()]
     pairs.sort(key=_KEY)
     return Ranked([key for key, _ in pairs], [entry for _, entry in pairs])
 
 
-def _patched(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
+def _patch(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
     """Return the entries with some replaced; null for one that is gone."""
     keys, entries = before.keys.copy(), before.entries.copy()
     for entity, values in changed.items():
@@ -288,7 +286,7 @@ class DescribeQuotas:
             NotSentError: No broker answers.
         """
         check_filter(query.quota_filter)
-        described, is_image = await self._described(query)
+        described, is_image = await self._describe(query)
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._images.in_order(described)
             entries, rendering = arranged.entries or (), arranged.rendering
@@ -319,7 +317,7 @@ class DescribeQuotas:
         """
         return await self._describe_now()
 
-    async def _described(self, query: DescribeQuery) -> tuple[Described, bool]:
+    async def _describe(self, query: DescribeQuery) -> tuple[Described, bool]:
         """Return what holds all that matches, and whether it is an image that others use, too.
 
         Where there is no image that is young enough a broker selects, and nobody waits for one.

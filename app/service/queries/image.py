@@ -99,7 +99,7 @@ class QuotaImage:
     ) -> None:
         self._admin = admin
         self._timeout_s = timeout_s
-        self._cache = Cache(self._renewed)
+        self._cache = Cache(self._load)
         self._indexes = IndexCache(callbacks)
         self._current: _Current | None = None
         self._acknowledged: dict[ClientQuotaEntity, _Acknowledged] = {}
@@ -204,7 +204,7 @@ class QuotaImage:
         if is_urgent or time.monotonic() >= self._renew_from:
             self._cache.refresh()
 
-    async def _renewed(self) -> _Current:
+    async def _load(self) -> _Current:
         """Describe; where an index is in use the next one is ready with the image."""
         begun_at = time.monotonic()
         try:

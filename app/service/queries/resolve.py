@@ -104,7 +104,7 @@ class ResolveQuotas:
             image = await self._image.index_of(await self._describe_now())
         proposed = None
         if query.alterations is not None:
-            proposed = await off_loop(_size(query), _proposed, query, image.index)
+            proposed = await off_loop(_size(query), _apply_proposal, query, image.index)
         return ResolutionBasis(
             query,
             image.cluster_id,
@@ -123,7 +123,7 @@ def _size(query: ResolveQuery) -> int:
     return len(query.identities) + len(query.alterations or ())
 
 
-def _proposed(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
+def _apply_proposal(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
     """Return the index as if the alterations had been applied; without any it is the same."""
     if not query.alterations:
         return index

@@ -74,24 +74,26 @@ class DriftWatch:
             cluster_id = await self._admin.cluster_id()
             if not await self._journal.try_lead(cluster_id):
                 return ()
-            return await self._compared(cluster_id)
+            return await self._compare(cluster_id)
         except Exception:
             with suppress(NotSentError):
                 await self._journal.let_others_lead()
             raise
 
-    async def _compared(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
+    async def _compare(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
         baseline = await self._journal.baseline(cluster_id)
-        described, verified = await self._described()
+        described, verified = await self._describe()
         if baseline is None:
             await self._journal.keep_baseline(cluster_id, described.quotas)
             return ()
         number = len(baseline) + len(described.quotas)
-        changes = await off_loop(number, self._confirmed, baseline, described, verified=verified)
+        changes = await off_loop(
+            number, self._find_confirmed, baseline, described, verified=verified
+        )
         self._metrics.scanned_for_drift()
         if not changes:
             return ()
-        linked = await self._linked(cluster_id, changes)
+        linked = await self._link(cluster_id, changes)
         recorded = await self._journal.record_drift(cluster_id, linked)
         for entity in recorded:
             self._sightings.pop(entity, None)
@@ -105,7 +107,7 @@ class DriftWatch:
                 late = change.linked_alteration_id is not None
                 self._metrics.drifted(DriftOrigin.LATE_APPLY if late else DriftOrigin.OUTSIDE)
 
-    async def _described(self) -> tuple[Described, bool]:
+    async def _describe(self) -> tuple[Described, bool]:
         """Describe everything behind a barrier, so that nothing older than the log is seen."""
         broker_id = await self._admin.preferred_broker()
         verified = await self._barrier.passed(broker_id)
@@ -114,7 +116,7 @@ class DriftWatch:
         )
         return described, verified
 
-    def _confirmed(
+    def _find_confirmed(
         self,
         baseline: Mapping[ClientQuotaEntity, AuditedState],
         described: Described,
@@ -137,7 +139,7 @@ class DriftWatch:
         self._sightings = sightings
         return drifts
 
-    async def _linked(self, cluster_id: str, changes: Sequence[Drift]) -> list[Drift]:
+    async def _link(self, cluster_id: str, changes: Sequence[Drift]) -> list[Drift]:
         doubtful = await self._journal.recent_doubtful(
             cluster_id, [change.entity for change in changes]
         )

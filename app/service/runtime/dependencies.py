@@ -102,7 +102,7 @@ PROBE_EVERY_S: Final = 2.0
 """While it is open one attempt passes in this time; its success closes it."""
 
 
-def _unwatched(_: BreakerState) -> None:
+def _watch_nothing(_: BreakerState) -> None:
     """Tell nobody."""
 
 
@@ -121,7 +121,7 @@ class CircuitBreaker:
         code: str,
         detail: str,
         *,
-        watch: Callable[[BreakerState], None] = _unwatched,
+        watch: Callable[[BreakerState], None] = _watch_nothing,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._code = code
@@ -150,12 +150,12 @@ class CircuitBreaker:
         try:
             yield
         except NotSentError:
-            self._failed()
+            self._count_failure()
             raise
         except (QuotaError, KeyTakenError):
-            self._succeeded()
+            self._count_success()
             raise
-        self._succeeded()
+        self._count_success()
 
     def _admit(self) -> None:
         if self.state is BreakerState.CLOSED:
@@ -165,13 +165,13 @@ class CircuitBreaker:
             raise NotSentError(self._detail, code=self._code, retry_after_s=wait_s)
         self._next_probe = self._now() + PROBE_EVERY_S
 
-    def _failed(self) -> None:
+    def _count_failure(self) -> None:
         self._failures += 1
         if self._failures >= FAILURES and self.state is BreakerState.CLOSED:
             self._next_probe = self._now() + PROBE_EVERY_S
             self._watch(BreakerState.OPEN)
 
-    def _succeeded(self) -> None:
+    def _count_success(self) -> None:
         self._failures = 0
         if self.state is BreakerState.OPEN:
             self._next_probe = math.inf
@@ -228,7 +228,7 @@ def without_addresses(check: Check, number: Callable[[], int]) -> Check:
         number: How many brokers are tried.
     """
 
-    async def counted() -> str | None:
+    async def check_and_count() -> str | None:
         try:
             return await check()
         except NotSentError as error:
@@ -237,7 +237,7 @@ def without_addresses(check: Check, number: Callable[[], int]) -> Check:
                 raise
             return f"None of the brokers responds ({number()} tried); the log says why."
 
-    return counted
+    return check_and_count
 
 
 async def _problem(check: Check, within_s: float) -> str | None:

@@ -89,18 +89,18 @@ class SessionTasks:
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """See ``AlterationTasks``."""
-        return await asyncio.shield(self._noted(self._tasks.begin(work)))
+        return await asyncio.shield(self._track(self._tasks.begin(work)))
 
     def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """See ``AlterationTasks``."""
-        return self._noted(self._tasks.watch(work))
+        return self._track(self._tasks.watch(work))
 
     async def quiet(self) -> None:
         """Wait until none is running."""
         while self._own:
             await asyncio.wait(self._own)
 
-    def _noted(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+    def _track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         self._own.add(task)
         task.add_done_callback(self._own.discard)
         return task
