@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,6 @@ def test_uvicorn_whose_internals_are_overridden_is_pinned_exactly():
 UV = Path(sys.executable).parent / "uv"
 LOCKED = ROOT / "requirements" / "client.txt"
 MOST_PACKAGES = 12
-MOST_SECONDS = 60
 
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -163,7 +161,6 @@ def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the programs of a new environment that has the wheel alone."""
     folder = tmp_path_factory.mktemp("installed")
-    begun = time.monotonic()
     for command in (
         [UV, "build", "--wheel", "--no-build-isolation", "--out-dir", folder],
         [UV, "venv", "--python", sys.executable, folder / "venv"],
@@ -173,7 +170,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wheel = [*folder.glob("*.whl")] if "--no-deps" in command else []
         done = run(*command, *wheel, VIRTUAL_ENV=str(folder / "venv"))
         assert done.returncode == 0, done.stderr
-    assert time.monotonic() - begun < MOST_SECONDS
     return folder / "venv" / "bin"
 
 
