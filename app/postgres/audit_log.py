@@ -105,7 +105,7 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
 def audit_row(
     at: datetime, request: Document, start: Document, conclusion: Document | None
 ) -> AuditRow:
-    """Return one row of the log: from the head of the request, and what was said of the entity."""
+    """Return one row of the log: from the head of the request, and the document of the entity."""
     result = (conclusion or start).get("result", {})
     before = result.get("before")
     return AuditRow(

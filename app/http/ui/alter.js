@@ -1,7 +1,7 @@
 // Sends alterations and says what became of them, the unknown included.
 import { Problem, call, get, newKey } from "./api.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
-import { BeforeAndAfter, Entity, Outcome, Refusal, Time } from "./parts.js";
+import { BeforeAndAfter, Entity, Outcome, Refusal, Time } from "./components.js";
 
 const OPEN = ["unknown", "intent", "sent"];
 const AGAIN_AFTER_MS = [500, 1000, 2000, 4000];
@@ -10,7 +10,7 @@ const GIVE_UP_AFTER_MS = 120_000;
 /**
  * Return `{ send, busy, report, error, alterationId, clear }` for requests to a path that alters.
  *
- * The same body is sent again under the same key until its outcome is known, so that a repeat
+ * The same body is sent again under the same key until it has an outcome, so that a repeat
  * changes nothing twice; `alterationId` is set where the outcome has to be waited for.
  */
 export function useAlteration() {
@@ -40,10 +40,10 @@ export function useAlteration() {
 }
 
 /** Everything that an alteration's answer says; `actions` stand beside a refusal. */
-export function Answer({ alteration, shown, actions, settled }) {
+export function Answer({ alteration, isAtField, actions, settled }) {
   const { error, alterationId, report } = alteration;
   if (alterationId) return html`<${Follow} id=${alterationId} error=${error} settled=${settled} />`;
-  if (error) return html`<${Refusal} error=${error} shown=${shown}>${actions?.(error)}<//>`;
+  if (error) return html`<${Refusal} error=${error} isAtField=${isAtField}>${actions?.(error)}<//>`;
   return report ? html`<${Report} report=${report} />` : null;
 }
 
@@ -73,10 +73,10 @@ function sentence({ outcome, readable, results }) {
     superseded: "Another change came after this one." }[outcome] ?? "";
 }
 
-/** Ask for an alteration whose answer was lost until its outcome is known. */
+/** Ask for an alteration whose answer was lost until it has an outcome. */
 function Follow({ id, error, settled }) {
   const [record, setRecord] = useState(null);
-  const [given, setGiven] = useState(false);
+  const [timedOut, setTimedOut] = useState(false);
   useEffect(() => {
     let timer, tries = 0;
     const deadline = Date.now() + GIVE_UP_AFTER_MS;
@@ -84,7 +84,7 @@ function Follow({ id, error, settled }) {
       const found = await get(`/quotas/alterations/${id}`).catch(() => null);
       if (found) setRecord(found);
       if (found && !OPEN.includes(found.outcome)) return settled?.(found);
-      if (Date.now() > deadline) return setGiven(true);
+      if (Date.now() > deadline) return setTimedOut(true);
       timer = setTimeout(ask, AGAIN_AFTER_MS[Math.min(tries++, AGAIN_AFTER_MS.length - 1)]);
     };
     ask();
@@ -97,7 +97,7 @@ function Follow({ id, error, settled }) {
   return html`<div class="notice open" role="alert">
     <strong>${error.document.title}</strong>
     <p>${error.document.detail}</p>
-    <p>${given
+    <p>${timedOut
       ? html`Still unknown. <a href="/ui/alteration/${id}">Its record</a> will say what became of it.`
       : "Asking the service what became of it …"}</p>
     ${record && html`<${History} events=${record.history} />`}

@@ -5,7 +5,7 @@ import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import {
   AskReason, Changes, Curl, Entity, Field, Heading, Loaded, More, Outcome, Select, Table, Time, useLoaded,
-} from "./parts.js";
+} from "./components.js";
 
 const ACTIONS = ["alter", "validate", "denied", "revert", "apply_plan", "drift"];
 const OUTCOMES = ["applied", "validated", "refused", "not_applied", "unknown", "not_sent", "observed_other", "superseded"];

@@ -4,7 +4,7 @@ import { Answer, useAlteration } from "./alter.js";
 import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
-import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./parts.js";
+import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./components.js";
 import { UseBesideChange } from "./usage.js";
 import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
 
@@ -25,8 +25,8 @@ export function EditScreen({ me, parameter, query }) {
 }
 
 export function NewScreen({ me, query }) {
-  const given = Object.fromEntries(Object.keys(TYPES).filter((type) => type in query).map((type) => [type, query[type]]));
-  const [entity, setEntity] = useState(given);
+  const initial = Object.fromEntries(Object.keys(TYPES).filter((type) => type in query).map((type) => [type, query[type]]));
+  const [entity, setEntity] = useState(initial);
   return html`
     <${Heading} title="New quota" />
     <${Form} me=${me} entity=${entity} setEntity=${setEntity} held=${{}} />`;
@@ -98,7 +98,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
       ${me.policy && html`<${Policy} rules=${me.policy} />`}
     </fieldset>
-    <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log, for example a ticket."
+    <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log, for example a ticket."
       error=${faults.reason} onInput=${(event) => setReason(event.target.value)} />
     <div class="buttons">
       <button disabled=${alteration.busy}>Check</button>
@@ -107,7 +107,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     </div>
     ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
     <${Answer} alteration=${alteration} settled=${settle} actions=${refused}
-      shown=${(violation) => fieldOf(violation, ops) in faults} />
+      isAtField=${(violation) => fieldOf(violation, ops) in faults} />
     ${alteration.report?.outcome === "validated" && html`<${UseBesideChange} key=${JSON.stringify(ops)} entity=${entity} ops=${ops} />`}
     <${Curl} path="/quotas/alterations" body=${{ validate_only: true, ...body }} title="curl, to check" />
     <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />
@@ -155,7 +155,7 @@ const bounds = (key, min, max) =>
 
 const DEFAULTS = { user: "default user", "client-id": "default client ID", ip: "default IP address" };
 
-/** One field for each type; an empty one is not part of the entity. */
+/** One field for each type; the entity lacks the type of an empty field. */
 export function EntityFields({ entity, onEntity, errors = {}, defaults = true }) {
   const set = (type, name) => {
     const { [type]: _, ...others } = entity;

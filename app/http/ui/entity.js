@@ -6,17 +6,17 @@ import { present } from "./edit.js";
 import { entityText, filterOf, levelText, readEntityKey, sameEntity, sharing } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
-import { AskReason, Curl, Entity, Heading, Loaded, More, Table, Value, orNull, useLoaded } from "./parts.js";
+import { AskReason, Curl, Entity, Heading, Loaded, More, Table, Value, orNull, useLoaded } from "./components.js";
 import { withDigits } from "./quantities.js";
 import { UseByHour, UseTable, newestDays } from "./usage.js";
 
 export function EntityScreen({ me, parameter }) {
   const entity = readEntityKey(parameter);
   if (!entity) return html`<${Heading} title="No such entity" /><p>The address names no entity.</p>`;
-  return html`<${Known} me=${me} entity=${entity} entityKey=${parameter} />`;
+  return html`<${EntityDetails} me=${me} entity=${entity} entityKey=${parameter} />`;
 }
 
-function Known({ me, entity, entityKey }) {
+function EntityDetails({ me, entity, entityKey }) {
   const values = useLoaded((signal) => present(entityKey, signal), [entityKey]);
   const audit = useAudit({ entity: filterOf(entity), page_size: 20 });
   const [deleting, setDeleting] = useState(false);

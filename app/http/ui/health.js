@@ -2,7 +2,7 @@
 import { Problem, call, get, withQuery } from "./api.js";
 import { shadowedKeys } from "./entities.js";
 import { html } from "./lib.js";
-import { Curl, Entity, Heading, Loaded, Outcome, Refusal, Table, Time, Value, orNull, useLoaded } from "./parts.js";
+import { Curl, Entity, Heading, Loaded, Outcome, Refusal, Table, Time, Value, orNull, useLoaded } from "./components.js";
 import { duration, number } from "./quantities.js";
 
 export function HealthScreen() {
@@ -81,7 +81,7 @@ function Problems({ of }) {
 }
 
 const FIGURES = [
-  ["quota_open_intents", "Changes without a known outcome", number],
+  ["quota_open_intents", "Changes with an unknown outcome", number],
   ["quota_oldest_open_intent_seconds", "The oldest of them", (seconds) => (seconds ? duration(seconds) : "–")],
   ["audit_outcomes_waiting", "Outcomes not yet recorded", number],
   ["authz_acl_age_seconds", "Age of the ACLs", duration],

@@ -1,7 +1,7 @@
 // The page: who is signed in, the bar that is always there, and which screen an address has.
 import { events, get, token } from "./api.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { Field, Heading, Refusal } from "./parts.js";
+import { Field, Heading, Refusal } from "./components.js";
 import { timeInWords } from "./quantities.js";
 import { AuditScreen, AlterationScreen } from "./audit.js";
 import { EditScreen, NewScreen } from "./edit.js";

@@ -4,7 +4,7 @@ import { Answer, useAlteration } from "./alter.js";
 import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./parts.js";
+import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./components.js";
 import { inWords, number } from "./quantities.js";
 
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
@@ -62,7 +62,7 @@ export function PlanScreen({ me, query }) {
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
 }
 
-/** Read YAML, of which JSON is a part; the library is loaded at the first plan. */
+/** Read YAML or JSON; the library is loaded at the first plan. */
 async function readDocument(text) {
   const { load } = await import("./vendor/js-yaml.js");
   try {
@@ -122,7 +122,7 @@ function Result({ plan, me }) {
       <${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} />`}
     ${plan.kept.length > 0 && html`<p class="muted">Pruning leaves ${plan.kept.length} keys that others own or changed.</p>`}
     ${me.permissions.alter && html`
-      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log." onInput=${(event) => setReason(event.target.value)} />
+      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log." onInput=${(event) => setReason(event.target.value)} />
       <div class="buttons"><button class="primary" disabled=${alteration.busy} onClick=${() => alteration.send(path, body)}>Apply</button></div>`}
     <${Answer} alteration=${alteration} />
     <${Curl} path=${path} body=${body} title="curl, to apply" />

@@ -13,7 +13,7 @@ export const UNITS = {
 };
 export const KEYS = Object.keys(UNITS);
 
-/** The keys that an entity may carry; all of them where it is not known yet what it is. */
+/** The keys that an entity may carry; all of them while it has no type. */
 export const keysOf = (entity) =>
   Object.keys(entity).length ? KEYS.filter((key) => (key === "connection_creation_rate") === "ip" in entity) : KEYS;
 

@@ -3,7 +3,7 @@ import { call, get, withQuery } from "./api.js";
 import { TYPES, entityText, shadowedKeys } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Field, Heading, Loaded, Name, Refusal, Select, Table, Value, More, useLoaded } from "./parts.js";
+import { Curl, Field, Heading, Loaded, Name, Refusal, Select, Table, Value, More, useLoaded } from "./components.js";
 import { KEYS, UNITS } from "./quantities.js";
 
 const PAGE_SIZE = 200;
@@ -41,11 +41,11 @@ export function QuotasScreen({ me, query }) {
       </div>
     </form>
     <${Loaded} of=${quotas}>${(first) => {
-      const shown = further ?? first;
+      const listing = further ?? first;
       return html`
-        <p class="muted count" role="status">${count(shown)}</p>
-        <${QuotaTable} quotas=${shown.quotas} defaults=${defaults.data?.quotas ?? []} me=${me} />
-        <${More} token=${shown.next_page_token} onMore=${more} />`;
+        <p class="muted count" role="status">${count(listing)}</p>
+        <${QuotaTable} quotas=${listing.quotas} defaults=${defaults.data?.quotas ?? []} me=${me} />
+        <${More} token=${listing.next_page_token} onMore=${more} />`;
     }}<//>
     <${Curl} path=${path} />`;
 }
@@ -59,7 +59,7 @@ function Search({ text, onSearch }) {
     return () => clearTimeout(timer);
   }, [typed]);
   return html`<${Field} label="Search" type="search" value=${typed}
-    placeholder="part of a name, or user=alice" onInput=${(event) => setTyped(event.target.value)} />`;
+    placeholder="text in a name, or user=alice" onInput=${(event) => setTyped(event.target.value)} />`;
 }
 
 const conditions = (search, key) => ({
@@ -68,7 +68,7 @@ const conditions = (search, key) => ({
   page_size: PAGE_SIZE,
 });
 
-/** List what matches; a part of a name is looked for in each type, as a filter has them all. */
+/** List what matches; a text is looked for in the names of each type, for a filter has all its types. */
 async function list(search, key, signal) {
   if (!search.trim() || IS_FILTER.test(search)) {
     return get(withQuery("/quotas", conditions(search, key)), { signal });

@@ -4,7 +4,7 @@ import { EntityFields } from "./edit.js";
 import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Entity, Field, Heading, Loaded, Refusal, Select, Table, useLoaded } from "./parts.js";
+import { Curl, Entity, Field, Heading, Loaded, Refusal, Select, Table, useLoaded } from "./components.js";
 import { inWords, readValue, withDigits } from "./quantities.js";
 
 export function ResolveScreen({ query }) {

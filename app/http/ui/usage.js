@@ -2,7 +2,7 @@
 import { get, withQuery } from "./api.js";
 import { entityKey, filterOf } from "./entities.js";
 import { html, useState } from "./lib.js";
-import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./parts.js";
+import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./components.js";
 import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
 
@@ -33,7 +33,7 @@ const NOTHING = { rows: [], buckets: [], data_through: null, coverage: null };
 const NoRun = () => html`<p class="notice">No run of the pipeline has published use yet. Queue one with
   <code>POST /analytics/runs</code>, or run <code>quota-pipeline run --pg</code>.</p>`;
 
-/** Return each bucket's newest day, all brokers pooled where that is known, the fullest first. */
+/** Return each bucket's newest day, all brokers pooled where there is a sum, the fullest first. */
 export function newestDays(rows) {
   const newest = new Map();
   for (const row of rows) {
@@ -192,7 +192,7 @@ function Incidents({ of }) {
     (signal) => orNull(withQuery("/analytics/incidents", { key: of, page_size: 50 }), "no-run", { signal }), [of]);
   return html`<${Loaded} of=${found}>${(page) => {
     const who = new Map((page?.buckets ?? []).map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
-    return html`<${Table} name="Incidents" empty="No incident is known."
+    return html`<${Table} name="Incidents" empty="There are no incidents."
       columns=${["Bucket", "Key", "Broker", "Start (UTC)", "Lasted", "Peak of limit", "Had to wait", "State"]}
       rows=${(page?.rows ?? []).map((each) => ({
         key: each.incident_id,

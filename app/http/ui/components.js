@@ -40,15 +40,15 @@ export function Heading({ title, children }) {
   </div>`;
 }
 
-/** A refusal: what it says, each violation that no field shows, and what may be done. */
-export function Refusal({ error, shown = () => false, children }) {
+/** A refusal: what it says, each violation that is at no field, and what may be done. */
+export function Refusal({ error, isAtField = () => false, children }) {
   const alert = useRef(null);
   useEffect(() => alert.current.scrollIntoView({ block: "nearest" }), [error]);
   if (!(error instanceof Problem)) {
     return html`<div class="refusal" role="alert" ref=${alert}>${String(error.message ?? error)}</div>`;
   }
   const { title, detail, code, type, errors, kafka_error, request_id } = error.document;
-  const others = (errors ?? []).filter((violation) => !shown(violation));
+  const others = (errors ?? []).filter((violation) => !isAtField(violation));
   return html`<div class="refusal" role="alert" ref=${alert}>
     <strong>${title}</strong>
     <p>${detail}</p>
@@ -204,7 +204,7 @@ export function AskReason({ title, button, act, close, children }) {
     <form onSubmit=${submit}>
       <h2 id=${id}>${title}</h2>
       ${children}
-      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log." autofocus
+      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log." autofocus
         onInput=${(event) => setReason(event.target.value)} />
       ${error && html`<${Refusal} error=${error} />`}
       <div class="buttons">
