@@ -28,10 +28,10 @@ def spark_failures() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _reported(str(error)) from error
+        raise _error_of(str(error)) from error
 
 
-def _reported(text: str) -> PipelineError:
+def _error_of(text: str) -> PipelineError:
     ours = _OURS.findall(text)
     if not ours:
         return InfrastructureError(_sentence(text))

@@ -20,7 +20,7 @@ from app.domain.pipeline_runs import PUBLISHING, RUNNABLE, OptionKind, run_viola
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.publish.queue import Queue, QueuedRun
-from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, connected, database_of
+from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, connect, database_of
 
 _LOOK_S: Final = 1.0
 _STOP_WITHIN_S: Final = 20.0
@@ -61,10 +61,10 @@ def run(job: Job) -> None:
     url = database_of(job)
     job.counts.update({"succeeded": 0, "failed": 0, "cancelled": 0, "given_up": 0})
     if job.options.dry_run:
-        with connected(url) as connection:
+        with connect(url) as connection:
             job.counts["queued"] = Queue(connection).waiting()
         return
-    with connected(url) as connection:
+    with connect(url) as connection:
         _work(job, Queue(connection), root, url)
 
 

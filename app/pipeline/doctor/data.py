@@ -45,17 +45,17 @@ def data_checks(results: Results, now: datetime) -> Iterator[Check]:
     if metrics is not None and versions is not None:
         yield _clusters(metrics, versions)
     if observations is not None:
-        yield _encoded(observations)
+        yield _name_encoding(observations)
         yield _empty(observations)
         yield from _metrics(observations, versions)
     if buckets is not None:
-        yield _unlimited(buckets)
+        yield _limited_share(buckets)
         yield _throttling(buckets)
     minutes = observations if observations is not None else buckets
     if minutes is not None:
         yield from _brokers(broker_coverage(minutes), now)
     if quarantine is not None:
-        yield _quarantined(quarantine)
+        yield _quarantine_reasons(quarantine)
 
 
 def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
@@ -72,7 +72,7 @@ def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
     return fail("cluster ids", sentence)
 
 
-def _encoded(observations: DataFrame) -> Check:
+def _name_encoding(observations: DataFrame) -> Check:
     names = observations.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
     encoded = names.where(sf.col("name").rlike(_ENCODED))
     found, first = encoded.agg(sf.count("name"), sf.min("name")).collect()[0]
@@ -117,7 +117,7 @@ def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Ch
             yield ok(check, f"{key} is not observed; brokers record it once a quota sets it.")
 
 
-def _unlimited(buckets: DataFrame) -> Check:
+def _limited_share(buckets: DataFrame) -> Check:
     share = buckets.agg(sf.avg((sf.col("level") == 0).cast("int"))).collect()[0][0]
     sentence = f"no quota limits {share:.1%} of the bucket minutes"
     if share > _MOST_UNLIMITED:
@@ -142,11 +142,11 @@ def _brokers(coverage: Sequence[BrokerCoverage], now: datetime) -> Iterator[Chec
     for cluster, group in groupby(coverage, key=lambda broker: broker.cluster_id):
         brokers = list(group)
         for broker in brokers:
-            yield _covered(broker)
+            yield _broker_coverage(broker)
         yield _skew(cluster, brokers, now)
 
 
-def _covered(broker: BrokerCoverage) -> Check:
+def _broker_coverage(broker: BrokerCoverage) -> Check:
     name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
     sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"
     if broker.share < _LEAST_COVERAGE:
@@ -171,7 +171,7 @@ def _skew(cluster: str, brokers: Sequence[BrokerCoverage], now: datetime) -> Che
     return ok(name, f"all brokers end within 5 minutes of {end:%Y-%m-%d %H:%M} UTC.")
 
 
-def _quarantined(quarantine: DataFrame) -> Check:
+def _quarantine_reasons(quarantine: DataFrame) -> Check:
     reasons = quarantine.groupBy("reason").agg(sf.sum("n").alias("n"))
     rows = reasons.sort(sf.desc("n"), "reason").limit(3).collect()
     most = ", ".join(f"{row.reason} ({row.n:,})" for row in rows)

@@ -52,11 +52,11 @@ def summarize_minutes(minutes: DataFrame) -> DataFrame:
         _position().alias("position"),
     )
     by_broker = measures.groupBy(*_BUCKET_DAY, "broker_id").agg(
-        *_merged_measures(), sf.collect_list("bin").alias("bins")
+        *_merge_measures(), sf.collect_list("bin").alias("bins")
     )
     pooled = by_broker.withColumn("broker_id", _with_pool())
     return pooled.groupBy(*_BUCKET_DAY, "broker_id").agg(
-        *_merged_measures(), sf.sort_array(sf.flatten(sf.collect_list("bins"))).alias("bins")
+        *_merge_measures(), sf.sort_array(sf.flatten(sf.collect_list("bins"))).alias("bins")
     )
 
 
@@ -135,7 +135,7 @@ def _position() -> Column:
     return sf.unix_seconds("ts") * sf.lit(2**32) + sf.col("broker_id")
 
 
-def _merged_measures() -> list[Column]:
+def _merge_measures() -> list[Column]:
     return [
         *(sf.sum(name).alias(name) for name in _SUMS),
         *(sf.max(name).alias(name) for name in _MAXIMA),

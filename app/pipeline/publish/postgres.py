@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.coverage import Reach, broker_coverage, reach_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
-from app.pipeline.publish.runs import Publication, connected, database_of, recorded
+from app.pipeline.publish.runs import Publication, connect, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
@@ -127,7 +127,7 @@ def publish_results(job: Job, results: Results) -> None:
         InfrastructureError: See ``publish``.
     """
     clusters = sorted({day["cluster_id"] for day in results.days})
-    with recorded(job) as record, connected(database_of(job)) as connection:
+    with record_run(job) as record, connect(database_of(job)) as connection:
         job.say("publishing to Postgres ...")
         with connection.transaction():
             connection.execute(_ONE_AT_A_TIME)

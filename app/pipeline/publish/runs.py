@@ -129,7 +129,7 @@ def database_of(job: Job) -> str:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[psycopg.Connection[Any]]:
+def connect(url: str) -> Iterator[psycopg.Connection[Any]]:
     """Connect for a block; each statement is its own transaction unless a block says otherwise.
 
     Raises:
@@ -151,7 +151,7 @@ def connected(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def recorded(job: Job) -> Iterator[RunRecord]:
+def record_run(job: Job) -> Iterator[RunRecord]:
     """Keep the record of a run for a block; inside another such block it is the same record.
 
     Raises:
@@ -160,7 +160,7 @@ def recorded(job: Job) -> Iterator[RunRecord]:
     if job.record is not None:
         yield job.record
         return
-    with connected(database_of(job)) as connection:
+    with connect(database_of(job)) as connection:
         job.record = _begin(connection, job)
         try:
             yield job.record
@@ -172,12 +172,12 @@ def recorded(job: Job) -> Iterator[RunRecord]:
 
 
 @contextmanager
-def recorded_where_published(job: Job) -> Iterator[None]:
+def record_if_published(job: Job) -> Iterator[None]:
     """Record a run that publishes, and no other."""
     if job.name not in PUBLISHING or job.options.pg is None or job.options.dry_run:
         yield
         return
-    with recorded(job):
+    with record_run(job):
         yield
 
 

@@ -13,7 +13,7 @@ from psycopg.rows import namedtuple_row
 
 from app.domain.alterations import Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.publish.runs import connected
+from app.pipeline.publish.runs import connect
 
 _ROWS_AT_ONCE: Final = 2_000
 
@@ -77,7 +77,7 @@ def read_audit_log(url: str, cluster: str | None) -> Iterator[AuditEntry]:
         UsageError: The address cannot be read.
         InfrastructureError: Postgres cannot be reached, or was not migrated.
     """
-    with connected(url) as connection:
+    with connect(url) as connection:
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         named = connection.cursor("audit_log", row_factory=namedtuple_row)

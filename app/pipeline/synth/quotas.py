@@ -82,13 +82,13 @@ class PairIds:
 def user_name(index: Column) -> Column:
     """Return the name of a user by its number: never empty, different for different numbers."""
     plain = F.concat(F.lit("team-"), index % 97, F.lit(".svc-"), index)
-    return _named(index, plain, _ODD_USERS)
+    return _name_column(index, plain, _ODD_USERS)
 
 
 def client_name(index: Column) -> Column:
     """Return the name of a client-id by its number, likewise."""
     plain = F.concat(F.lit("app-"), index % 31, F.lit("-"), index)
-    return _named(index, plain, _ODD_CLIENTS)
+    return _name_column(index, plain, _ODD_CLIENTS)
 
 
 def user_of_pair(pair: Column) -> Column:
@@ -219,7 +219,7 @@ def _div(number: Column, by: int) -> Column:
     return F.call_function("div", number, F.lit(by).cast("bigint"))
 
 
-def _named(index: Column, plain: Column, odd: dict[int, str]) -> Column:
+def _name_column(index: Column, plain: Column, odd: dict[int, str]) -> Column:
     named = F.when(index == _LOOKALIKE, F.lit(DEFAULT_LOOKALIKE))
     for remainder, pattern in odd.items():
         before, _, after = pattern.partition("{}")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
 from app.pipeline.publish.postgres import HOURS_FOR_DAYS, publish
-from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, database_of, recorded
+from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     BUCKET_MINUTE,
@@ -186,7 +186,7 @@ def database(audit_database: AuditDatabase, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_job_that_fails_before_it_publishes_is_recorded(database: str):
-    with pytest.raises(UsageError), recorded(job_of("resolve")):
+    with pytest.raises(UsageError), record_run(job_of("resolve")):
         raise UsageError("--quotas is missing.")
     (run,) = rows_of(database, "pipeline_run")
     assert (run["state"], run["error"]) == ("failed", "--quotas is missing.")
@@ -204,7 +204,7 @@ def test_a_cancelled_run_of_the_queue_publishes_nothing(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(insert)
         job = job_of("run")
-        with recorded(job):
+        with record_run(job):
             connection.execute(cancel)
             with pytest.raises(InfrastructureError, match="cancelled"):
                 publish_rows(database, SAMPLE, job)

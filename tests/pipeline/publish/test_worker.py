@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from app.pipeline.commands.worker import command_of
 from app.pipeline.errors import UsageError
 from app.pipeline.publish.queue import Queue, QueuedRun
-from app.pipeline.publish.runs import URL_VARIABLE, connected
+from app.pipeline.publish.runs import URL_VARIABLE, connect
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import DAY, minute, publish
 from tests.testkit.postgres import AuditDatabase
@@ -130,14 +130,14 @@ def test_a_run_goes_to_one_worker_and_its_death_is_noticed(audit_database: Audit
     url = audit_database.service_url
     queue(url, "first", "utilization")
     queue(url, "second", "incidents", input=["a", "b"])
-    with connected(url) as first, connected(url) as another:
+    with connect(url) as first, connect(url) as another:
         taken, other = Queue(first).take(), Queue(another).take()
         assert taken is not None
         assert other is not None
         assert (taken.run_id, other.run_id) == ("first", "second")
         assert other.options == {"input": ("a", "b")}
         assert Queue(another).take() is None
-        with connected(url) as third:
+        with connect(url) as third:
             assert Queue(third).give_up_dead() == 0
             first.close()
             until(lambda: Queue(third).give_up_dead() == 1)
