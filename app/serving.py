@@ -169,7 +169,7 @@ class Workers(Multiprocess):
                 self._replace(worker)
 
     def _replace(self, ended: Worker) -> None:
-        """Start another one, or end the service where none could start."""
+        """Start another worker, or end the service where none could start."""
         ended.process.join()
         code = ended.exitcode or 0
         forget_worker(self._folder, ended.number)

@@ -141,7 +141,7 @@ class _Rules:
         slots: tuple[Slot, Slot],
         key: str,
     ) -> int:
-        """Count the rules of one level that may be about callers of these names."""
+        """Count the rules of a level that may limit callers of these names."""
         for kind, slot in zip((_USER, _CLIENT_ID), slots, strict=True):
             name = names.get(kind)
             if name is not None and slot is Slot.NAMED:

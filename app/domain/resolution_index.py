@@ -290,7 +290,7 @@ class Patterns:
         return Stored(patterns, dict(zip(levels, (own, [default] * len(own)), strict=True)))
 
     def _of_rules(self, rules: Sequence[Rule | None]) -> Sequence[int]:
-        """Return the numbers of rules; often it is one and the same rule, or none."""
+        """Return the numbers of rules; neighbours are often the same rule."""
         last, number = None, _NOTHING
         numbers = []
         for rule in rules:

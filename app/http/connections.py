@@ -196,7 +196,7 @@ class Connections:
         return [*groups, self._handshakes] if slot.is_handshake else groups
 
     def _evict_for(self, slot: Slot, *, is_exempt: bool) -> bool:
-        """Tell whether there is a slot, after evicting what must go for it."""
+        """Evict idle connections for a new one; tell whether there is a slot."""
         limits, own = self._limits, self._of_address.get(slot.network, _Group())
         is_full = not is_exempt and len(own.members) >= limits.of_an_address
         if is_full and not self._drop(own, "address"):

@@ -103,7 +103,7 @@ def _read_in_chunks(items: list[Any], validate: ValidatorFunctionWrapHandler) ->
 
 
 def _shift(error: Any, begin: int) -> InitErrorDetails:
-    """Return an error of a chunk as one of the whole list."""
+    """Return a chunk's error with its index in the whole list."""
     index, *location = error["loc"]
     context = error.get("ctx", {})
     kind = error["type"]
@@ -244,7 +244,7 @@ def _members(shape: Any, location: Location) -> Sequence[str]:
 
 
 def _fields(shape: Any) -> Mapping[str, Any]:
-    """Return the annotations of what has members, by their names in JSON."""
+    """Return the annotations of a model's or typed dict's members, by JSON name."""
     if is_typeddict(shape):
         return get_type_hints(shape)
     fields = getattr(shape, "model_fields", {})
@@ -252,7 +252,7 @@ def _fields(shape: Any) -> Mapping[str, Any]:
 
 
 def _shape_in(annotation: Any) -> Any:
-    """Return what has members in an annotation such as ``list[Model] | None``."""
+    """Return the model in an annotation such as ``list[Model] | None``."""
     annotation = getattr(annotation, "__value__", annotation)
     if _fields(annotation):
         return annotation

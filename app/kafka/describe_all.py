@@ -51,7 +51,7 @@ class _Words(dict[bytes, str]):
 
 
 def _length(length: int) -> bytes:
-    """Return a length as a varint, one too large, of one byte or two."""
+    """Return a length plus one as a varint of one or two bytes."""
     value = length + 1
     return bytes([value] if value < _SHORT else [value % _SHORT | _SHORT, value // _SHORT])
 
@@ -61,7 +61,7 @@ def _escape(raw: bytes) -> bytes:
 
 
 def _word(usual: Iterable[str]) -> bytes:
-    """Return what matches an entity type or a key, the usual words first."""
+    """Return the pattern of an entity type or a key, the usual words first."""
     words = [_escape(_length(len(word)) + word.encode()) for word in usual]
     words += [_escape(_length(size)) + b".{%d}" % size for size in range(1, _LONGEST_WORD + 1)]
     return b"|".join(words)

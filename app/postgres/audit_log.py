@@ -237,7 +237,7 @@ class PostgresJournal:
         return committed
 
     async def _write_intents(self, batch: Sequence[Intent]) -> Sequence[Intent | None]:
-        """Write a batch of intents; those with null are to be tried alone."""
+        """Write a batch of intents; null is an intent to try alone."""
         if not can_share(batch[0]):
             return [None]
         try:

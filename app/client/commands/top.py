@@ -198,7 +198,7 @@ def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:
 
 
 def _cells(usage: Usage) -> list[str]:
-    """Return the columns; one that is not there is empty."""
+    """Return the columns; a missing value is empty."""
     return [
         show_name(usage.user) if usage.user else "",
         show_name(usage.client_id) if usage.client_id else "",

@@ -149,7 +149,7 @@ def _write(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[
 
 
 def _patch(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]) -> list[Chunk]:
-    """Write those chunks anew into which a changed entity falls, or fell."""
+    """Write the chunks anew that have, or had, a changed entity."""
     begins = [chunk.begin for chunk in before]
     stale = {max(0, bisect_right(begins, key) - 1) for key in changed}
     chunks: list[Chunk] = []
@@ -165,5 +165,5 @@ def _patch(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]
 
 
 def _are_too_small(chunks: Sequence[Chunk], number: int) -> bool:
-    """Tell whether so much was patched that the chunks are small."""
+    """Tell whether many patches have left small chunks."""
     return len(chunks) > 1 and number < len(chunks) * CHUNK_ENTRIES / 2

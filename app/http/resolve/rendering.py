@@ -315,7 +315,7 @@ class _Writer:
 def _column(
     field: Field, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
 ) -> Sequence[bytes]:
-    """Return what stands in a field, in JSON, for each of a group."""
+    """Return a field's values for a group, as JSON."""
     level, key = field
     if level == NAME:
         column = texts[key]

@@ -182,7 +182,7 @@ def _rank(quotas: Quotas) -> Ranked:
 
 
 def _patch(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
-    """Return the entries with some replaced; null for one that is gone."""
+    """Return the entries with some replaced; null removes an entry."""
     keys, entries = before.keys.copy(), before.entries.copy()
     for entity, values in changed.items():
         key = entity.sort_key()

@@ -205,7 +205,7 @@ class QuotaImage:
             self._cache.refresh()
 
     async def _load(self) -> _Current:
-        """Describe; where an index is in use the next one is ready with the image."""
+        """Describe, and index the answer where an index is in use."""
         begun_at = time.monotonic()
         try:
             described = await self._admin.describe_client_quotas(

@@ -59,7 +59,7 @@ class AlterationTasks:
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        """Say what went wrong that nobody has thought of: the caller may have gone."""
+        """Log an unexpected error: the caller may have gone."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, QuotaError):
