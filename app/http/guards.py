@@ -261,7 +261,6 @@ class Permission(Guard):
         self.or_audit = or_audit
         self._read_denied = read_denied
         self._limited = _LIMITED[operation]
-        self._counted = operation.value
         self._alters = operation is Operation.ALTER_CONFIGS
 
     async def admit(self, request: Request) -> Granted:
@@ -293,10 +292,11 @@ class Permission(Guard):
         metrics = services.metrics
         if self._alters:
             metrics.alterations.phase_took(Phase.AUTHZ, time.perf_counter() - began)
-        metrics.count_authorization(self._counted, allowed=access.refusal is None)
+        result = "allowed" if access.refusal is None else "denied"
+        metrics.authorizations.labels(self.operation.value, result).inc()
         age_s = access.evidence.get("acl_age_s")
         if age_s is not None:
-            metrics.observe_acl_age(age_s)
+            metrics.acl_age.set(age_s)
         return access
 
 

@@ -180,7 +180,7 @@ class HttpMetrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
-        self._rejected = self._counter(
+        self.rejected = self._counter(
             "request_rejected", "Requests answered with a problem, by its code.", "reason"
         )
         self._alterations = self._counter(
@@ -195,13 +195,13 @@ class HttpMetrics:
         self._key_age = self._gauge(
             "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
-        self._authorizations = self._counter(
+        self.authorizations = self._counter(
             "authz", "Decisions on the cluster resource.", "operation", "result"
         )
-        self._acl_age = self._gauge(
+        self.acl_age = self._gauge(
             "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
         )
-        self._idempotency = self._counter(
+        self.idempotency = self._counter(
             "idempotency",
             "Alterations with an idempotency key: new, replay, conflict (it still runs) or "
             "mismatch (used for another request).",
@@ -213,7 +213,7 @@ class HttpMetrics:
             "authentication), logins, public (without a credential).",
             "scope",
         )
-        self._closed = self._counter(
+        self.closed = self._counter(
             "receive_deadline_closed",
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
             "stage",
@@ -267,10 +267,6 @@ class HttpMetrics:
         allowed = method in _METHODS and status != HTTPStatus.METHOD_NOT_ALLOWED
         self._requests.labels(route, method if allowed else "_OTHER", status).observe(seconds)
 
-    def count_rejected(self, code: str) -> None:
-        """Note a problem that was answered."""
-        self._rejected.labels(code).inc()
-
     def count_alterations(self, outcomes: Iterable[str]) -> None:
         """Note the outcome of each entity of an alteration."""
         for outcome, number in Tally(outcomes).items():
@@ -294,25 +290,9 @@ class HttpMetrics:
 
         self._observe(self._key_age, seconds)
 
-    def count_authorization(self, operation: str, *, allowed: bool) -> None:
-        """Note a decision about an operation such as ``ALTER_CONFIGS``."""
-        self._authorizations.labels(operation, "allowed" if allowed else "denied").inc()
-
-    def observe_acl_age(self, seconds: float) -> None:
-        """Note how old the ACLs are that a decision rests on."""
-        self._acl_age.set(seconds)
-
-    def count_idempotency(self, result: str) -> None:
-        """Note an alteration with a key: ``new``, ``replay``, ``conflict`` or ``mismatch``."""
-        self._idempotency.labels(result).inc()
-
     def count_rate_limited(self, scope: str) -> None:
         """Note a request over a limit; see ``Limited``."""
         self._rate_limited.labels(scope).inc()
-
-    def count_closed(self, stage: str) -> None:
-        """Note a connection that was closed because the caller was too slow."""
-        self._closed.labels(stage).inc()
 
     def count_dropped(self, reason: str) -> None:
         """Note a connection that was closed because there were too many."""

@@ -297,7 +297,7 @@ class RequestMiddleware:
             self._metrics.count_authentication(context.authentication)
         refused = context.refused_credential
         if context.problem_code is not None:
-            self._metrics.count_rejected(context.problem_code)
+            self._metrics.rejected.labels(context.problem_code).inc()
             if context.problem_code in _CREDENTIAL_CODES:
                 refused = context.problem_code
         if refused is not None:

@@ -233,7 +233,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         if stage is None:
             return
         if self._refused_at is None:
-            self.metrics.count_closed(stage.value)
+            self.metrics.closed.labels(stage.value).inc()
         self.transport.abort()
 
     def _awaited(self, now: float) -> Stage | None:
@@ -262,7 +262,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: QuotaError) -> None:
         """Say why nothing more is read, where that cannot be taken for another request's answer."""
         self._refused_at = self.loop.time()
-        self.metrics.count_rejected(error.code)
+        self.metrics.rejected.labels(error.code).inc()
         if self._answering and not self._may_interrupt():
             self.cycle.keep_alive = False
             return

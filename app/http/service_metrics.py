@@ -50,15 +50,15 @@ class PrometheusAlterationMetrics:
             "verdict",
             "fence",
         )
-        self._conflicts = self._counter(
+        self.slot_was_taken = self._counter(
             "quota_slot_conflicts", "Alterations refused because another one held an entity."
-        )
-        self._late = self._counter(
+        ).inc
+        self.outcome_came_late = self._counter(
             "quota_late_outcomes", "Definite answers that came after the caller had a 504."
-        )
-        self._superseded = self._counter(
+        ).inc
+        self.superseded = self._counter(
             "quota_superseded", "Alterations of unknown outcome that another one took over from."
-        )
+        ).inc
         self._drift = self._counter(
             "quota_drift",
             "Changes that no alteration accounts for; late_apply is one of our own, too late.",
@@ -76,11 +76,11 @@ class PrometheusAlterationMetrics:
         self._quarantined = self._gauge(
             "quota_quarantined_slots", "Entities held because a request's outcome is unknown."
         )
-        self._waiting = self._gauge(
+        self.outcomes_are_waiting = self._gauge(
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
             "livesum",
-        )
+        ).set
         self._breakers = Gauge(
             "breaker_state",
             "Whether a dependency is refused for now: 1, else 0.",
@@ -88,13 +88,13 @@ class PrometheusAlterationMetrics:
             registry=registry,
             multiprocess_mode="liveall",
         )
-        self._months_ahead = self._gauge(
+        self.partitions_reach = self._gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
             "about to refuse alterations. NaN before the first check.",
             "livemostrecent",
-        )
-        self._months_ahead.set(math.nan)
+        ).set
+        self.partitions_reach(math.nan)
         self._scanned_at = time.monotonic()
         age = self._gauge(
             "quota_drift_scan_age_seconds",
@@ -118,22 +118,10 @@ class PrometheusAlterationMetrics:
         """Note how long a phase of an alteration took."""
         self._phases.labels(phase.value).observe(seconds)
 
-    def slot_was_taken(self) -> None:
-        """Note an alteration that was refused because another one held an entity."""
-        self._conflicts.inc()
-
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
         """Note a verdict, and the seconds since the sending."""
         self._recovered.labels(verdict, found_by.value).inc()
         self._recoveries.labels(found_by.value).observe(seconds)
-
-    def outcome_came_late(self) -> None:
-        """Note a definite answer that came after the caller got a 504."""
-        self._late.inc()
-
-    def superseded(self) -> None:
-        """Note an alteration that another one took over from."""
-        self._superseded.inc()
 
     def drifted(self, origin: DriftOrigin) -> None:
         """Note a change of one entity that no alteration accounts for."""
@@ -152,14 +140,6 @@ class PrometheusAlterationMetrics:
     def audit_write_failed(self, stage: str) -> None:
         """Note a write that the audit log did not take."""
         self._write_failures.labels(stage).inc()
-
-    def outcomes_are_waiting(self, number: int) -> None:
-        """Tell how many outcomes wait in this process."""
-        self._waiting.set(number)
-
-    def partitions_reach(self, months: int) -> None:
-        """Tell how many months ahead of the present one there are partitions for."""
-        self._months_ahead.set(months)
 
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Tell the state of a circuit breaker."""

@@ -213,7 +213,7 @@ def _record_metrics(
         return
     result = _key_result(ending)
     if result is not None:
-        metrics.count_idempotency(result)
+        metrics.idempotency.labels(result).inc()
 
 
 def _key_result(ending: AlterationReport | QuotaError) -> str | None:

@@ -52,7 +52,7 @@ def test_gauges_show_the_present(metrics: HttpMetrics):
     alterations.outcomes_are_waiting(7)
     alterations.breaker_is("postgres", BreakerState.OPEN)
     alterations.breaker_is("kafka", BreakerState.CLOSED)
-    metrics.observe_acl_age(4.5)
+    metrics.acl_age.set(4.5)
     assert sample(metrics, "quota_open_intents") == 3
     assert sample(metrics, "quota_oldest_open_intent_seconds") == 12.5
     assert sample(metrics, "quota_quarantined_slots") == 2
@@ -110,9 +110,9 @@ def test_how_far_partitions_reach_is_unknown_until_it_is_counted(metrics: HttpMe
 
 
 def test_what_the_http_interface_refuses_is_counted(metrics: HttpMetrics):
-    metrics.count_idempotency("replay")
+    metrics.idempotency.labels("replay").inc()
     metrics.count_rate_limited("reads")
-    metrics.count_closed("headers")
+    metrics.closed.labels("headers").inc()
     assert sample(metrics, "idempotency_total", result="replay") == 1
     assert sample(metrics, "rate_limited_total", scope="reads") == 1
     assert sample(metrics, "receive_deadline_closed_total", stage="headers") == 1

@@ -228,7 +228,7 @@ async def test_judged_credentials_are_counted(app: ASGIApp, metrics: HttpMetrics
 
 async def test_outcomes_and_decisions_are_counted_and_exposed(metrics: HttpMetrics):
     metrics.count_alterations(["applied", "applied", "refused"])
-    metrics.count_authorization("ALTER_CONFIGS", allowed=False)
+    metrics.authorizations.labels("ALTER_CONFIGS", "denied").inc()
     text, content_type = metrics.exposition()
     assert content_type.startswith("text/plain")
     assert b'quota_alterations_total{verdict="applied"} 2.0' in text
