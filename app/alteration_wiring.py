@@ -48,7 +48,7 @@ from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.image import QuotaImage
 from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
-from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
+from app.service.recovery.recovery import Fences, Recovery
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, Tasks, run_forever
 from app.settings import Settings
@@ -170,7 +170,6 @@ def build_alterations(
         tasks,
     )
     fences = Fences(admin, backends.quorum)
-    dependencies = RecoveryDeps(admin, recovery_journal, fences, barrier, context)
     watcher = DriftWatch(
         admin,
         barrier,
@@ -181,7 +180,7 @@ def build_alterations(
     return AlterationServices(
         AlterQuotas(state.dependencies(admin, tasks)),
         state,
-        Recovery(dependencies, final_after_s=settings.test_final_after_s),
+        Recovery(admin, recovery_journal, fences, barrier, context, settings.test_final_after_s),
         watcher,
         tasks,
     )

@@ -182,29 +182,19 @@ Batch = Sequence[OpenAlteration]
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryDeps:
-    """What recovery works with."""
+class Recovery:
+    """Claims what is open, observes it, and concludes it when nothing can come any more.
+
+    Attributes:
+        final_after_s: When a verdict is final, in seconds after the sending.
+    """
 
     admin: ClientQuotaAdmin
     journal: RecoveryJournal
     fences: Fences
     barrier: Barrier
     context: AlterContext
-
-
-class Recovery:
-    """Claims what is open, observes it, and concludes it when nothing can come any more.
-
-    Args:
-        deps: What it works with.
-        final_after_s: When a verdict is final, in seconds after the sending.
-    """
-
-    def __init__(self, deps: RecoveryDeps, *, final_after_s: float = FINAL_AFTER_S) -> None:
-        self._deps = deps
-        self._owner = deps.context.owner
-        self._failpoints = deps.context.failpoints
-        self._final_after_s = final_after_s
+    final_after_s: float = FINAL_AFTER_S
 
     async def run(self) -> None:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
@@ -213,8 +203,8 @@ class Recovery:
                 group.create_task(run_forever(what, work, pause_s=_PAUSE_S, logger=logger))
 
     async def _beat(self) -> None:
-        cluster_id = await self._deps.admin.cluster_id()
-        await self._deps.journal.beat(cluster_id, self._owner)
+        cluster_id = await self.admin.cluster_id()
+        await self.journal.beat(cluster_id, self.context.owner)
 
     async def round(self) -> int:
         """Recover what can be claimed now; return how many entities were claimed.
@@ -222,10 +212,9 @@ class Recovery:
         Raises:
             NotSentError: The log cannot be read, or the cluster has no id yet.
         """
-        journal = self._deps.journal
-        cluster_id = await self._deps.admin.cluster_id()
-        claimed = await journal.claim_open(cluster_id, self._owner, limit=AT_ONCE)
-        self._deps.context.metrics.intents_are_open(await journal.open_intents(cluster_id))
+        cluster_id = await self.admin.cluster_id()
+        claimed = await self.journal.claim_open(cluster_id, self.context.owner, limit=AT_ONCE)
+        self.context.metrics.intents_are_open(await self.journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)
@@ -237,7 +226,7 @@ class Recovery:
     async def _give_back(self, cluster_id: str) -> None:
         """Let others try: they may reach brokers that this process does not."""
         with suppress(NotSentError):
-            await self._deps.journal.give_back(cluster_id, self._owner)
+            await self.journal.give_back(cluster_id, self.context.owner)
 
     async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
         """Recover what was claimed; tell whether that was done."""
@@ -250,7 +239,7 @@ class Recovery:
 
     async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
         """Group by the broker that it was sent through, or another where that one is gone."""
-        live = await self._deps.admin.live_brokers()
+        live = await self.admin.live_brokers()
         groups: dict[int | None, list[OpenAlteration]] = {}
         for alteration in claimed:
             broker_id = alteration.broker_id if alteration.broker_id in live else None
@@ -260,17 +249,17 @@ class Recovery:
             broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
         }
         if gone:
-            preferred = await self._deps.admin.preferred_broker()
+            preferred = await self.admin.preferred_broker()
             by_broker.setdefault(preferred, []).extend(gone)
         return by_broker
 
     async def _recover(self, broker_id: int, batch: Batch) -> bool:
         try:
             found = await self._observed(broker_id, batch)
-            self._failpoints.reach("recovery_before_record")
+            self.context.failpoints.reach("recovery_before_record")
             ages = {alteration.key: alteration.age_s for alteration in batch}
-            async for recorded in record_in_portions(self._deps.journal, found):
-                self._failpoints.reach("recovery_after_record")
+            async for recorded in record_in_portions(self.journal, found):
+                self.context.failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
         except QuotaError as error:
             logger.info(
@@ -292,18 +281,18 @@ class Recovery:
         must not stand before all others again and again.
         """
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
-        pair = await self._deps.fences.pair(fencing, broker_id)
+        pair = await self.fences.pair(fencing, broker_id)
         entities = [alteration.audited.alteration.entity for alteration in batch]
-        read = await self._deps.barrier.read(
-            entities, broker_id=broker_id, within_s=self._deps.context.patience.entities_s
+        read = await self.barrier.read(
+            entities, broker_id=broker_id, within_s=self.context.patience.entities_s
         )
         observation = FencedObservation(pair, read, utc_now())
         return await off_loop(
-            len(batch), observation.findings, batch, final_after_s=self._final_after_s
+            len(batch), observation.findings, batch, final_after_s=self.final_after_s
         )
 
     def _count(self, recorded: Sequence[Recovered], ages: Mapping[RecoveryKey, float]) -> None:
         for finding in recorded:
             if finding.final:
                 verdict = finding.result.outcome.value
-                self._deps.context.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])
+                self.context.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])

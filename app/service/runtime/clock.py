@@ -27,9 +27,9 @@ def boot_time() -> float:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def new_alteration_id(now_ms: int | None = None) -> str:
+def new_alteration_id() -> str:
     """Return a UUIDv7. Source: RFC 9562, section 5.7."""
-    milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds & ((1 << 48) - 1)) << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62

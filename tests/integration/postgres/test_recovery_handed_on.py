@@ -11,7 +11,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
+from app.service.recovery.recovery import FencePair, Fences, Recovery
 from app.service.runtime.dependencies import CircuitBreaker
 from tests.integration.postgres.locks import Tables
 from tests.integration.postgres.recovering import in_doubt
@@ -39,8 +39,8 @@ def recovery_of(
     barrier = Barrier(brokers, CurrentValues(brokers))
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")
     context = AlterContext(owner, CountedMetrics(), breaker, Failpoints())
-    deps = RecoveryDeps(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
-    return Recovery(deps)
+    pair = fences(brokers, brokers, between_s=0)
+    return Recovery(brokers, journal, pair, barrier, context)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_who_fails_in_the_midst_leaves_it_to_others(
 ):
     request = await in_doubt(journal, "alice")
     failing = recovery_of("failing", recovery)
-    monkeypatch.setattr(failing, "_by_broker", None)
+    monkeypatch.setattr(failing.admin, "live_brokers", None)
     with pytest.raises(TypeError):
         await failing.round()
     assert await recovery_of("seeing", recovery).round() == 1

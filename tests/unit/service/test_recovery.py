@@ -17,7 +17,7 @@ from app.service.alterations.sending import LateAnswers
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.recovery import OpenAlteration
-from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
+from app.service.recovery.recovery import FencePair, Fences, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
@@ -39,8 +39,7 @@ class World:
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
         context = alter_context(self.metrics)
-        deps = RecoveryDeps(self.brokers, self.journal, fences, barrier, context)
-        self.recovery = Recovery(deps, final_after_s=95)
+        self.recovery = Recovery(self.brokers, self.journal, fences, barrier, context, 95)
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
