@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
+import httpx
 from cryptography import x509
 
 from app.alteration_wiring import OpenSessions
@@ -17,7 +18,7 @@ from app.http.authentication.certificates import (
     DirectCertificate,
     ProxyCertificate,
 )
-from app.http.authentication.oidc import IdentityProvider, KeySource, TokenRules
+from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import LoginAttempts
@@ -51,15 +52,17 @@ class Authenticators:
 
 
 def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
-    tokens, provider = bearer_tokens(settings), identity_provider(settings)
+    tokens, rules = bearer_tokens(settings), token_rules(settings)
+    trusted = oidc_authorities(settings)
 
     def opened(stack: AsyncExitStack, _: OpenSessions) -> Authenticator:
-        if provider is None:
+        if rules is None:
             return Bearer(tokens)
-        keys = provider.keys(metrics.count_key_fetch)
+        client = httpx.AsyncClient(verify=trusted, trust_env=False)
+        keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
         metrics.watch_key_age(keys.age_s)
         stack.push_async_callback(keys.close)
-        return Bearer(tokens, provider.tokens(keys))
+        return Bearer(tokens, JsonWebTokens(rules, keys))
 
     return opened
 
@@ -115,17 +118,12 @@ def bearer_tokens(settings: Settings) -> BearerTokens | None:
         raise SettingsError(message) from None
 
 
-def identity_provider(settings: Settings) -> IdentityProvider | None:
-    """Return the issuer of the signed tokens that are accepted, or null where there is none.
-
-    Raises:
-        SettingsError: As ``oidc_authorities``.
-    """
+def token_rules(settings: Settings) -> TokenRules | None:
+    """Return what the signed tokens that are accepted must say, or null where none are."""
     if settings.oidc_issuer is None:
         return None
-    trusted = oidc_authorities(settings)
     privileged = (settings.super_users | settings.auditors) - settings.oidc_privileged_principals
-    rules = TokenRules(
+    return TokenRules(
         settings.oidc_issuer,
         settings.oidc_audience or "",
         frozenset(settings.oidc_algorithms),
@@ -133,7 +131,6 @@ def identity_provider(settings: Settings) -> IdentityProvider | None:
         settings.oidc_principal_prefix,
         frozenset() if settings.oidc_principal_prefix else privileged,
     )
-    return IdentityProvider(rules, KeySource(settings.oidc_issuer, settings.oidc_jwks_url), trusted)
 
 
 def oidc_authorities(settings: Settings) -> ssl.SSLContext:

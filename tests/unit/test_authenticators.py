@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from app.authenticators import Authenticators, identity_provider, tls_context
+from app.authenticators import Authenticators, tls_context, token_rules
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import Presented
 from app.http.metrics import HttpMetrics
@@ -290,10 +290,10 @@ def test_a_provider_s_principal_is_privileged_by_a_prefix_or_a_list_alone(
         "super_users": "User:root",
         "auditors": "User:auditor",
     }
-    provider = identity_provider(settings(files, **oidc, **changes))
-    assert provider is not None
-    assert provider.rules.privileged == privileged
-    assert provider.rules.principal_prefix == changes.get("oidc_principal_prefix", "")
+    rules = token_rules(settings(files, **oidc, **changes))
+    assert rules is not None
+    assert rules.privileged == privileged
+    assert rules.principal_prefix == changes.get("oidc_principal_prefix", "")
 
 
 LEAST = {

@@ -8,7 +8,6 @@ import base64
 import binascii
 import json
 import re
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -60,19 +59,6 @@ class _FetchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KeySource:
-    """Where the keys are.
-
-    Attributes:
-        issuer: As tokens name it.
-        jwks_url: Of the key set; null finds it in the issuer's discovery document.
-    """
-
-    issuer: str
-    jwks_url: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SigningKey:
     """A public key, and the algorithms that it may have signed with."""
 
@@ -89,13 +75,15 @@ class SigningKeys:
     """A copy of the key set, asked for anew when it is old or lacks a key.
 
     Args:
-        source: Where the keys are. Nothing in a token can name another source.
+        issuer: As tokens name it. Nothing in a token can name another.
+        jwks_url: Of the key set; null finds it in the issuer's discovery document.
         client: Asks; it must not follow redirects.
         count_fetch: Called with ``ok`` or ``failed`` for each fetch.
         monotonic: A clock in seconds.
     """
 
-    source: KeySource
+    issuer: str
+    jwks_url: str | None
     client: httpx.AsyncClient
     count_fetch: Callable[[str], None] = lambda _result: None
     monotonic: Callable[[], float] = time.monotonic
@@ -178,11 +166,11 @@ class SigningKeys:
             raise _FetchError(message) from None
 
     async def _jwks_url(self) -> str:
-        if self.source.jwks_url is not None:
-            return self.source.jwks_url
-        document = await self._get(self.source.issuer.rstrip("/") + _DISCOVERY_PATH)
+        if self.jwks_url is not None:
+            return self.jwks_url
+        document = await self._get(self.issuer.rstrip("/") + _DISCOVERY_PATH)
         url = document.get("jwks_uri")
-        if document.get("issuer") != self.source.issuer:
+        if document.get("issuer") != self.issuer:
             message = "the discovery document is another issuer's"
             raise _FetchError(message)
         if not isinstance(url, str) or not is_confidential(url):
@@ -397,27 +385,3 @@ def _instant(name: str, value: object) -> Decimal | None:
     if not isinstance(value, Decimal) or not value.is_finite():
         raise InvalidTokenError(f"The token's {name} is not a number.")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityProvider:
-    """Whose signed tokens are accepted.
-
-    Attributes:
-        rules: What a token must say.
-        source: Where the keys are.
-        trusted: The authorities that the provider's own certificate must come from.
-    """
-
-    rules: TokenRules
-    source: KeySource
-    trusted: ssl.SSLContext
-
-    def keys(self, count_fetch: Callable[[str], None]) -> SigningKeys:
-        """Return the keys; nothing is asked before the first token comes."""
-        client = httpx.AsyncClient(verify=self.trusted, trust_env=False)
-        return SigningKeys(self.source, client, count_fetch)
-
-    def tokens(self, keys: SigningKeys) -> JsonWebTokens:
-        """Return what judges tokens by those keys."""
-        return JsonWebTokens(self.rules, keys)

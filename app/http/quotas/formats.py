@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,7 @@ from app.http.encoding import JsonNumber, entity_json, json_bytes, rfc3339, valu
 from app.http.errors import NotAcceptableError
 from app.http.headers import chosen
 from app.http.models import API_VERSION
-from app.http.quotas.rendering import Chunk, Entry, entry_texts, joined
+from app.http.quotas.rendering import Chunk, Entry, entry_texts
 
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -97,7 +96,7 @@ def metadata_headers(media_type: Format, answer: QuotaListingResponse) -> dict[s
 def _json(answer: QuotaListingResponse) -> Iterator[bytes]:
     head, tail = json_frame(answer)
     yield head
-    yield from _separated(answer.entries) if answer.chunks is None else joined(answer.chunks)
+    yield from _separated(answer.entries)
     yield tail
 
 
@@ -158,26 +157,21 @@ Spreadsheets skip line ends before a formula. Nothing is lost: whatever begins w
 more than it had.
 """
 
-_FLUSH_CHARACTERS: Final = 16 * 1024
+
+class _Line:
+    """What ``csv`` writes into: it returns each line, and keeps none."""
+
+    def write(self, line: str) -> bytes:
+        """Return the line in UTF-8."""
+        return line.encode()
 
 
 def csv_rows(entries: Iterable[tuple[ClientQuotaEntity, Values]]) -> Iterator[bytes]:
     r"""Yield the header and the rows in UTF-8; lines end with ``\r\n``."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(HEADER)
+    write = csv.writer(_Line(), lineterminator="\r\n").writerow
+    yield write(HEADER)
     for entity, values in entries:
-        writer.writerows(_rows(entity, values))
-        if buffer.tell() > _FLUSH_CHARACTERS:
-            yield _taken(buffer)
-    yield _taken(buffer)
-
-
-def _taken(buffer: io.StringIO) -> bytes:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text.encode()
+        yield from map(write, _rows(entity, values))
 
 
 def _rows(entity: ClientQuotaEntity, values: Values) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.domain.errors import NotSentError
-from app.http.authentication.oidc import ALGORITHMS, KeySource, SigningKeys, is_confidential
+from app.http.authentication.oidc import ALGORITHMS, SigningKeys, is_confidential
 from app.http.errors import InvalidTokenError
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.authentication.tokens import (
@@ -307,7 +307,7 @@ async def test_a_provider_that_hangs_delays_nobody_whose_key_is_cached():
         return httpx.Response(200, json=FIRST)
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
-    keys = SigningKeys(KeySource(ISSUER, JWKS_URL), client, monotonic=loop.time)
+    keys = SigningKeys(ISSUER, JWKS_URL, client, monotonic=loop.time)
     assert await keys.key("first") is not None
     hangs = True
     await asyncio.sleep(301)
@@ -377,7 +377,7 @@ async def test_the_keys_are_found_where_the_issuer_says():
     publisher = Provider()
     publisher.publish({"issuer": ISSUER, "jwks_uri": JWKS_URL}, DISCOVERY)
     publisher.publish(FIRST)
-    assert await publisher.keys(KeySource(ISSUER)).key("first") is not None
+    assert await publisher.keys(None).key("first") is not None
     assert publisher.asked == [DISCOVERY, JWKS_URL]
 
 
@@ -395,7 +395,7 @@ async def test_a_discovery_document_that_cannot_be_trusted_is_not(document: dict
     publisher = Provider()
     publisher.publish(document, DISCOVERY)
     with pytest.raises(NotSentError):
-        await publisher.keys(KeySource(ISSUER)).key("first")
+        await publisher.keys(None).key("first")
     assert publisher.asked == [DISCOVERY]
 
 

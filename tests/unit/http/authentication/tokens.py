@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from app.http.authentication.oidc import (
     ALGORITHMS,
     JsonWebTokens,
-    KeySource,
     SigningKeys,
     TokenRules,
 )
@@ -125,10 +124,10 @@ class Provider:
         """Answer the key set."""
         self.answers[url] = httpx.Response(200, json=keys)
 
-    def keys(self, source: KeySource = KeySource(ISSUER, JWKS_URL)) -> SigningKeys:  # noqa: B008
+    def keys(self, jwks_url: str | None = JWKS_URL) -> SigningKeys:
         """Return keys that are asked for here."""
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        return SigningKeys(source, client, self.fetches.append, lambda: self.seconds)
+        return SigningKeys(ISSUER, jwks_url, client, self.fetches.append, lambda: self.seconds)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(str(request.url))
