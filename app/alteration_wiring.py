@@ -20,7 +20,6 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.kafka.sessions import Sessions
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.migrate import keep_house, months_ahead
@@ -41,6 +40,7 @@ from app.service.auth.run_as_caller import (
     CallerQuotaAdmin,
     RecordReader,
 )
+from app.service.auth.sessions import Sessions
 from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail

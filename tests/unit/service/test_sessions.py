@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import NotSentError, UnauthenticatedError
-from app.kafka.sessions import (
+from app.service.auth.sessions import (
     IDLE_S,
     LONGEST_S,
     MOST_LOGINS,
