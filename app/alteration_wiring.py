@@ -12,7 +12,6 @@ from typing import Final
 
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.http.authentication.basic import CallerServices
 from app.http.errors import LoginFailedError
 from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
@@ -40,7 +39,7 @@ from app.service.auth.run_as_caller import (
     CallerQuotaAdmin,
     RecordReader,
 )
-from app.service.auth.sessions import Sessions
+from app.service.auth.sessions import CallerServices, Sessions
 from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail
@@ -307,10 +306,10 @@ class SessionFactory:
             raise NotSentError(detail, code="cluster-unreachable")
 
 
-OpenSessions = Callable[[KafkaLogin], Sessions[CallerSession]]
+OpenSessions = Callable[[KafkaLogin], Sessions]
 """Makes the sessions of a kind of login, once what they share is open."""
 
 
-def open_sessions(shared: SharedServices, login: KafkaLogin) -> Sessions[CallerSession]:
+def open_sessions(shared: SharedServices, login: KafkaLogin) -> Sessions:
     """Return the sessions, of which there are none yet."""
     return Sessions(SessionFactory(login, shared).open)

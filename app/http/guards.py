@@ -16,7 +16,7 @@ from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, UnauthenticatedError
 from app.http.authentication.authenticator import AuthenticatorChain, presented_by
-from app.http.authentication.basic import CallerServices, SessionCaller
+from app.http.authentication.basic import SessionCaller
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import UntrustedIdentityError
 from app.http.metrics import HttpMetrics
@@ -34,6 +34,7 @@ from app.service.auth.denials import (
     RequestedChange,
 )
 from app.service.auth.policy import PolicyGuard
+from app.service.auth.sessions import CallerServices
 from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
 from app.service.ports.metrics import Phase
 from app.service.ports.plans import PlanStore

@@ -8,17 +8,13 @@ import binascii
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from app.domain.entities import Caller
 from app.http.authentication.authenticator import Presented, host_of, principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
 from app.http.rate_limits import LoginAttempts
-from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.revert import RevertAlterations
-from app.service.auth.authorize import Authorizer
-from app.service.queries.describe import DescribeQuotas
-from app.service.queries.resolve import ResolveQuotas
+from app.service.auth.sessions import SessionLease, Sessions
 
 AUTHENTICATION: Final = "basic"
 """How the audit log names this method."""
@@ -32,60 +28,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class CallerServices:
-    """What a caller has instead of everybody's, whose requests run as the caller."""
-
-    authorizer: Authorizer
-    describe: DescribeQuotas
-    alter: AlterQuotas
-    revert: RevertAlterations
-    resolve: ResolveQuotas
-
-
-class Session(Protocol):
-    """What a login opens: services whose requests run as the caller."""
-
-    @property
-    def services(self) -> CallerServices:
-        """What answers the caller."""
-        ...
-
-
-class Lease(Protocol):
-    """The right to use a session until it is released."""
-
-    @property
-    def content(self) -> Session:
-        """The session."""
-        ...
-
-    def release(self) -> None:
-        """Give it back."""
-        ...
-
-
-class SessionPool(Protocol):
-    """Finds the session of a user and a password, or logs in."""
-
-    def has(self, user: str, password: str) -> bool:
-        """Tell whether ``lease`` would need no login of its own."""
-        ...
-
-    async def lease(self, user: str, password: str) -> Lease:
-        """Return the session.
-
-        Raises:
-            LoginFailedError: The brokers do not accept the user with this password.
-            NotSentError: They cannot be asked.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class SessionCaller(Caller):
     """A caller for whose request a session is held; it is released when the request has ended."""
 
-    lease: Lease
+    lease: SessionLease
 
     def without_session(self) -> Caller:
         """Return what may be remembered of the caller."""
@@ -104,7 +50,7 @@ class Basic:
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
     scheme = 'Basic realm="kafka-quota-service", charset="UTF-8"'
 
-    def __init__(self, sessions: SessionPool, attempts: LoginAttempts) -> None:
+    def __init__(self, sessions: Sessions, attempts: LoginAttempts) -> None:
         self._sessions = sessions
         self._attempts = attempts
 
@@ -135,7 +81,7 @@ class Basic:
         lease = await self._session(user, password, presented.address)
         return SessionCaller(principal, host, AUTHENTICATION, lease)
 
-    async def _session(self, user: str, password: str, address: str) -> Lease:
+    async def _session(self, user: str, password: str, address: str) -> SessionLease:
         if self._sessions.has(user, password):
             return await self._sessions.lease(user, password)
         with self._attempts.attempt(user, address):

@@ -9,13 +9,34 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from app.domain.errors import NotSentError
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.revert import RevertAlterations
+from app.service.auth.authorize import Authorizer
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+
+
+@dataclass(frozen=True, slots=True)
+class CallerServices:
+    """What a caller has instead of everybody's, whose requests run as the caller."""
+
+    authorizer: Authorizer
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
 
 
 class Session(Protocol):
-    """What a login opens."""
+    """What a login opens: services whose requests run as the caller."""
+
+    @property
+    def services(self) -> CallerServices:
+        """What answers the caller."""
+        ...
 
     @property
     def is_spoilt(self) -> bool:
@@ -26,8 +47,6 @@ class Session(Protocol):
         """End it: when what goes on in it has ended, or at once. A second time does nothing."""
         ...
 
-
-T = TypeVar("T", bound=Session)
 
 MOST_SESSIONS: Final = 256
 """So many there are at a time; the one that was not used for longest goes first."""
@@ -45,23 +64,23 @@ _LENGTH_BYTES: Final = 4
 
 
 @dataclass(eq=False, slots=True)
-class _Entry(Generic[T]):
+class _Entry:
     """One session, from the begin of its login on."""
 
     key: bytes
-    task: asyncio.Task[T]
+    task: asyncio.Task[Session]
     begun_at: float
     leases: int = 0
     idle: asyncio.TimerHandle | None = None
     is_retired: bool = False
 
 
-class SessionLease(Generic[T]):
+class SessionLease:
     """The right to use a session, until it is released."""
 
-    def __init__(self, content: T, entry: _Entry[T], sessions: "Sessions[T]") -> None:
+    def __init__(self, content: Session, entry: _Entry, sessions: "Sessions") -> None:
         self.content = content
-        self._entry: _Entry[T] | None = entry
+        self._entry: _Entry | None = entry
         self._sessions = sessions
 
     def release(self) -> None:
@@ -71,7 +90,7 @@ class SessionLease(Generic[T]):
             self._sessions.give_back(entry)
 
 
-class Sessions(Generic[T]):
+class Sessions:
     """One session for each user and password, opened by one login for all who wait for it.
 
     A session is found by a keyed hash of both, whose key is as old as this process: nothing here
@@ -84,15 +103,15 @@ class Sessions(Generic[T]):
 
     def __init__(
         self,
-        opening: Callable[[str, str], Coroutine[Any, Any, T]],
+        opening: Callable[[str, str], Coroutine[Any, Any, Session]],
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._opening = opening
         self._now = now
         self._process_key = secrets.token_bytes(32)
-        self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
-        self._open: set[T] = set()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._open: set[Session] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -103,7 +122,7 @@ class Sessions(Generic[T]):
         """Tell whether ``lease`` would need no login of its own."""
         return self._usable(self._key(user, password)) is not None
 
-    async def lease(self, user: str, password: str) -> SessionLease[T]:
+    async def lease(self, user: str, password: str) -> SessionLease:
         """Return the session of these credentials; log in where there is none.
 
         Raises:
@@ -123,7 +142,7 @@ class Sessions(Generic[T]):
             raise
         return SessionLease(content, entry, self)
 
-    def give_back(self, entry: _Entry[T]) -> None:
+    def give_back(self, entry: _Entry) -> None:
         """Let a session rest, or end, that one user less has."""
         entry.leases -= 1
         if entry.leases:
@@ -150,14 +169,14 @@ class Sessions(Generic[T]):
         text = len(name).to_bytes(_LENGTH_BYTES, "big") + name + password.encode()
         return hmac.digest(self._process_key, text, hashlib.sha256)
 
-    def _usable(self, key: bytes) -> _Entry[T] | None:
+    def _usable(self, key: bytes) -> _Entry | None:
         entry = self._entries.get(key)
         if entry is None or not self._is_old(entry):
             return entry
         self._retire(entry)
         return None
 
-    def _is_old(self, entry: _Entry[T]) -> bool:
+    def _is_old(self, entry: _Entry) -> bool:
         task = entry.task
         if self._now() - entry.begun_at > LONGEST_S:
             return True
@@ -166,7 +185,7 @@ class Sessions(Generic[T]):
         failed = task.cancelled() or task.exception() is not None
         return failed or task.result().is_spoilt
 
-    def _open_entry(self, key: bytes, user: str, password: str) -> _Entry[T]:
+    def _open_entry(self, key: bytes, user: str, password: str) -> _Entry:
         if self._closed:
             raise NotSentError("The service is stopping; nothing was sent.", code="stopping")
         self._refuse_too_many()
@@ -185,20 +204,20 @@ class Sessions(Generic[T]):
             return
         raise NotSentError(detail, code="too-many-sessions", retry_after_s=1)
 
-    def _evict(self, newest: _Entry[T]) -> None:
+    def _evict(self, newest: _Entry) -> None:
         """End the session that was unused for longest; without one the newest is used once."""
         ready = [entry for entry in self._entries.values() if entry.task.done()]
         if len(ready) > MOST_SESSIONS:
             self._retire(next((entry for entry in ready if not entry.leases), newest))
 
-    def _finish_login(self, entry: _Entry[T]) -> None:
+    def _finish_login(self, entry: _Entry) -> None:
         if entry.task.cancelled() or entry.task.exception() is not None:
             self._retire(entry)
         else:
             self._open.add(entry.task.result())
             self._evict(entry)
 
-    def _retire(self, entry: _Entry[T]) -> None:
+    def _retire(self, entry: _Entry) -> None:
         """Give it to nobody any more; end it when nobody has it."""
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
@@ -206,7 +225,7 @@ class Sessions(Generic[T]):
         if not entry.leases:
             self._end(entry)
 
-    def _end(self, entry: _Entry[T]) -> None:
+    def _end(self, entry: _Entry) -> None:
         if entry.idle is not None:
             entry.idle.cancel()
         if self._closed:
@@ -215,7 +234,7 @@ class Sessions(Generic[T]):
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _close_when_ready(self, task: asyncio.Task[T]) -> None:
+    async def _close_when_ready(self, task: asyncio.Task[Session]) -> None:
         await asyncio.wait({task})
         if not task.cancelled() and task.exception() is None:
             await task.result().close(at_once=False)

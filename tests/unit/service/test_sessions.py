@@ -60,12 +60,12 @@ def brokers() -> Brokers:
 
 
 @pytest.fixture
-def sessions(brokers: Brokers) -> Sessions[Login]:
+def sessions(brokers: Brokers) -> Sessions:
     return Sessions(brokers.open, now=lambda: brokers.now)
 
 
 async def test_callers_with_one_password_share_one_login(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     brokers.gate.clear()
     waiting = [asyncio.create_task(sessions.lease("alice", "secret")) for _ in range(20)]
@@ -87,7 +87,7 @@ async def test_callers_with_one_password_share_one_login(
     ],
 )
 async def test_a_session_is_never_that_of_other_credentials(
-    sessions: Sessions[Login], left: tuple[str, str], right: tuple[str, str]
+    sessions: Sessions, left: tuple[str, str], right: tuple[str, str]
 ) -> None:
     first, second = await sessions.lease(*left), await sessions.lease(*right)
     assert (first.content.user, first.content.password) == left
@@ -96,7 +96,7 @@ async def test_a_session_is_never_that_of_other_credentials(
 
 
 async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     brokers.gate.clear()
     waiting = [asyncio.create_task(sessions.lease("alice", "wrong")) for _ in range(3)]
@@ -109,7 +109,7 @@ async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
     assert len(sessions) == 0
 
 
-async def test_no_object_of_the_pool_holds_a_password(sessions: Sessions[Login]) -> None:
+async def test_no_object_of_the_pool_holds_a_password(sessions: Sessions) -> None:
     lease = await sessions.lease("alice", "canary-in-the-pool")
     text = f"{vars(sessions)} {[vars_of(entry) for entry in sessions._entries.values()]}"
     assert "canary" not in text.replace(repr(lease.content), "")
@@ -120,7 +120,7 @@ def vars_of(entry: Any) -> dict[str, Any]:
 
 
 async def test_the_session_that_was_unused_for_longest_is_evicted(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     held = await sessions.lease("held", "secret")
     for number in range(3 * MOST_SESSIONS):
@@ -133,8 +133,8 @@ async def test_the_session_that_was_unused_for_longest_is_evicted(
     assert not sessions.has("user-0", "secret")
 
 
-async def test_a_session_in_use_is_never_evicted(sessions: Sessions[Login]) -> None:
-    leases: list[SessionLease[Login]] = [
+async def test_a_session_in_use_is_never_evicted(sessions: Sessions) -> None:
+    leases: list[SessionLease] = [
         await sessions.lease(f"user-{number}", "secret") for number in range(MOST_SESSIONS)
     ]
     with pytest.raises(NotSentError) as caught:
@@ -147,7 +147,7 @@ async def test_a_session_in_use_is_never_evicted(sessions: Sessions[Login]) -> N
 
 
 async def test_callers_without_a_good_password_end_no_session(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     for number in range(MOST_SESSIONS):
         (await sessions.lease(f"user-{number}", "secret")).release()
@@ -163,7 +163,7 @@ async def test_callers_without_a_good_password_end_no_session(
 
 
 async def test_a_session_beyond_the_limit_is_used_once(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     held = [await sessions.lease(f"user-{n}", "secret") for n in range(MOST_SESSIONS - 1)]
     brokers.gate.clear()
@@ -180,7 +180,7 @@ async def test_a_session_beyond_the_limit_is_used_once(
 
 
 @in_virtual_time
-async def test_a_session_rests_for_a_minute_and_ends(sessions: Sessions[Login]) -> None:
+async def test_a_session_rests_for_a_minute_and_ends(sessions: Sessions) -> None:
     lease = await sessions.lease("alice", "secret")
     lease.release()
     lease.release()
@@ -192,7 +192,7 @@ async def test_a_session_rests_for_a_minute_and_ends(sessions: Sessions[Login]) 
 
 
 async def test_an_old_session_is_not_taken_again_and_not_cut(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     old = await sessions.lease("alice", "secret")
     brokers.now = LONGEST_S + 1
@@ -206,7 +206,7 @@ async def test_an_old_session_is_not_taken_again_and_not_cut(
 
 
 async def test_a_session_whose_password_was_refused_later_is_not_taken_again(
-    sessions: Sessions[Login],
+    sessions: Sessions,
 ) -> None:
     lease = await sessions.lease("alice", "secret")
     lease.content.is_spoilt = True
@@ -214,7 +214,7 @@ async def test_a_session_whose_password_was_refused_later_is_not_taken_again(
 
 
 async def test_what_goes_on_in_a_session_is_waited_for_until_everything_is_closed(
-    sessions: Sessions[Login], brokers: Brokers
+    sessions: Sessions, brokers: Brokers
 ) -> None:
     running = await sessions.lease("alice", "secret")
     running.content.quiet.clear()

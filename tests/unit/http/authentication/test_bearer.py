@@ -14,12 +14,13 @@ from structlog.testing import capture_logs
 from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
-from app.http.authentication.basic import Basic, SessionPool
+from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError, read_tokens
 from app.http.authentication.certificates import ClientCertificates, DirectCertificate
 from app.http.errors import InvalidTokenError
 from app.http.problems import problem_headers
 from app.http.rate_limits import LoginAttempts
+from app.service.auth.sessions import Sessions
 
 EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -157,7 +158,7 @@ def test_there_is_one_credential(tokens: Authentication):
 
 def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Path):
     write(path, [entry()])
-    basic = Basic(cast("SessionPool", None), LoginAttempts())
+    basic = Basic(cast("Sessions", None), LoginAttempts())
     certificate = DirectCertificate(cast("ClientCertificates", None))
     methods = AuthenticatorChain([Bearer(BearerTokens(path)), basic, certificate])
     offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
