@@ -47,6 +47,7 @@ def is_admissible(principal: str) -> bool:
     return len(name.encode(errors="replace")) <= LONGEST_NAME and _TYPED.match(name) is None
 
 
+@lru_cache(maxsize=1024)
 def host_of(peer: str) -> str:
     """Return the address in Java's text form.
 
