@@ -87,10 +87,10 @@ def _filter(components: list[ClientQuotaFilterComponent]) -> ClientQuotaFilter:
     return ClientQuotaFilter(tuple(components), strict=True)
 
 
-def _number(value: object, info: ValidationInfo) -> Decimal:
+def _number(value: object) -> Decimal:
     if isinstance(value, Decimal) and value > 0:
         return value
-    message = f"{info.field_name} is a number over 0 in plain digits, not {_display(value)}"
+    message = f"{_display(value)} is not a number over 0 in plain digits"
     raise ValueError(message)
 
 
@@ -109,7 +109,7 @@ def _key(name: str) -> str:
     return name
 
 
-def _distinct(rules: "list[_Rule]") -> "list[_Rule]":
+def _distinct(rules: "list[Rule]") -> "list[Rule]":
     names = [rule.name for rule in rules]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         message = f"two rules have the name {quote(twice[0])}"
@@ -126,35 +126,30 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class _Limits(_Strict):
+class Limits(_Strict):
+    """What a rule lets its principals do with a key."""
+
     min: Number | None = None
     max: Annotated[Number, AfterValidator(_over_minimum)] | None = None
     remove: bool = False
 
 
-class _Rule(_Strict):
-    """``defaults`` comes first: patterns are judged by it."""
+class Rule(_Strict):
+    """A rule; ``defaults`` comes first: patterns are judged by it."""
 
     defaults: bool = False
     name: Annotated[str, Field(min_length=1)]
     principals: Annotated[list[Annotated[str, AfterValidator(_principal)]], Field(min_length=1)]
     entities: Annotated[list[Pattern], Field(min_length=1)]
-    keys: Annotated[dict[Annotated[str, AfterValidator(_key)], _Limits], Field(min_length=1)]
+    keys: Annotated[dict[Annotated[str, AfterValidator(_key)], Limits], Field(min_length=1)]
 
 
-class _Document(_Strict):
+class Document(_Strict):
+    """The whole file."""
+
     api_version: Annotated[Literal["quotas-policy/v1"], Field(alias="apiVersion")]
     others: Literal["deny", "allow"] = "deny"
-    rules: Annotated[list[_Rule], Field(min_length=1), AfterValidator(_distinct)]
-
-
-_MEMBERS: Final = {
-    0: "apiVersion, others, rules",
-    2: "name, principals, entities, keys, defaults",
-    3: ", ".join(_KEYS),
-    4: "min, max, remove",
-}
-"""What a mapping may have, by its depth in the document."""
+    rules: Annotated[list[Rule], Field(min_length=1), AfterValidator(_distinct)]
 
 
 def read_policy(path: Path) -> PolicyInForce:
@@ -198,7 +193,7 @@ def parse_policy(content: bytes, name: str) -> Policy:
     return Policy(tuple(map(_policy_rule, document.rules)), document.others == "allow")
 
 
-def _policy_rule(rule: _Rule) -> PolicyRule:
+def _policy_rule(rule: Rule) -> PolicyRule:
     keys = {key: KeyLimits(by.min, by.max, by.remove) for key, by in rule.keys.items()}
     entities = tuple(map(_filter, rule.entities))
     return PolicyRule(rule.name, frozenset(rule.principals), entities, keys, rule.defaults)
@@ -282,11 +277,11 @@ def _scalar(node: ScalarNode) -> str | bool | Decimal | _Other:
     return _BOOLEANS.get(node.value, _Other(node.value))
 
 
-def _validate(value: Any, reader: _Reader) -> _Document | None:
+def _validate(value: Any, reader: _Reader) -> Document | None:
     if value is None:
         return None
     try:
-        return _Document.model_validate(value)
+        return Document.model_validate(value)
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             location = tuple(step for step in problem["loc"] if step != "[key]")
@@ -294,31 +289,10 @@ def _validate(value: Any, reader: _Reader) -> _Document | None:
     return None
 
 
-_SENTENCES: Final = {
-    "missing": "{name} is missing",
-    "extra_forbidden": "{quoted} is unknown here; it takes {members}",
-    "literal_error": "{name} is {expected}",
-    "model_type": "{value} is not a mapping of {members}",
-    "dict_type": "{value} is not a mapping of {members}",
-    "bool_type": "{name} is true or false",
-    "list_type": "{name} is a list with at least one item",
-    "too_short": "{name} needs at least one item",
-    "value_error": "{error}",
-}
-"""By Pydantic's type of an error; the others are texts that are none."""
-
-
 def _sentence(problem: ErrorDetails, location: Location) -> str:
-    kind, details = problem["type"], problem.get("ctx", {})
-    name = str(location[-1]) if location else ""
-    return _SENTENCES.get(kind, "{value} is not a text").format(
-        name=name,
-        quoted=quote(name),
-        value=_display(problem["input"]),
-        members=_MEMBERS.get(len(location) - (kind == "extra_forbidden")),
-        expected=str(details.get("expected")).replace("'", ""),
-        error=details.get("error"),
-    )
+    """Say what Pydantic found, and where: ``rules.0.keys: Field required``."""
+    fault = problem.get("ctx", {}).get("error", problem["msg"])
+    return ": ".join([".".join(map(str, location)) or "the file", str(fault)])
 
 
 def _display(value: object) -> str:

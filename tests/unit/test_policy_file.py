@@ -22,6 +22,8 @@ rules:
       "*": {}
 """
 
+KEY = "rules.0.keys.producer_byte_rate"
+
 RULE = GOOD.replace("apiVersion: quotas-policy/v1\nrules:\n", "")
 
 
@@ -64,35 +66,92 @@ def test_a_fault_is_reported_with_its_line(subtests: pytest.Subtests):
         (b"\xff", "line 1: not YAML in UTF-8."),
         ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
         ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
-        ("[1]", "line 1: a list is not a mapping of apiVersion, others, rules."),
-        (changed("quotas-policy/v1", "quotas/v1"), "line 1: apiVersion is quotas-policy/v1."),
-        (f"{GOOD}others: perhaps\n", "line 11: others is deny or allow."),
-        (f"{GOOD}others: yes\n", "line 11: others is deny or allow."),
+        ("[1]", "line 1: the file: Input should be a valid dictionary"),
+        (
+            changed("quotas-policy/v1", "quotas/v1"),
+            "line 1: apiVersion: Input should be 'quotas-p",
+        ),
+        (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),
+        (f"{GOOD}others: yes\n", "line 11: others: Input should be 'deny' or 'allow'."),
         (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
-        (f"{GOOD}more: 1\n", "line 11: 'more' is unknown here; it takes apiVersion, "),
-        (f"{GOOD}{RULE}", "line 3: two rules have the name 'team-a'."),
-        (changed("    principals", "    principal"), "line 3: principals is missing."),
-        (changed("User:ci-a", "ci-a"), "line 4: 'ci-a' is not a principal such as User:alice"),
-        (changed('"User:ci-a"', "17"), "line 4: '17' is not a text."),
-        (changed("- user^=team-a-", "- user!"), "line 6: Unknown entity type 'user!'; "),
-        (changed("- user^=team-a-", "- user:none"), "line 6: 'user:none' is no pattern. "),
-        (changed("- user^=team-a-", "- user:default"), "line 6: a default entity needs "),
-        (changed("client-id:any", "ip:any"), "line 7: ip cannot be combined with user"),
-        (changed("client-id:any", "user:any"), "line 7: The entity type user appears more"),
-        (changed("- user^=team-a-", "- []"), "line 6: an empty pattern matches nothing."),
-        (changed("1024", "1_024"), "line 9: min is a number over 0 in plain digits, not"),
-        (changed("1024", "0"), "line 9: min is a number over 0 in plain digits, not '0'."),
-        (changed("1024", "-1"), "line 9: min is a number over 0 in plain digits, not '-1'."),
-        (changed("1024", ".inf"), "line 9: min is a number over 0 in plain digits, not"),
-        (changed("1024", '"1024"'), "line 9: min is a number over 0 in plain digits, not"),
-        (changed("1024", "9223372036854775808"), "line 9: min is over max."),
-        (changed("remove: true", "remove: yes"), "line 9: remove is true or false."),
-        (changed("remove: true", "removes: true"), "line 9: 'removes' is unknown here; "),
-        (changed("producer_byte_rate", "producer_rate"), "line 9: 'producer_rate' is unknown"),
-        (changed("producer_byte_rate: {min: 1024", '"": {min: 1024'), "line 9: '' is unknown here"),
-        (changed("max: 9223372036854775807", "max: [1]"), "line 9: max is a number over 0 in "),
-        ("apiVersion: quotas-policy/v1\nrules: {}\n", "line 2: rules is a list with at least one"),
-        (changed('"*": {}', '"*": 5'), "line 10: '5' is not a mapping of min, max, remove."),
+        (f"{GOOD}more: 1\n", "line 11: more: Extra inputs are not permitted."),
+        (f"{GOOD}{RULE}", "line 3: rules: two rules have the name 'team-a'."),
+        (changed("    principals", "    principal"), "line 3: rules.0.principals: Field required."),
+        (
+            changed("User:ci-a", "ci-a"),
+            "line 4: rules.0.principals.0: 'ci-a' is not a pri",
+        ),
+        (
+            changed('"User:ci-a"', "17"),
+            "line 4: rules.0.principals.0: Input should be a valid string.",
+        ),
+        (
+            changed("- user^=team-a-", "- user!"),
+            "line 6: rules.0.entities.0: Unknown entity type 'user!'; ",
+        ),
+        (
+            changed("- user^=team-a-", "- user:none"),
+            "line 6: rules.0.entities.0.0: 'user:none' is no pattern. ",
+        ),
+        (
+            changed("- user^=team-a-", "- user:default"),
+            "line 6: rules.0.entities.0: a default entity needs ",
+        ),
+        (
+            changed("client-id:any", "ip:any"),
+            "line 7: rules.0.entities.1: ip cannot be",
+        ),
+        (
+            changed("client-id:any", "user:any"),
+            "line 7: rules.0.entities.1: The entity ",
+        ),
+        (
+            changed("- user^=team-a-", "- []"),
+            "line 6: rules.0.entities.0: an empty pattern matches nothing.",
+        ),
+        (changed("1024", "1_024"), f"line 9: {KEY}.min: "),
+        (
+            changed("1024", "0"),
+            f"line 9: {KEY}.min: '0' is not a number over 0",
+        ),
+        (
+            changed("1024", "-1"),
+            f"line 9: {KEY}.min: '-1' is not a number over 0",
+        ),
+        (changed("1024", ".inf"), f"line 9: {KEY}.min: "),
+        (changed("1024", '"1024"'), f"line 9: {KEY}.min: "),
+        (
+            changed("1024", "9223372036854775808"),
+            f"line 9: {KEY}.max: min is over max.",
+        ),
+        (
+            changed("remove: true", "remove: yes"),
+            f"line 9: {KEY}.remove: Input should be a valid boolean.",
+        ),
+        (
+            changed("remove: true", "removes: true"),
+            f"line 9: {KEY}.removes: Extra inputs are not ",
+        ),
+        (
+            changed("producer_byte_rate", "producer_rate"),
+            "line 9: rules.0.keys.producer_rate: 'producer_rate' is unknown",
+        ),
+        (
+            changed("producer_byte_rate: {min: 1024", '"": {min: 1024'),
+            "line 9: rules.0.keys.: '' is unknown here",
+        ),
+        (
+            changed("max: 9223372036854775807", "max: [1]"),
+            f"line 9: {KEY}.max: a list is not a number over 0",
+        ),
+        (
+            "apiVersion: quotas-policy/v1\nrules: {}\n",
+            "line 2: rules: Input should be a valid list.",
+        ),
+        (
+            changed('"*": {}', '"*": 5'),
+            "line 10: rules.0.keys.*: Input should be a valid dictionary",
+        ),
     ]:
         with subtests.test(text=text, expected=expected):
             reported = faults(text)
