@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from app.domain.alterations import (
     ClientQuotaAlteration,
@@ -83,12 +83,16 @@ Holders = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What would be done to one entity; ``before`` and ``after`` are the whole entity's values."""
+    """What would be done to one entity, and what it means.
+
+    ``before`` and ``after`` are the whole entity's values; ``impact`` is a document.
+    """
 
     alteration: ClientQuotaAlteration
     before: Values
     after: Values
     holders: Holders
+    impact: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

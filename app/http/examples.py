@@ -274,7 +274,7 @@ def _plan() -> dict[str, Any]:
         sample.DEFAULT_USER: {sample.PRODUCER: Holding("platform", 1000.0)},
         sample.ADDRESS: {sample.CONNECTIONS: Holding(_OWNER, 50.0)},
     }
-    plan, changes = planned(wanted, sample.QUOTAS, holdings)
+    plan = planned(wanted, sample.QUOTAS, holdings)
     return plan_json(
         StoredPlan(
             plan_id=_PLAN_ID,
@@ -287,7 +287,7 @@ def _plan() -> dict[str, Any]:
             created_at=sample.AT,
             expires_at=sample.AT + PLAN_TTL,
             base=base_of(sample.CLUSTER_ID, plan),
-            changes=changes,
+            changes=plan.changes,
             conflicts=plan.conflicts,
             unpruned=plan.unpruned,
             rests_on=plan.rests_on,

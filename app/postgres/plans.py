@@ -26,7 +26,6 @@ from app.postgres.pool import Database
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
     MAX_OWN_PLANS,
-    ChangeWithImpact,
     StoredPlan,
 )
 from app.service.runtime.tasks import off_loop
@@ -93,27 +92,26 @@ def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
     )
 
 
-def _change_to_json(entry: ChangeWithImpact) -> dict[str, Any]:
-    change = entry.change
+def _change_to_json(change: PlannedChange) -> dict[str, Any]:
     return {
         "entity": change.alteration.entity.as_dict(),
         "ops": [op_to_json(op) for op in change.alteration.ops],
         "before": values_to_json(change.before),
         "after": values_to_json(change.after),
         "holders": dict(change.holders),
-        "impact": _plain(entry.impact),
+        "impact": _plain(change.impact),
     }
 
 
-def _change_from_json(document: Mapping[str, Any]) -> ChangeWithImpact:
+def _change_from_json(document: Mapping[str, Any]) -> PlannedChange:
     entity = ClientQuotaEntity.of(document["entity"])
-    change = PlannedChange(
+    return PlannedChange(
         ClientQuotaAlteration(entity, ops_from_json(document["ops"])),
         values_from_json(document["before"]) or {},
         values_from_json(document["after"]) or {},
         document["holders"],
+        document["impact"],
     )
-    return ChangeWithImpact(change, document["impact"])
 
 
 def _conflict_to_json(conflict: Conflict) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from app.service.ports.brokers import ClusterIdentity
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
     MAX_OWN_PLANS,
-    ChangeWithImpact,
     OwnershipClaim,
     PlanApplication,
     PlanStore,
@@ -82,7 +81,7 @@ class MakePlans:
         entities = [desired.entity for desired in wanted.quotas]
         holdings = await self._store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
-        plan, changes = await off_loop(number, planned, wanted, described.quotas, holdings)
+        plan = await off_loop(number, planned, wanted, described.quotas, holdings)
         now = utc_now()
         stored = StoredPlan(
             plan_id=new_alteration_id(),
@@ -95,7 +94,7 @@ class MakePlans:
             created_at=now,
             expires_at=now + PLAN_TTL,
             base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
-            changes=changes,
+            changes=plan.changes,
             conflicts=plan.conflicts,
             unpruned=plan.unpruned,
             rests_on=plan.rests_on,
@@ -127,9 +126,7 @@ _FULL: Final = (
 _BROKEN: Final = "The plan breaks rules of Kafka or of this service; every violation is listed."
 
 
-def planned(
-    wanted: PlanRequest, stored: Quotas, holdings: Holdings
-) -> tuple[Plan, tuple[ChangeWithImpact, ...]]:
+def planned(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
     """Return a plan with the impact of each of its changes.
 
     Raises:
@@ -142,10 +139,10 @@ def planned(
         )
         raise InvalidRequestError(_BROKEN, kafka_error=kafka_error, violations=plan.violations)
     if not plan.changes:
-        return plan, ()
+        return plan
     impacts = Impacts(stored, plan.changes)
-    changes = tuple(ChangeWithImpact(change, _impact(impacts, change)) for change in plan.changes)
-    return plan, changes
+    changes = (replace(change, impact=_impact(impacts, change)) for change in plan.changes)
+    return replace(plan, changes=tuple(changes))
 
 
 def _impact(impacts: Impacts, change: PlannedChange) -> dict[str, Any]:
@@ -245,7 +242,7 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
 
 
 def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
-    changes = [change.change for change in plan.changes]
+    changes = plan.changes
     touched = {change.alteration.entity for change in changes}
     claim = OwnershipClaim(
         plan.owner, force, {change.alteration.entity: change.holders for change in changes}
@@ -274,9 +271,7 @@ def _expected(
 
 
 def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
-    ordinals = {
-        change.change.alteration.entity: ordinal for ordinal, change in enumerate(plan.changes)
-    }
+    ordinals = {change.alteration.entity: n for n, change in enumerate(plan.changes)}
     taken: dict[int, dict[str, str]] = {}
     for conflict in plan.conflicts:
         taken.setdefault(ordinals[conflict.entity], {})[conflict.key] = conflict.owner

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Request, Response
 
 from app.domain.alterations import Op
-from app.domain.plans import Conflict, Unpruned
+from app.domain.plans import Conflict, PlannedChange, Unpruned
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import (
     JsonResponse,
@@ -32,7 +32,7 @@ from app.http.responses import (
 )
 from app.http.route import Key, feature_router, path_id
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
-from app.service.ports.plans import ChangeWithImpact, StoredPlan
+from app.service.ports.plans import StoredPlan
 from app.service.runtime.tasks import off_loop
 
 router = feature_router("plans")
@@ -134,14 +134,13 @@ def plan_json(plan: StoredPlan) -> dict[str, Any]:
     }
 
 
-def _change(entry: ChangeWithImpact) -> dict[str, Any]:
-    change = entry.change
+def _change(change: PlannedChange) -> dict[str, Any]:
     return {
         "entity": entity_json(change.alteration.entity),
         "ops": [_op(op) for op in change.alteration.ops],
         "before": values_json(change.before),
         "after": values_json(change.after),
-        "impact": plain_json(entry.impact),
+        "impact": plain_json(change.impact),
     }
 
 

@@ -65,14 +65,6 @@ MAX_OWN_PLAN_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeWithImpact:
-    """A planned change, and what it means; ``impact`` is a document."""
-
-    change: PlannedChange
-    impact: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class StoredPlan:
     """A plan that can be applied until it expires.
 
@@ -97,7 +89,7 @@ class StoredPlan:
     created_at: datetime
     expires_at: datetime
     base: str
-    changes: tuple[ChangeWithImpact, ...]
+    changes: tuple[PlannedChange, ...]
     conflicts: tuple[Conflict, ...]
     unpruned: tuple[Unpruned, ...]
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]

@@ -25,7 +25,7 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent
-from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
+from app.service.ports.plans import OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
@@ -338,7 +338,7 @@ def a_plan(user: str = "alice", age: timedelta = timedelta()) -> StoredPlan:
         created_at=created,
         expires_at=created + timedelta(hours=24),
         base="0f" * 32,
-        changes=(ChangeWithImpact(change, {"summary": "Less.", "keys": {P: {"factor": 0.5}}}),),
+        changes=(replace(change, impact={"summary": "Less.", "keys": {P: {"factor": 0.5}}}),),
         conflicts=(Conflict(entity, P, "other", 1.0, 1e300, 0.1),),
         unpruned=(Unpruned(entity, "k", float("inf"), WhyKept.CHANGED_SINCE),),
         rests_on={entity: {P: 1e300, C: None, "k": float("inf")}},

@@ -32,7 +32,7 @@ from app.domain.plans import PlannedChange
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import ApplyPlans
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
-from app.service.ports.plans import ChangeWithImpact, StoredPlan
+from app.service.ports.plans import StoredPlan
 from app.service.runtime.clock import utc_now
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
@@ -360,7 +360,7 @@ async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, chan
         created_at=utc_now(),
         expires_at=utc_now() + timedelta(hours=1),
         base="b",
-        changes=(ChangeWithImpact(change, {}),) if changes else (),
+        changes=(change,) if changes else (),
         conflicts=(),
         unpruned=(),
         rests_on={ALICE: {KEY: None}},
