@@ -33,7 +33,6 @@ from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.bearer import is_principal
 from app.http.encoding import quote
 from app.http.query_params import GRAMMAR, parse_component
-from app.service.auth.policy import PolicyInForce
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 20
@@ -152,7 +151,7 @@ class Document(_Strict):
     rules: Annotated[list[Rule], Field(min_length=1), AfterValidator(_distinct)]
 
 
-def read_policy(path: Path) -> PolicyInForce:
+def read_policy(path: Path) -> Policy:
     """Read the file.
 
     Raises:
@@ -167,8 +166,7 @@ def read_policy(path: Path) -> PolicyInForce:
     if len(content) > MAX_BYTES:
         message = f"{path} has over {MAX_BYTES} bytes."
         raise PolicyFileError(message)
-    policy = parse_policy(content, str(path))
-    return PolicyInForce(policy, hashlib.sha256(content).hexdigest())
+    return parse_policy(content, str(path))
 
 
 def parse_policy(content: bytes, name: str) -> Policy:
@@ -190,7 +188,8 @@ def parse_policy(content: bytes, name: str) -> Policy:
         faults = sorted(set(reader.faults))
         lines = [f"{name}, line {line}: {fault.rstrip('.')}." for line, fault in faults]
         raise PolicyFileError("\n".join(lines))
-    return Policy(tuple(map(_policy_rule, document.rules)), document.others == "allow")
+    rules, digest = tuple(map(_policy_rule, document.rules)), hashlib.sha256(content).hexdigest()
+    return Policy(rules, document.others == "allow", digest)
 
 
 def _policy_rule(rule: Rule) -> PolicyRule:

@@ -91,10 +91,12 @@ class Policy:
     Attributes:
         rules: In the order of the file.
         others_may: Whether a caller that no rule names is left to the ACLs alone.
+        digest: The SHA-256 of the file that says so.
     """
 
     rules: tuple[PolicyRule, ...]
     others_may: bool = False
+    digest: str = ""
 
     def rules_of(self, principal: str) -> tuple[PolicyRule, ...]:
         """Return the rules that name a principal, by itself or with everybody."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from app.domain.entities import Caller
@@ -21,14 +21,6 @@ _REFUSED: Final = (
 )
 
 RecordDenied = Callable[[Caller, ClusterAuthorizationError, DeniedAttempt], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyInForce:
-    """A policy, and the SHA-256 of the file that says so."""
-
-    policy: Policy
-    digest: str
 
 
 class PolicyMetrics(Protocol):
@@ -66,8 +58,8 @@ class NarrowingPolicy:
 
     def __init__(
         self,
-        read: Callable[[], PolicyInForce],
-        in_force: PolicyInForce,
+        read: Callable[[], Policy],
+        in_force: Policy,
         record_denied: RecordDenied,
         metrics: PolicyMetrics,
     ) -> None:
@@ -75,7 +67,7 @@ class NarrowingPolicy:
         self._in_force = in_force
         self._record_denied = record_denied
         self._metrics = metrics
-        metrics.policy_read(usable=True, rules=len(in_force.policy.rules))
+        metrics.policy_read(usable=True, rules=len(in_force.rules))
 
     async def reload(self) -> bool:
         """Read the file again; a bad one is logged, and the previous policy stays in force.
@@ -83,14 +75,14 @@ class NarrowingPolicy:
         Returns:
             Whether the file could be used.
         """
-        rules = len(self._in_force.policy.rules)
+        rules = len(self._in_force.rules)
         try:
             self._in_force = await asyncio.to_thread(self._read)
         except ValueError as error:
             logger.error("keeping the previous policy: %s", error)  # noqa: TRY400
             self._metrics.policy_read(usable=False, rules=rules)
             return False
-        rules = len(self._in_force.policy.rules)
+        rules = len(self._in_force.rules)
         logger.info("policy read again: %d rules, SHA-256 %s", rules, self._in_force.digest)
         self._metrics.policy_read(usable=True, rules=rules)
         return True
@@ -100,7 +92,7 @@ class NarrowingPolicy:
 
         No rule at all forbids everything, unless others may.
         """
-        policy = self._in_force.policy
+        policy = self._in_force
         rules = policy.rules_of(principal)
         return None if policy.others_may and not rules else rules
 
@@ -110,12 +102,11 @@ class NarrowingPolicy:
         Raises:
             PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.
         """
-        in_force = self._in_force
-        policy, principal = in_force.policy, command.caller.principal
+        policy, principal = self._in_force, command.caller.principal
         number = len(command.alterations)
         violations = await off_loop(number, policy.violations, principal, command.alterations)
         self._metrics.policy_decided(allowed=not violations)
-        evidence = _evidence(command, in_force)
+        evidence = _evidence(command, policy)
         if violations:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
             await self._record_denied(command.caller, refusal, _attempt(command, evidence))
@@ -127,9 +118,9 @@ PolicyGuard = NoPolicy | NarrowingPolicy
 """Lets alterations pass, or some of them."""
 
 
-def _evidence(command: AlterCommand, in_force: PolicyInForce) -> Mapping[str, Any]:
-    rules = [rule.name for rule in in_force.policy.rules_of(command.caller.principal)]
-    return {**command.evidence, "policy": {"sha256": in_force.digest, "rules": rules}}
+def _evidence(command: AlterCommand, policy: Policy) -> Mapping[str, Any]:
+    rules = [rule.name for rule in policy.rules_of(command.caller.principal)]
+    return {**command.evidence, "policy": {"sha256": policy.digest, "rules": rules}}
 
 
 def _attempt(command: AlterCommand, evidence: Mapping[str, Any]) -> DeniedAttempt:
