@@ -20,18 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Asked(Generic[T]):
-    """A question in flight, and when it was begun."""
+    """A question, in flight or answered, and when it was begun."""
 
     begun_at: float
     task: asyncio.Task[T]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered(Generic[T]):
-    """An answer, and when it was begun to be asked for."""
-
-    begun_at: float
-    answer: T
 
 
 class Cache(Generic[T]):
@@ -50,7 +42,7 @@ class Cache(Generic[T]):
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
         self._in_flight: _Asked[T] | None = None
-        self._answered: _Answered[T] | None = None
+        self._answered: _Asked[T] | None = None
         self._not_before = float("-inf")
 
     async def get(self, max_age_s: float) -> tuple[T, float]:
@@ -62,7 +54,7 @@ class Cache(Generic[T]):
         while True:
             answered = self._answered
             if answered is not None and answered.begun_at >= earliest:
-                return answered.answer, time.monotonic() - answered.begun_at
+                return answered.task.result(), time.monotonic() - answered.begun_at
             asked = self.refresh()
             if asked.begun_at >= earliest:
                 answer = await asyncio.shield(asked.task)
@@ -91,8 +83,8 @@ class Cache(Generic[T]):
 
     def _keep(self, task: asyncio.Task[T]) -> None:
         asked, self._in_flight = self._in_flight, None
-        if not task.cancelled() and task.exception() is None and asked is not None:
-            self._answered = _Answered(asked.begun_at, task.result())
+        if not task.cancelled() and task.exception() is None:
+            self._answered = asked
 
 
 FAILURES: Final = 5
