@@ -4,8 +4,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Final
 
 from starlette.datastructures import Headers
@@ -17,23 +17,7 @@ from app.service.alterations.command import IdempotencyKey
 _WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
-@dataclass(frozen=True, slots=True)
-class _MediaRange:
-    kind: str
-    subtype: str
-    weight: float
-
-    def specificity(self, media_type: str) -> int:
-        """Return 0 for no match, up to 3 for the exact type."""
-        kind, _, subtype = media_type.partition("/")
-        if (self.kind, self.subtype) == (kind, subtype):
-            return 3
-        if (self.kind, self.subtype) == (kind, "*"):
-            return 2
-        return int((self.kind, self.subtype) == ("*", "*"))
-
-
-def chosen(accept: str | None, offered: Sequence[str]) -> str | None:
+def best_match(accept: str | None, offered: Sequence[str]) -> str | None:
     """Return the offered media type that the caller likes best; null if none is acceptable.
 
     The most specific range decides about a type; among equals the first offered wins. Parameters
@@ -45,24 +29,23 @@ def chosen(accept: str | None, offered: Sequence[str]) -> str | None:
     """
     if accept is None or not accept.strip():
         return offered[0]
-    ranges = list(_ranges(accept))
-    best = max(offered, key=lambda media_type: _weight(media_type, ranges))
-    return best if _weight(best, ranges) > 0 else None
+    weights = dict(sorted(_ranges(accept), key=itemgetter(1)))  # of a range twice the larger
+
+    def weight(media_type: str) -> float:
+        ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+        return next((weights[name] for name in ranges if name in weights), 0.0)
+
+    best = max(offered, key=weight)
+    return best if weight(best) > 0 else None
 
 
-def _weight(media_type: str, ranges: Sequence[_MediaRange]) -> float:
-    matching = [(item.specificity(media_type), item.weight) for item in ranges]
-    specificity, weight = max(matching, default=(0, 0.0))
-    return weight if specificity else 0.0
-
-
-def _ranges(accept: str) -> Iterator[_MediaRange]:
+def _ranges(accept: str) -> Iterator[tuple[str, float]]:
     for element in accept.split(","):
-        name, *parameters = (text_.strip().lower() for text_ in element.split(";"))
-        kind, slash, subtype = name.partition("/")
+        name, *parameters = (text.strip().lower() for text in element.split(";"))
+        kind, _, subtype = name.partition("/")
         weight = _quality(parameters)
-        if slash and kind and subtype and weight is not None:
-            yield _MediaRange(kind, subtype, weight)
+        if kind and subtype and weight is not None:
+            yield name, weight
 
 
 def _quality(parameters: Sequence[str]) -> float | None:

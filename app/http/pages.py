@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from app.domain.errors import NotFoundError, NotSentError
 from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC, services_of
-from app.http.headers import chosen, list_field, names_tag
+from app.http.headers import best_match, list_field, names_tag
 from app.http.models import ResponseModel
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
@@ -151,7 +151,7 @@ _LINKS: Final = {
 )
 async def show_start(request: Request) -> Response:
     """Show the page to browsers, and to everybody else which service of which cluster this is."""
-    accepted = chosen(list_field(request.headers, "accept"), ("application/json", "text/html"))
+    accepted = best_match(list_field(request.headers, "accept"), ("application/json", "text/html"))
     if accepted == "text/html":
         return page_assets()["index.html"].response(request)
     try:

@@ -18,7 +18,7 @@ from app.domain.entities import (
 )
 from app.http.encoding import JsonNumber, entity_json, json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
-from app.http.headers import chosen
+from app.http.headers import best_match
 from app.http.models import API_VERSION
 from app.http.quotas.rendering import Chunk, Entry, entry_texts
 
@@ -66,7 +66,7 @@ def negotiate(accept: str | None) -> Format:
     Raises:
         NotAcceptableError: None of the four.
     """
-    media_type = chosen(accept, tuple(Format))
+    media_type = best_match(accept, tuple(Format))
     if media_type is None:
         raise NotAcceptableError(f"Accept one of {', '.join(Format)}.")
     return Format(media_type)
