@@ -55,7 +55,7 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
     tokens, rules = bearer_tokens(settings), token_rules(settings)
     trusted = oidc_authorities(settings)
 
-    def opened(stack: AsyncExitStack, _: OpenSessions) -> Authenticator:
+    def open_authenticator(stack: AsyncExitStack, _: OpenSessions) -> Authenticator:
         if rules is None:
             return Bearer(tokens)
         client = httpx.AsyncClient(verify=trusted, trust_env=False)
@@ -64,13 +64,13 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
         stack.push_async_callback(keys.close)
         return Bearer(tokens, JsonWebTokens(rules, keys))
 
-    return opened
+    return open_authenticator
 
 
 def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
     login = settings.basic_login
 
-    def opened(stack: AsyncExitStack, open_sessions: OpenSessions) -> Authenticator:
+    def open_authenticator(stack: AsyncExitStack, open_sessions: OpenSessions) -> Authenticator:
         if login is None:
             message = "Basic is not configured"
             raise ValueError(message)
@@ -79,7 +79,7 @@ def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
         count = partial(metrics.count_rate_limited, "logins")
         return Basic(sessions, LoginAttempts(count))
 
-    return opened
+    return open_authenticator
 
 
 def _certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:

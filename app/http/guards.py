@@ -107,7 +107,7 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
         WrongClusterError: Another cluster answers than the one that is served.
     """
     services = services_of(request)
-    caller = await _authenticated(request, services)
+    caller = await _authenticate(request, services)
     remember_caller(request, caller)
     services.limits.admit(caller.principal, kind)
     services.check_cluster()
@@ -134,7 +134,7 @@ def admit_without_credential(request: Request) -> None:
     services.limits.admit_public(presented.address or presented.peer, route)
 
 
-async def _authenticated(request: Request, services: Services) -> Caller:
+async def _authenticate(request: Request, services: Services) -> Caller:
     presented = presented_by(request, services.proxies)
     try:
         caller = await services.authenticator.authenticate(presented)
@@ -278,7 +278,7 @@ class Permission(Guard):
         authorizer = services.authorizer
         if self.or_audit and authorizer.is_auditor(caller):
             return Granted(caller, {"rule": "auditor"})
-        access = await self._decided(services, caller)
+        access = await self._decide(services, caller)
         if access.refusal is not None:
             attempt = DeniedAttempt(request.state.request_id, action_of(request), access.evidence)
             if self._read_denied is not None:
@@ -287,7 +287,7 @@ class Permission(Guard):
             raise access.refusal
         return Granted(caller, access.evidence)
 
-    async def _decided(self, services: Services, caller: Caller) -> Access:
+    async def _decide(self, services: Services, caller: Caller) -> Access:
         began = time.perf_counter()
         access = await services.authorizer.decide(caller, self.operation)
         metrics = services.metrics

@@ -83,14 +83,14 @@ class _Counts(Collector):
         for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
             metric.samples = [
                 sample._replace(
-                    labels={_renamed(name): value for name, value in sample.labels.items()}
+                    labels={_rename_label(name): value for name, value in sample.labels.items()}
                 )
                 for sample in metric.samples
             ]
             yield metric
 
 
-def _renamed(label: str) -> str:
+def _rename_label(label: str) -> str:
     return "worker" if label == "pid" else label
 
 

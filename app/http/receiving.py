@@ -229,15 +229,15 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         """Close the connection if the caller is too late; look again soon."""
         self._look_later = self.loop.call_later(self._pause_s, self._look)
         now = self.loop.time()
-        stage = self._awaited(now)
+        stage = self._overdue_stage(now)
         if stage is None:
             return
         if self._refused_at is None:
             self.metrics.closed.labels(stage.value).inc()
         self.transport.abort()
 
-    def _awaited(self, now: float) -> Stage | None:
-        """Return what is waited for in vain."""
+    def _overdue_stage(self, now: float) -> Stage | None:
+        """Return the stage for which the caller is too late, or null."""
         if self.transport.get_write_buffer_size() > 0:
             return Stage.ANSWER if self._unread_for(now) >= self.limits.answer_s else None
         if self._unread_since is not None:

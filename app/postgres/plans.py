@@ -61,7 +61,9 @@ def plan_text(plan: StoredPlan) -> str:
 
 def document_text(document: Sequence[DesiredQuota]) -> str:
     """Return what was desired, each value as the float64 that it means."""
-    quotas = [{"entity": quota.entity.as_dict(), "values": _desired(quota)} for quota in document]
+    quotas = [
+        {"entity": quota.entity.as_dict(), "values": _values_json(quota)} for quota in document
+    ]
     return canonical_json({"quotas": quotas})
 
 
@@ -129,7 +131,7 @@ def _conflict_from_json(document: Mapping[str, Any]) -> Conflict:
     )
 
 
-def _desired(desired: DesiredQuota) -> dict[str, Any]:
+def _values_json(desired: DesiredQuota) -> dict[str, Any]:
     exact = {
         key: value if isinstance(value, float) else exact_float(value)
         for key, value in desired.values.items()

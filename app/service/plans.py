@@ -198,7 +198,7 @@ class ApplyPlans:
         try:
             return await self._apply(command, plan_id, force=force)
         except ExpectationFailedError as error:
-            raise _outdated(error) from error
+            raise _outdated_error(error) from error
 
     async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
         plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
@@ -248,7 +248,7 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
         plan.owner, force, {change.alteration.entity: change.holders for change in changes}
     )
     expected = (
-        _expected(change.alteration.entity, change.before, plan.rests_on) for change in changes
+        _expectations(change.alteration.entity, change.before, plan.rests_on) for change in changes
     )
     return replace(
         command,
@@ -264,7 +264,7 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
     )
 
 
-def _expected(
+def _expectations(
     entity: ClientQuotaEntity, before: Values, rests_on: ReadSet
 ) -> Mapping[str, float | None]:
     return rests_on.get(entity) or dict(before)
@@ -278,7 +278,7 @@ def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
     return taken
 
 
-def _outdated(error: ExpectationFailedError) -> ExpectationFailedError:
+def _outdated_error(error: ExpectationFailedError) -> ExpectationFailedError:
     """Return the error in the words of a plan: its pointers are those of the plan's document."""
     return ExpectationFailedError(
         _MOVED,

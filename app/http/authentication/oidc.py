@@ -144,7 +144,7 @@ class SigningKeys:
 
     async def _refresh(self) -> None:
         try:
-            self._keys = await self._fetched()
+            self._keys = await self._fetch_keys()
         except _FetchError as error:
             self.count_fetch("failed")
             logger.warning("the identity provider's keys cannot be read", reason=str(error))
@@ -154,7 +154,7 @@ class SigningKeys:
         finally:
             self._fetch = None
 
-    async def _fetched(self) -> KeySet:
+    async def _fetch_keys(self) -> KeySet:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 return _keys_of(await self._get(await self._jwks_url()))
@@ -312,7 +312,7 @@ class JsonWebTokens:
         """
         if len(token) > MAX_BYTES:
             raise InvalidTokenError(f"The token is longer than {MAX_BYTES} bytes.")
-        header, claims = (_decoded(chunk) for chunk in token.split(".")[:2])
+        header, claims = (_decode(chunk) for chunk in token.split(".")[:2])
         algorithm, key_id = self._read_header(header)
         key = await self._keys.key(key_id)
         if key is None:
@@ -370,7 +370,7 @@ class JsonWebTokens:
             raise InvalidTokenError("The token is not valid yet; check the clocks, or wait.")
 
 
-def _decoded(text: str) -> JsonObject:
+def _decode(text: str) -> JsonObject:
     """Read a section of a token: a JSON object, strictly, in base64url without padding."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

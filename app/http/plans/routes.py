@@ -63,7 +63,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large
     with large.work(granted.caller.principal, len(wanted.quotas)):
-        return await _answered(await _plans(request).make(command))
+        return await _respond(await _plans(request).make(command))
 
 
 @router.get(
@@ -73,7 +73,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
 )
 async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
     """Show a plan again, as it was made."""
-    return await _answered(await _plans(request).plan(plan_id))
+    return await _respond(await _plans(request).plan(plan_id))
 
 
 @router.post(
@@ -107,7 +107,7 @@ def _plans(request: Request) -> MakePlans:
     return MakePlans(services.describe, services.plans, services.cluster)
 
 
-async def _answered(plan: StoredPlan) -> Response:
+async def _respond(plan: StoredPlan) -> Response:
     return await off_loop(len(plan.changes), _response, plan)
 
 

@@ -96,7 +96,7 @@ def metadata_headers(media_type: Format, answer: QuotaListingResponse) -> dict[s
 def _json(answer: QuotaListingResponse) -> Iterator[bytes]:
     head, tail = json_frame(answer)
     yield head
-    yield from _separated(answer.entries)
+    yield from _with_commas(answer.entries)
     yield tail
 
 
@@ -108,7 +108,7 @@ def json_frame(answer: QuotaListingResponse) -> tuple[bytes, bytes]:
     return head, b'],"next_page_token":%b%b}\n' % (json_bytes(answer.next_page_token), total)
 
 
-def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:
+def _with_commas(entries: Iterable[Entry]) -> Iterator[bytes]:
     separator = b""
     for text in entry_texts(entries):
         yield separator + text
@@ -177,9 +177,9 @@ def csv_rows(entries: Iterable[tuple[ClientQuotaEntity, Values]]) -> Iterator[by
 def _rows(entity: ClientQuotaEntity, values: Values) -> Iterator[list[str]]:
     names = entity.as_dict()
     kinds = [_kind(names, kind) for kind in ENTITY_TYPES]
-    cells = [_guarded(names.get(kind) or "") for kind in ENTITY_TYPES]
+    cells = [_guard_cell(names.get(kind) or "") for kind in ENTITY_TYPES]
     for key, value in values_json(values).items():
-        yield [*kinds, *cells, _guarded(key), _guarded(str(value))]
+        yield [*kinds, *cells, _guard_cell(key), _guard_cell(str(value))]
 
 
 def _kind(names: dict[str, str | None], kind: str) -> str:
@@ -188,7 +188,7 @@ def _kind(names: dict[str, str | None], kind: str) -> str:
     return "default" if names[kind] is DEFAULT_NAME else "name"
 
 
-def _guarded(cell: str) -> str:
+def _guard_cell(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell
 
 

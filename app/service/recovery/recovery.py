@@ -139,7 +139,7 @@ class FencedObservation:
         alteration, before = item.audited.alteration, item.audited.before or {}
         seen = self.read.values.get(alteration.entity, {})
         observation = observe(alteration, before, seen)
-        evidence = {**common, **_seen(observation, seen)}
+        evidence = {**common, **_evidence_of(observation, seen)}
         result = AlterationResult(
             alteration.entity,
             observation.outcome,
@@ -161,7 +161,7 @@ class FencedObservation:
         }
 
 
-def _seen(observation: Observation, seen: Values) -> Mapping[str, Any]:
+def _evidence_of(observation: Observation, seen: Values) -> Mapping[str, Any]:
     return {
         "indistinguishable": observation.indistinguishable,
         "seen": {key: str(value) for key, value in seen.items()},
@@ -255,7 +255,7 @@ class Recovery:
 
     async def _recover(self, broker_id: int, batch: Batch) -> bool:
         try:
-            found = await self._observed(broker_id, batch)
+            found = await self._observe(broker_id, batch)
             self.context.failpoints.reach("recovery_before_record")
             ages = {alteration.key: alteration.age_s for alteration in batch}
             async for recorded in record_in_portions(self.journal, found):
@@ -274,7 +274,7 @@ class Recovery:
             return True
         return False
 
-    async def _observed(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
+    async def _observe(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
         """Observe a whole batch behind one pair of fences, for a broker has one queue.
 
         The fences are those of any alteration of the batch: one that a broker does not answer
