@@ -39,6 +39,7 @@ from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 KEYED = IdempotencyKey("k", b"f")
 
 
+@in_virtual_time
 async def test_nothing_is_sent_when_the_intent_cannot_be_committed(world: World) -> None:
     world.journal.broken = {"record_intent"}
     with pytest.raises(NotSentError) as caught:
@@ -47,6 +48,7 @@ async def test_nothing_is_sent_when_the_intent_cannot_be_committed(world: World)
     assert (caught.value.sent, caught.value.retry) == (Sent.NO, Retry.SAFE)
 
 
+@in_virtual_time
 async def test_an_answer_that_was_lost_is_recorded_and_answered_as_unknown(world: World) -> None:
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError) as caught:
@@ -57,6 +59,7 @@ async def test_an_answer_that_was_lost_is_recorded_and_answered_as_unknown(world
     assert caught.value.alteration_id == world.journal.intents[0].alteration_id
 
 
+@in_virtual_time
 async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: World) -> None:
     def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
         raise NotSentError("Connection refused.", code="cluster-unreachable")
@@ -86,6 +89,7 @@ async def test_a_verdict_that_cannot_be_recorded_is_reported_and_recorded_later(
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
 
 
+@in_virtual_time
 async def test_an_intent_that_took_too_long_is_not_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +99,7 @@ async def test_an_intent_that_took_too_long_is_not_sent(
     assert world.log == ["record_intent", "quorum", "record_conclusion"]
 
 
+@in_virtual_time
 async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) -> None:
     world.brokers.gate = asyncio.Event()
     waiting = asyncio.create_task(world.alter(setting(ALICE, "5")))
@@ -107,6 +112,7 @@ async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) 
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
 
 
+@in_virtual_time
 async def test_a_stopping_service_takes_no_new_alteration(world: World) -> None:
     await world.tasks.drain(0)
     with pytest.raises(NotSentError):
@@ -130,6 +136,7 @@ async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_reco
 
 
 @pytest.mark.parametrize("error", [UnsupportedVersionError, InvalidRequestError, BrokerError])
+@in_virtual_time
 async def test_what_cannot_be_sent_at_all_frees_its_entities(
     world: World, error: type[QuotaError]
 ) -> None:
@@ -150,6 +157,7 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
     assert report.overall is Overall.APPLIED
 
 
+@in_virtual_time
 async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> None:
     describe = world.brokers.describe_client_quotas
     answers = iter([describe])
@@ -198,6 +206,7 @@ async def test_an_outcome_is_written_in_the_end_whatever_went_wrong_before(world
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
 
 
+@in_virtual_time
 async def test_a_fault_of_our_own_after_the_sending_is_unknown_and_left_to_recovery(
     world: World,
 ) -> None:
@@ -221,6 +230,7 @@ def _raise_fault(*_: object, **__: object) -> object:
 
 
 @pytest.mark.parametrize("where", ["quorum", "alter_client_quotas"])
+@in_virtual_time
 async def test_a_fault_of_our_own_before_the_sending_is_a_fault_and_frees_the_entities(
     world: World, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -239,6 +249,7 @@ async def test_a_fault_of_our_own_before_the_sending_is_a_fault_and_frees_the_en
     assert (report.overall, report.replayed) == (Overall.APPLIED, False)
 
 
+@in_virtual_time
 async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +269,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
     assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
 
 
+@in_virtual_time
 async def test_an_answer_that_is_not_understood_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +306,7 @@ async def test_a_stop_waits_no_longer_than_it_may(world: World) -> None:
     assert await world.tasks.drain(30) == 0
 
 
+@in_virtual_time
 async def test_a_fault_is_logged_also_where_the_caller_has_gone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,6 +322,7 @@ async def test_a_fault_is_logged_also_where_the_caller_has_gone(
 
 
 @pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
+@in_virtual_time
 async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
     world: World, entities: list[ClientQuotaEntity]
 ) -> None:
@@ -351,6 +365,7 @@ async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: Worl
         [Outcome.OBSERVED_OTHER, Outcome.NOT_APPLIED],
     ],
 )
+@in_virtual_time
 async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_found(
     world: World, found: list[Outcome]
 ) -> None:
@@ -403,6 +418,7 @@ async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
         await asyncio.sleep(USUAL.entity_wait_s)
 
 
+@in_virtual_time
 async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
     locks, over = EntityLocks(), asyncio.Event()
     holding = asyncio.create_task(hold_until(locks, "first", over))
