@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol, Self
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
-from app.pipeline.folders import RunFolder, local_folder
 from app.pipeline.lake import Lake, files_of
 from app.pipeline.progress import Progress
 from app.pipeline.spark import spark_session
@@ -213,19 +212,6 @@ class Job:
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
         print(f"{self.name}: {line}", file=sys.stderr, flush=True)
-
-    def output(self) -> RunFolder:
-        """Return the folder of ``--out``, ready to be written.
-
-        Raises:
-            UsageError: There is none, or a catalog is named.
-            InfrastructureError: It cannot be written.
-        """
-        if self.options.catalog:
-            message = f"{self.name} writes to a folder, no --catalog: name it with --out."
-            raise UsageError(message)
-        self._require("out")
-        return RunFolder(local_folder(self.options.out), self.run_id, self.say)
 
     def period(self) -> tuple[datetime | None, datetime | None]:
         """Return ``--from`` (inclusive) and ``--to`` (exclusive).

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.tables import SCHEMA_VERSION, Table
@@ -23,6 +23,7 @@ Partition = Mapping[str, str]
 """The values of a table's partition columns, as text."""
 
 _ROWS: Final = "rows"
+_DICTIONARY: Final = "parquet.enable.dictionary"
 _ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 
 
@@ -142,6 +143,7 @@ class Lake:
         (
             stamped.write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
+            .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
             .partitionBy(*table.partitions)
             .parquet(self.address(table))
         )
@@ -213,6 +215,11 @@ def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
 
 def _below(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
+
+
+def _numbers(table: Table) -> list[str]:
+    """Return the columns whose values mostly differ: a dictionary of them costs time and space."""
+    return [each.name for each in schema_of(table) if isinstance(each.dataType, DoubleType)]
 
 
 def _folder(file: str) -> str:

@@ -31,7 +31,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--catalog",
         metavar="NAME",
-        help="all but collect, ingest and run: tables are NAME.<table> of a catalog that "
+        help="all but collect: tables are NAME.<table> of a catalog that "
         "--conf sets up, instead of --out",
     )
     group.add_argument(

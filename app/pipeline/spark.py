@@ -37,6 +37,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -46,7 +48,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(2**30),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
-"""Joins are broadcast where a job says so; partition columns keep the types of ``tables``.
+"""Joins are broadcast where a job says so; partition columns keep the types of ``tables``. Times of
+nanoseconds in Parquet, which Spark has no type for, are read as whole numbers.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.jobs.attribution import with_contributors, with_quotas
 from app.pipeline.jobs.incidents import incidents
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
+from tests.testkit.arrow_tables import read_arrow
 from tests.testkit.bucket_worlds import (
     Row,
     at,

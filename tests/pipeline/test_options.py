@@ -56,11 +56,6 @@ def test_a_period_that_ends_before_it_begins_is_wrong_usage(until: str, tmp_path
         run(Job("ingest", options))
 
 
-def test_a_job_that_writes_to_no_catalog_says_so():
-    with pytest.raises(UsageError, match="resolve writes to a folder, no --catalog"):
-        Job("resolve", options_of("--catalog", "lake", "--out", "there")).output()
-
-
 @pytest.mark.parametrize(
     "master", ["local", "local[2]", "local[*]", "local[2, 3]", "spark://a:7077", "k8s://b", "yarn"]
 )

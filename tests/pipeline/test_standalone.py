@@ -176,7 +176,7 @@ def test_workers_import_the_program_that_is_sent_to_them(cluster: Cluster):
     with spark_session("packed", master=cluster.master, settings=SMALL) as session:
 
         def module(_number: int) -> str:
-            import app.pipeline.sources.metrics as found  # noqa: PLC0415
+            import app.pipeline.ingest.read as found  # noqa: PLC0415
 
             return str(found.__file__)
 

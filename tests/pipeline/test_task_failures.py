@@ -1,6 +1,6 @@
 """A failure of Spark or of a file is reported in a sentence, whatever it is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,16 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
-from app.pipeline.exchange import Task, for_each
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
 from app.pipeline.task_failures import spark_failures
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import minute, publish
 
+Batches = Iterable[pa.RecordBatch]
 
-def raising(error: Exception) -> Task:
-    def task(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def raising(error: Exception) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def task(_batches: Batches) -> Iterator[pa.RecordBatch]:
         raise error
 
     return task
@@ -36,7 +37,7 @@ def raising(error: Exception) -> Task:
 def test_an_error_of_a_task_is_reported(
     spark: SparkSession, error: Exception, exit_code: int, sentence: str
 ):
-    frame = for_each(spark, 1, raising(error), "n int")
+    frame = spark.range(1).mapInArrow(raising(error), "n int")
     with pytest.raises(PipelineError) as raised, spark_failures():
         frame.collect()
     assert (raised.value.exit_code, str(raised.value)) == (exit_code, sentence)

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import ZERO_BIN, bin_middle, rate_bin
@@ -28,6 +27,7 @@ from app.pipeline.tables import (
     Table,
 )
 from tests.pipeline.conftest import Command
+from tests.testkit.arrow_tables import read_arrow
 from tests.testkit.bucket_worlds import Row, bucket, frame, minute, publish
 
 COUNTED, PEAKS, POOLED, UNLIMITED = "counted", "peaks", "pooled", "unlimited"

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import local_folder
 from app.pipeline.job import Job
-from app.pipeline.sinks.collected_files import CollectedFiles
+from app.pipeline.sinks.collected_files import CollectedFiles, local_folder
 from app.pipeline.sources.scrapes import Endpoint, Scrape, Scraper, states, ticks
 
 _FILE_EVERY_S: Final = 60.0

@@ -5,33 +5,30 @@ and days that the input is about are replaced, each as a whole: give it whole da
 """
 
 import argparse
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-import pyarrow.parquet as pq
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import RunFolder, write_table
+from app.pipeline.ingest.checks import Tally, checks, tally
+from app.pipeline.ingest.inputs import FORMATS, Inputs
+from app.pipeline.ingest.kafka_topic import ranges_report
+from app.pipeline.ingest.minutes import quarantine, refused_points, sum_minutes
+from app.pipeline.ingest.points import UNNAMED
+from app.pipeline.ingest.read import broken_files, read_points, unreadable_points
+from app.pipeline.ingest.request import Request, inputs_of, request_of
+from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
-from app.pipeline.jobs.ingest import ingested, quarantined
-from app.pipeline.jobs.ingest_checks import Tally, checks, tally
-from app.pipeline.jobs.ingest_judged import UNNAMED
-from app.pipeline.jobs.ingest_tasks import Task
-from app.pipeline.lake import Partition, schema_of
+from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.sinks.result_tables import explain
-from app.pipeline.sources.formats import FORMATS
-from app.pipeline.sources.inputs import Inputs
-from app.pipeline.sources.kafka_topic import ranges_report
-from app.pipeline.sources.material import Material, material_of
-from app.pipeline.sources.metrics import read_points
-from app.pipeline.sources.points import UNREADABLE
-from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
+from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 
-__all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
+ROWS_OF_FILE: Final = 1_500_000
+"""About so many points are summed up for one file."""
 
 _WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
 
@@ -62,85 +59,91 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong, or a file lacks a column.
         InfrastructureError: Spark or a broker does not do its part.
     """
-    material = material_of(job)
-    job.counts |= {"format": material.kind, "inputs": len(material.inputs.names)}
-    if material.inputs.ranges:
-        job.counts["offsets"] = job.read["offsets"] = ranges_report(material.inputs.ranges)
-    if job.options.dry_run:
-        job.counts["would_read"] = material.inputs.names
-        job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
-        return
-    out = job.output()
-    try:
-        with job.spark() as session:
-            ingest(job, session, material, out)
-            out.publish()
-    finally:
-        out.discard()
+    request = request_of(job)
+    job.require_options()
+    with job.spark():
+        inputs = inputs_of(job, request)
+        out = job.lake()
+        if job.options.dry_run:
+            job.counts["would_read"] = inputs.names
+            job.counts["would_write"] = [out.address(table) for table in _WRITES]
+            return
+        ingest(job, request, inputs, out)
 
 
-def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) -> None:
-    """Write the tables aside, and count into the report.
+def ingest(job: Job, request: Request, inputs: Inputs, out: Lake) -> list[Partition]:
+    """Write the tables, count into the report, and return the days that were replaced.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several.
         InfrastructureError: Spark or a broker does not do its part.
     """
-    place = out.aside(OBSERVATION_MINUTE)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    constants = {"grain": material.rules.map.grain, "source": material.kind}
-    constants["ingest_run_id"] = job.run_id
-    task = Task(str(place), job.options.cluster, constants)
-    frame = ingested(read_points(session, material.inputs, material.rules), task)
-    explain(job, OBSERVATION_MINUTE, frame)
-    told = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
+    if inputs.ranges:
+        job.counts["offsets"] = job.read["offsets"] = ranges_report(
+            [item for _, _, item in inputs.ranges]
+        )
+    session = out.session
+    points = read_points(session, inputs, request.rules)
+    shares = max(1, -(-inputs.points // ROWS_OF_FILE))
+    minutes = sum_minutes(points, shares).persist(StorageLevel.MEMORY_AND_DISK)
+    explain(job, OBSERVATION_MINUTE, minutes)
     try:
-        counted = tally(told)
-        check_clusters(job, counted)
-        _require_all_rows(material.inputs, counted)
-        out.wrote(OBSERVATION_MINUTE, _replaced(job, counted))
-        _count(job, OBSERVATION_MINUTE, out)
-        _write_quarantine(job, told, material.inputs, out)
-        _write_checks(job, session, counted, out)
+        counted = tally(minutes)
+        _require_one_cluster(job, points, minutes)
+        _say_unnamed(job, counted)
+        points = _with_broken_files(points, inputs, counted)
+        days = _days(job, minutes, counted)
+        constants = {"grain": request.rules.map.grain, "source": inputs.kind}
+        constants["ingest_run_id"] = job.run_id
+        rows = minutes.where("samples > 0").withColumns(
+            {name: sf.lit(value) for name, value in constants.items()}
+        )
+        rows_out = job.counts.setdefault("rows_out", {})
+        rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
     finally:
-        told.unpersist()
+        minutes.unpersist()
+    _write_quarantine(job, points, inputs, counted, out)
+    _write_checks(job, counted, out)
+    return days
 
 
-def _require_all_rows(inputs: Inputs, counted: Tally) -> None:
-    """Compare with what the footers of files say, where all of them can be read.
+def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> DataFrame:
+    """Add what is broken within a file, where fewer rows were read than the footers count.
 
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
-    if not inputs.pieces or not all(piece.get("types") for piece in inputs.pieces):
-        return
-    if UNREADABLE in counted.refused:
-        return
-    rows = sum(piece["rows"] for piece in inputs.pieces)
-    found = counted.rows_in + counted.left_out
-    if found != rows:
+    found = counted.rows_in + counted.left_out - len(inputs.unreadable)
+    if inputs.rows in {None, found}:
+        return points
+    broken = broken_files(points, inputs)
+    if not broken:
         message = (
-            f"The files hold {rows} rows and {found} were read; nothing is published. Run again; "
-            "where it stays so, the files change while they are read."
+            f"The files hold {inputs.rows} rows and {found} were read; nothing is published. Run "
+            "again; where it stays so, the files change while they are read."
         )
         raise InfrastructureError(message)
+    inputs.unreadable |= broken
+    counted.refused[UNREADABLE] = len(inputs.unreadable)
+    return points.unionByName(unreadable_points(points.sparkSession, broken))
 
 
-def _write_quarantine(job: Job, told: DataFrame, inputs: Inputs, out: RunFolder) -> None:
-    names = dict(enumerate(inputs.names))
-    write_table(quarantined(told, names).coalesce(1), QUARANTINE, out)
-    _count(job, QUARANTINE, out)
+def _write_quarantine(
+    job: Job, points: DataFrame, inputs: Inputs, counted: Tally, out: Lake
+) -> None:
+    rows = out.session.createDataFrame([], schema_of(QUARANTINE))
+    if counted.quarantined:
+        rows = quarantine(refused_points(points), dict(enumerate(inputs.names)))
+    job.counts["rows_out"][QUARANTINE.name] = out.write(rows.coalesce(1), QUARANTINE)
 
 
-def _write_checks(job: Job, session: SparkSession, counted: Tally, out: RunFolder) -> None:
-    files = out.aside(QUARANTINE).rglob("*.parquet")
-    kept = sum(sum(pq.read_table(file, columns=["n"])["n"].to_pylist()) for file in files)
+def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
+    kept = out.read(QUARANTINE).agg(sf.sum("n")).collect()[0][0] or 0
     now = datetime.now(UTC).replace(tzinfo=None)
     judgement = checks(counted, {QUARANTINE.name: kept}, now, job.options.cluster)
-    rows = session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
-    write_table(rows, DQ_RESULT, out)
-    _count(job, DQ_RESULT, out)
+    rows = out.session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
+    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT)
     job.quarantined = counted.quarantined
     job.counts |= {
         "rows_in": counted.rows_in,
@@ -148,41 +151,49 @@ def _write_checks(job: Job, session: SparkSession, counted: Tally, out: RunFolde
         "used": counted.used,
         "quarantined_by_reason": counted.refused,
         "left_out": counted.left_out,
-        "clusters": sorted({broker.cluster_id for broker in counted.brokers}),
+        "clusters": sorted(counted.clusters),
         "dq_failed": [item.check for item in judgement if not item.passed],
     }
 
 
-def _count(job: Job, table: Table, out: RunFolder) -> None:
-    files = out.aside(table).rglob("*.parquet")
-    rows: dict[str, int] = job.counts.setdefault("rows_out", {})
-    rows[table.name] = sum(pq.read_metadata(file).num_rows for file in files)
-
-
-def check_clusters(job: Job, counted: Tally) -> None:
-    """Raise where one cluster id would hide several, and say where there is none.
+def _require_one_cluster(job: Job, points: DataFrame, minutes: DataFrame) -> None:
+    """Raise where one cluster id would hide several.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several.
     """
-    named = sorted(counted.clusters - {""})
-    if job.options.cluster and len(named) > 1:
-        message = (
-            f"--cluster {job.options.cluster}: the input holds the clusters {', '.join(named)}; "
-            "leave the option out, or give the input of one."
-        )
-        raise UsageError(message)
-    if "" in counted.clusters and not job.options.cluster:
+    if not job.options.cluster:
+        return
+    first, last = minutes.agg(sf.min("first_cluster"), sf.max("last_cluster")).collect()[0]
+    if first == last:
+        return
+    clusters = points.where("problem is null and cluster != ''").select("cluster").distinct()
+    names = ", ".join(sorted(row.cluster for row in clusters.collect()))
+    message = (
+        f"--cluster {job.options.cluster}: the input holds the clusters {names}; leave the option "
+        "out, or give the input of one."
+    )
+    raise UsageError(message)
+
+
+def _say_unnamed(job: Job, counted: Tally) -> None:
+    if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
 
 
-def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
-    """Yield the days of ``--from`` and ``--to``, for each cluster: empty if nothing is there."""
+def _days(job: Job, minutes: DataFrame, counted: Tally) -> list[Partition]:
+    """Return the days that have rows, and those of ``--from`` and ``--to`` for each cluster."""
+    rows = minutes.where("samples > 0").select("cluster_id", sf.col("dt").cast("string"))
+    days = {(row.cluster_id, row.dt) for row in rows.distinct().collect()}
+    clusters = sorted(counted.clusters | ({job.options.cluster} - {None}))
+    days |= {(cluster, day) for cluster in clusters for day in _days_of_period(job)}
+    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
+
+
+def _days_of_period(job: Job) -> Iterator[str]:
     since, until = job.period()
     if since is None or until is None:
         return
-    clusters = {broker.cluster_id for broker in counted.brokers} | {job.options.cluster} - {None}
     last = until - timedelta(microseconds=1)
     for number in range(since.toordinal(), last.toordinal() + 1):
-        day = date.fromordinal(number).isoformat()
-        yield from ({"cluster_id": cluster, "dt": day} for cluster in sorted(clusters))
+        yield date.fromordinal(number).isoformat()

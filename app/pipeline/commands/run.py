@@ -10,16 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
-
 from app.pipeline.commands import incidents, ingest, resolve
 from app.pipeline.commands.utilization import write_utilization
+from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.material import Material
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -57,33 +55,22 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark, a broker or Postgres fails.
     """
-    source = ingest.material_of(job)
+    request = request_of(job)
     job.require_options(quotas=True)
-    with job.spark() as session:
-        quotas = job.quotas()
+    with job.spark():
+        quotas, out = job.quotas(), job.lake()
+        inputs = inputs_of(job, request)
         if job.options.dry_run:
-            job.counts["would_read"] = [*source.inputs.names, quotas.address(QUOTA_VERSION)]
-            job.counts["would_write"] = [job.lake().address(table) for table in _WRITES]
+            job.counts["would_read"] = [*inputs.names, quotas.address(QUOTA_VERSION)]
+            job.counts["would_write"] = [out.address(table) for table in _WRITES]
             return
         quotas.require(QUOTA_VERSION)
         with _step(job, "ingest") as step:
-            days = _ingest(step, session, source)
-        out = job.lake()
+            days = ingest.ingest(step, request, inputs, out)
         _from_observations(job, quotas, out, days)
     publish(job, Scope.of(job).minutes(out.read(BUCKET_MINUTE)), days)
     draw_if_asked(job, [out])
     summarize(job, [out])
-
-
-def _ingest(job: Job, session: SparkSession, source: Material) -> list[Partition]:
-    """Write the observations, and return the days that they replace, those that end empty too."""
-    folder = job.output()
-    try:
-        ingest.ingest(job, session, source, folder)
-        folder.publish()
-        return folder.partitions(OBSERVATION_MINUTE)
-    finally:
-        folder.discard()
 
 
 def _from_observations(job: Job, quotas: Lake, out: Lake, days: Sequence[Partition]) -> None:
@@ -105,6 +92,7 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     """Give a step a report of its own, and add it to that of the run."""
     job.say(f"{name} ...")
     step = Job(name, job.options)
+    step.session = job.session
     begun = time.monotonic()
     yield step
     job.quarantined += step.quarantined

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.pipeline.errors import InfrastructureError
+from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.sources.scrapes import Scrape
 
 FOLDER: Final = "collected"
@@ -26,6 +27,21 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _UP: Final = "up"
+
+
+def local_folder(uri: str) -> Path:
+    """Return the folder that a path or ``file:`` URI names.
+
+    Raises:
+        UsageError: It names something else.
+    """
+    scheme, colon, rest = uri.partition("://")
+    if not colon:
+        return Path(uri.removeprefix("file:")).absolute()
+    if scheme != "file":
+        message = f"{uri}: files are collected in a folder of this machine; mount it."
+        raise UsageError(message)
+    return Path(unquote(rest)).absolute()
 
 
 class CollectedFiles:

@@ -10,15 +10,16 @@ from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.sources.formats import FORMATS, read_piece
-from app.pipeline.sources.inputs import file_inputs
-from app.pipeline.sources.metric_map import MetricMap
-from app.pipeline.sources.points import Points, Rules
+from app.pipeline.ingest.inputs import FORMATS, file_inputs
+from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.points import Rules
+from app.pipeline.ingest.read import read_points
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-EIGHT_FIELDS = ("ts", "broker_id", "key", "attribute", "user", "client_id", "value", "cluster_id")
+EIGHT_FIELDS = ("ts", "broker_id", "key", "attribute", "user", "client_id", "value", "cluster")
 
 
 class Point(NamedTuple):
@@ -152,19 +153,29 @@ def read(
 ) -> list[dict[str, Any]]:
     """Return what the source makes of a file or folder, in its order."""
     known = told or MetricMap()
+    session = SparkSession.active()
     tags = FORMATS[kind].tags if known.urlencoded is None else known.urlencoded
-    rows = []
-    for piece in file_inputs([str(place)], kind, known).pieces:
-        collected = Points(piece["file"], Rules(known, tags, **rules))
-        for batch in read_piece(piece, {}, collected):
-            rows += batch.to_pylist()
+    inputs = file_inputs(session, [str(place)], kind, known)
+    return rows_of(read_points(session, inputs, Rules(known, tags, **rules)))
+
+
+def rows_of(points: DataFrame) -> list[dict[str, Any]]:
+    """Return points in the order of their inputs; those refused alike at a line are one row."""
+    rows: list[dict[str, Any]] = []
+    for item in points.orderBy("file", "line", "position").toArrow().to_pylist():
+        same = ("file", "line", "problem", "text")
+        if rows and item["problem"] and all(rows[-1][name] == item[name] for name in same):
+            rows[-1]["n"] += 1
+        else:
+            rows.append({**item, "n": 1})
     return rows
 
 
 def good(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return (second, broker, key, attribute, user, client-id, value, cluster) of what is fine."""
+    noon = int(NOON.timestamp()) * 1_000_000
     return [
-        (int((row["ts"] - NOON).total_seconds()), *(row[name] for name in EIGHT_FIELDS[1:]))
+        ((row["ts"] - noon) // 1_000_000, *(row[name] for name in EIGHT_FIELDS[1:]))
         for row in rows
         if row["problem"] is None
     ]

@@ -25,10 +25,10 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     assert [(row["line"], row["reason"]) for row in aside] == [(2, "duplicate"), (3, "negative")]
 
 
-def test_a_dry_run_writes_nothing(command: Command, tmp_path: Path):
+def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
     source = write_csv([Point()], tmp_path)
     options = ("--format", "csv", "--input", source, "--out", tmp_path / "out", "--dry-run")
-    done = command("ingest", *options, "--json")
+    done = spark_command("ingest", *options, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["would_read"] == [str(source)]
@@ -36,9 +36,11 @@ def test_a_dry_run_writes_nothing(command: Command, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_column_is_exit_code_2_and_named(command: Command, tmp_path: Path):
+def test_a_wrong_column_is_exit_code_2_and_named(spark_command: Command, tmp_path: Path):
     (tmp_path / "a.csv").write_text("ts,value\n1,2\n")
-    done = command("ingest", "--format", "csv", "--input", tmp_path, "--out", tmp_path / "out")
+    done = spark_command(
+        "ingest", "--format", "csv", "--input", tmp_path, "--out", tmp_path / "out"
+    )
     assert done.returncode == 2
     assert "has no column broker_id, metric, resource, user, client_id" in done.stderr
     assert "Its headers are ts, value." in done.stderr
@@ -46,8 +48,8 @@ def test_a_wrong_column_is_exit_code_2_and_named(command: Command, tmp_path: Pat
 
 
 def test_an_unknown_format_is_exit_code_2_and_the_known_are_listed(
-    command: Command, tmp_path: Path
+    spark_command: Command, tmp_path: Path
 ):
-    done = command("ingest", "--format", "xml", "--input", tmp_path)
+    done = spark_command("ingest", "--format", "xml", "--input", tmp_path)
     assert done.returncode == 2
     assert "--format xml is unknown: it is one of parquet, prom-json" in done.stderr

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.pipeline.errors import UsageError
-from app.pipeline.sources.metric_map import MetricMap
+from app.pipeline.ingest.metric_map import MetricMap
 from tests.pipeline.ingest.points import (
     HEADERS,
     NOON,
@@ -105,7 +105,7 @@ def test_a_csv_record_that_is_broken_costs_its_line_alone(tmp_path: Path):
     rows = read(csv_file(tmp_path, *lines, LINE.replace("alice", '"a"b"') + "4"), "csv")
     assert [row[6] for row in good(rows)] == [1, 3]
     assert refused(rows) == [(line, "unparsable", 1) for line in (3, 4, 5, 7, 9)]
-    assert rows[2]["raw"] == LINE + '"2'
+    assert rows[2]["text"] == LINE + '"2'
 
 
 def test_a_csv_name_that_is_no_text_is_put_aside(tmp_path: Path):
@@ -265,7 +265,7 @@ def test_lines_that_are_no_messages_are_put_aside(tmp_path: Path):
     assert len(good(rows)) == 2
     assert [reason for _, reason, _ in refused(rows)] == ["unparsable"] * 13
     file.write_bytes(b"\xff\xfe\n")
-    assert read(file, "adapter-json")[0]["raw"] == "\\xff\\xfe"
+    assert read(file, "adapter-json")[0]["text"] == "\\xff\\xfe"
 
 
 def test_lines_of_an_export_that_do_not_pair_are_put_aside(tmp_path: Path):

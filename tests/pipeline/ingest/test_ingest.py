@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from app.pipeline.commands.ingest import check_clusters, ingest
+from app.pipeline.commands.ingest import ingest
 from app.pipeline.errors import UsageError
+from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
-from app.pipeline.jobs.ingest_checks import Tally
 from app.pipeline.lake import Lake
-from app.pipeline.sources.material import material_of
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 from tests.pipeline.ingest.points import HEADERS, NOON, Point, write_csv, write_query_range
 
@@ -44,9 +43,9 @@ def job_of(source: Path, out: Path, **options: Any) -> Job:
 def run_job(spark: SparkSession, source: Path, out: Path, **options: Any) -> Job:
     """Run the job in the session of the tests."""
     job = job_of(source, out, **options)
-    folder = job.output()
-    ingest(job, spark, material_of(job), folder)
-    folder.publish()
+    job.session = spark
+    request = request_of(job)
+    ingest(job, request, inputs_of(job, request), job.lake())
     return job
 
 
@@ -243,8 +242,14 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
     assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
 
 
-def test_several_clusters_are_not_called_one(tmp_path: Path):
-    job = job_of(tmp_path, tmp_path, cluster="c")
-    with pytest.raises(UsageError, match="the input holds the clusters c, d"):
-        check_clusters(job, Tally(clusters={"", "c", "d"}))
-    check_clusters(job, Tally(clusters={"", "d"}))
+def test_several_clusters_are_not_called_one(spark: SparkSession, tmp_path: Path):
+    header = ",".join((*HEADERS, "cluster_id"))
+    lines = [header, *(row(0, 1, name, cluster=name) for name in ("", "c", "d"))]
+    source = tmp_path / "a.csv"
+    source.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="the input holds the clusters c, d;"):
+        run_job(spark, source, tmp_path / "out", cluster="c")
+    assert not (tmp_path / "out").exists()
+    source.write_text("\n".join(lines[:-1]))
+    job = run_job(spark, source, tmp_path / "out", cluster="e")
+    assert job.counts["clusters"] == ["e"]

@@ -8,7 +8,8 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from app.localdev.kafka import LocalKafka
-from app.pipeline.commands.ingest import ingest, material_of
+from app.pipeline.commands.ingest import ingest
+from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.main import _parser
 from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
@@ -21,9 +22,9 @@ BAD = b'{"timestamp": "yesterday"'
 def ingested(spark: SparkSession, kind: str, source: str | Path, out: Path) -> Job:
     given = ["--format", kind, "--input", str(source), "--out", str(out), "--cluster", "c"]
     job = Job("ingest", _parser(["ingest"]).parse_args(["ingest", *given]))
-    run = job.output()
-    ingest(job, spark, material_of(job), run)
-    run.publish()
+    job.session = spark
+    request = request_of(job)
+    ingest(job, request, inputs_of(job, request), job.lake())
     return job
 
 

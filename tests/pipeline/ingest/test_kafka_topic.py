@@ -1,17 +1,19 @@
 """A topic is read between offsets that are fixed beforehand, message by message."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.sources import kafka_topic
-from app.pipeline.sources.formats import read_piece
-from app.pipeline.sources.inputs import Inputs, topic_inputs
-from app.pipeline.sources.kafka_topic import cut, offsets_of, settings_of_file, topic_of
-from app.pipeline.sources.points import Points, Rules
-from tests.pipeline.ingest.points import Point, adapter_message, good, refused
+from app.pipeline.ingest import kafka_topic
+from app.pipeline.ingest.inputs import Inputs, topic_inputs
+from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
+from app.pipeline.ingest.points import Rules
+from app.pipeline.ingest.read import read_points
+from tests.pipeline.ingest.points import Point, adapter_message, good, refused, rows_of
 
 DEADLINE_S = 30.0
 PARTITIONS = 4
@@ -36,12 +38,8 @@ def produce(producer: Producer, topic: str, *messages: bytes | None) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
-def read(inputs: Inputs) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for piece in inputs.pieces:
-        for batch in read_piece(piece, inputs.settings, Points(piece["file"], Rules())):
-            rows += batch.to_pylist()
-    return rows
+def read(inputs: Inputs) -> list[dict[str, Any]]:
+    return rows_of(read_points(SparkSession.active(), inputs, Rules()))
 
 
 def test_all_messages_up_to_the_offsets_of_the_plan_are_read(producer: Producer, servers: str):
@@ -50,7 +48,12 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read(producer: Producer,
     produce(producer, "all", *(adapter_message(Point(50 + n)) for n in range(10)))
     assert sorted(row[0] for row in good(read(inputs))) == list(range(10))
     assert inputs.names == [f"kafka://{servers}/all/{number}" for number in range(PARTITIONS)]
-    assert [(span.first, span.end) for span in inputs.ranges] == [(0, 3), (0, 3), (0, 2), (0, 2)]
+    assert [(span.first, span.end) for _, _, span in inputs.ranges] == [
+        (0, 3),
+        (0, 3),
+        (0, 2),
+        (0, 2),
+    ]
 
 
 def test_what_is_no_message_is_named_by_its_offset(producer: Producer, servers: str):
@@ -67,10 +70,9 @@ def test_a_range_is_read_in_parts(
     produce(producer, "parts", *(adapter_message(Point(n)) for n in range(40)))
     monkeypatch.setattr(kafka_topic, "_RANGE", 3)
     inputs = topic_inputs([f"kafka://{servers}/parts"], {})
-    assert [(item.first, item.end) for item in cut(inputs.ranges[0])] == [
+    assert [(item.first, item.end) for item in cut(inputs.ranges[0][2])] == [
         *((0, 3), (3, 6), (6, 9), (9, 10))
     ]
-    assert len(inputs.pieces) == 16
     assert sorted(row[0] for row in good(read(inputs))) == list(range(40))
 
 

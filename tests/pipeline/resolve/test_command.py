@@ -7,13 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.arrow_storage import write_arrow
-from app.pipeline.folders import RunFolder
 from app.pipeline.main import main
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from tests.pipeline.conftest import Command
 from tests.pipeline.resolve import clusters
 from tests.pipeline.resolve.clusters import Version, minute, observation, quota_table
+from tests.testkit.arrow_tables import write_arrow
 
 KEY = QuotaKey.CONSUMER_BYTE_RATE
 CLUSTER = "Kafka's id"
@@ -30,10 +29,8 @@ def tables(tmp_path: Path) -> Path:
     rows.append(observation("other", KEY.value, 0, user="alice", client_id="x"))
     first = Version(CLUSTER, ALICE, KEY, 10.0, 1, 2, "snapshot")
     quotas = [first, Version(CLUSTER, ALICE, KEY, 20.0, 2, None)]
-    run = RunFolder(tmp_path / "tables", "one")
-    write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, run)
-    write_arrow(quota_table(quotas), QUOTA_VERSION, run)
-    run.publish()
+    write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, tmp_path / "tables")
+    write_arrow(quota_table(quotas), QUOTA_VERSION, tmp_path / "tables")
     return tmp_path / "tables"
 
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.ingest import ingest, material_of
-from app.pipeline.folders import RunFolder, write_table
+from app.pipeline.commands.ingest import ingest
+from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.main import _parser
@@ -141,9 +141,8 @@ def test_the_bytes_follow_from_the_seed_whatever_the_partitions(
     written = []
     for seed, number in ((1, "2"), (1, "7"), (2, "2")):
         spark.conf.set("spark.sql.shuffle.partitions", number)
-        run = RunFolder(tmp_path / f"{seed}-{number}", "run")
-        write_table(observations(spark, plan(500, seed=seed)), OBSERVATION_MINUTE, run)
-        run.publish()
+        out = Lake(spark, str(tmp_path / f"{seed}-{number}"))
+        out.write(observations(spark, plan(500, seed=seed)), OBSERVATION_MINUTE)
         written.append(contents(tmp_path / f"{seed}-{number}"))
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     assert written[0] == written[1]
@@ -171,9 +170,9 @@ def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFr
     arguments = ["--format", shape, "--input", str(folder), "--cluster", "a=b/c"]
     options = _parser(["ingest"]).parse_args(["ingest", *arguments, "--out", str(out)])
     job = Job("ingest", options)
-    run = job.output()
-    ingest(job, spark, material_of(job), run)
-    run.publish()
+    job.session = spark
+    request = request_of(job)
+    ingest(job, request, inputs_of(job, request), job.lake())
     assert job.quarantined == 0
     return Lake(spark, str(out)).read(OBSERVATION_MINUTE)
 

@@ -1,38 +1,37 @@
 """What the options of ``ingest`` name."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.pipeline.errors import UsageError
+from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
+from app.pipeline.ingest.kafka_topic import settings_of_file
+from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.points import Rules
 from app.pipeline.job import Job
-from app.pipeline.sources.formats import FORMATS, KAFKA
-from app.pipeline.sources.inputs import Inputs, file_inputs, topic_inputs
-from app.pipeline.sources.kafka_topic import settings_of_file
-from app.pipeline.sources.metric_map import MetricMap
-from app.pipeline.sources.points import Rules
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """What a run reads, and how.
+class Request:
+    """What a run is to read, and how.
 
     Attributes:
         kind: The format.
-        inputs: The files or offsets.
+        uris: What ``--input`` names.
         rules: How points are judged.
     """
 
     kind: str
-    inputs: Inputs
+    uris: Sequence[str]
     rules: Rules
 
 
-def material_of(job: Job) -> Material:
-    """Find what the options name; nothing is read but headers and offsets.
+def request_of(job: Job) -> Request:
+    """Read the options; no input is looked at.
 
     Raises:
-        UsageError: An option is missing or wrong, or a file lacks a column.
-        InfrastructureError: The brokers of a topic do not answer.
+        UsageError: An option is missing or wrong.
     """
     options = job.options
     kind = _format_of(options.format)
@@ -40,13 +39,21 @@ def material_of(job: Job) -> Material:
     if not options.input:
         message = "--input is missing: name the files to read, a folder of them, or a topic."
         raise UsageError(message)
-    if kind == KAFKA:
-        inputs = topic_inputs(options.input, settings_of_file(options.kafka_config))
-    else:
-        inputs = file_inputs(options.input, kind, told)
     tags = FORMATS[kind].tags if told.urlencoded is None else told.urlencoded
     since, until = (None if item is None else _micros_of(item) for item in job.period())
-    return Material(kind, inputs, Rules(told, tags, since, until))
+    return Request(kind, options.input, Rules(told, tags, since, until, options.cluster))
+
+
+def inputs_of(job: Job, request: Request) -> Inputs:
+    """Find what the options name; nothing is read but headers and offsets.
+
+    Raises:
+        UsageError: There is no such input, or a file lacks a column.
+        InfrastructureError: The brokers of a topic do not answer.
+    """
+    if request.kind == KAFKA:
+        return topic_inputs(request.uris, settings_of_file(job.options.kafka_config))
+    return file_inputs(job.session, request.uris, request.kind, request.rules.map)
 
 
 def _format_of(name: str | None) -> str:

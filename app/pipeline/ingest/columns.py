@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.pipeline.errors import UsageError
-from app.pipeline.sources.metric_map import COLUMNS, OPTIONAL, MetricMap
+from app.pipeline.ingest.metric_map import COLUMNS, OPTIONAL, MetricMap
 
 Columns = Mapping[str, str | None]
 """A field of a point (``FIELDS``) to the header of its column; null where there is none."""

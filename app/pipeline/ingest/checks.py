@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.jobs.ingest_judged import DUPLICATE, MISSING_RATE, UNNAMED
-from app.pipeline.jobs.ingest_tasks import MINUTE, REFUSED
-from app.pipeline.sources.points import (
+from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
+from app.pipeline.ingest.minutes import DUPLICATE, MISSING_RATE
+from app.pipeline.ingest.points import (
     MISSING_BROKER,
     OUTSIDE,
     UNDECODABLE,
     UNKNOWN_METRIC,
-    UNPARSABLE,
-    UNREADABLE,
+    UNNAMED,
 )
+from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
 REASONS: Final = (
     *(DUPLICATE, "infinite", MISSING_BROKER, MISSING_RATE, "nan", "negative", "too-large"),
@@ -68,7 +68,7 @@ class Tally:
         used: Rows that count, by attribute.
         refused: Rows that do not, by reason.
         left_out: Rows outside the period; they are no input.
-        clusters: The cluster ids that the input names; '' where it names none.
+        clusters: The cluster ids of the points that count.
         brokers: That reported.
     """
 
@@ -89,35 +89,38 @@ class Tally:
         return sum(self.used.values()) + self.quarantined
 
 
-def tally(told: DataFrame) -> Tally:
-    """Add up what ``ingested`` returned."""
-    counted = Tally()
-    of_points = told.where(sf.col("kind") != MINUTE)
-    groups = of_points.groupBy("kind", "reason", "attribute", "told").agg(sf.sum("n").alias("rows"))
-    for row in sorted(groups.collect(), key=str):
-        if row.reason == OUTSIDE:
-            counted.left_out += row.rows
-        elif row.kind == REFUSED:
-            counted.refused[row.reason] = counted.refused.get(row.reason, 0) + row.rows
-        else:
-            counted.used[row.attribute] = counted.used.get(row.attribute, 0) + row.rows
-            counted.clusters.add(row.told)
-    counted.brokers = _brokers(told)
-    return counted
+def tally(minutes: DataFrame) -> Tally:
+    """Add up what ``sum_minutes`` counted."""
+    refused: dict[str, int] = {}
+    used: dict[str, int] = {}
+    sums = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
+    columns = {**sums, DUPLICATE: "duplicates", MISSING_RATE: "lonely", "rows": "rows"}
+    totals = [sf.sum(column).alias(name) for name, column in columns.items()]
+    for row in minutes.groupBy("problem").agg(*totals).collect():
+        if row.problem is not None:
+            refused[row.problem] = row.rows
+            continue
+        used = {name: row[name] for name in sums if row[name]}
+        refused |= {name: row[name] for name in (DUPLICATE, MISSING_RATE) if row[name]}
+    left_out = refused.pop(OUTSIDE, 0)
+    brokers = _brokers(minutes)
+    clusters = {broker.cluster_id for broker in brokers}
+    return Tally(used, dict(sorted(refused.items())), left_out, clusters, brokers)
 
 
-def _brokers(told: DataFrame) -> Sequence[Broker]:
-    minutes = (
-        told.where(sf.col("kind") == MINUTE)
+def _brokers(minutes: DataFrame) -> Sequence[Broker]:
+    reported = sf.expr("samples + throttles + tokens + ups - failed")
+    by_minute = (
+        minutes.where("samples + throttles + tokens + ups > 0")
         .groupBy("cluster_id", "broker_id", "ts")
         .agg(
-            sf.sum("n").alias("told"),
+            sf.sum(reported).alias("reported"),
             *(sf.min("first").alias("first"), sf.max("last").alias("last")),
             sf.sum("failed").alias("failed"),
         )
     )
-    brokers = minutes.groupBy("cluster_id", "broker_id").agg(
-        sf.count(sf.when(sf.col("told") > 0, 1)).alias("minutes"),
+    brokers = by_minute.groupBy("cluster_id", "broker_id").agg(
+        sf.count_if(sf.col("reported") > 0).alias("minutes"),
         *(sf.min("first").alias("first"), sf.max("last").alias("last")),
         sf.sum("failed").alias("failed"),
     )
@@ -149,7 +152,7 @@ def _balance(counted: Tally, rows_out: Mapping[str, int]) -> Iterator[Check]:
 
 
 def _naming(counted: Tally, cluster: str | None) -> Check:
-    unnamed = cluster is None and "" in counted.clusters
+    unnamed = cluster is None and UNNAMED in counted.clusters
     detail = f"cluster_id is {UNNAMED}: name it with --cluster" if unnamed else ""
     return Check("cluster_named", float(unnamed), 0.0, not unnamed, detail)
 

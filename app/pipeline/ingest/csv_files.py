@@ -6,9 +6,9 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from app.pipeline.sources.columns import FIELDS, Columns
-from app.pipeline.sources.points import UNPARSABLE, Labels, Points
-from app.pipeline.sources.values import number_of, time_of
+from app.pipeline.ingest.columns import FIELDS, Columns
+from app.pipeline.ingest.rows import UNPARSABLE, Labels, Point, Rows
+from app.pipeline.ingest.values import number_of, time_of
 
 _LONGEST_RECORD: Final = 100
 """Lines; a quote that is never closed would swallow the rows below it."""
@@ -27,20 +27,18 @@ def csv_header(stream: BinaryIO) -> list[str]:
     return header
 
 
-def read_csv(stream: BinaryIO, columns: Columns, points: Points) -> Iterator[pa.RecordBatch]:
+def read_csv(stream: BinaryIO, columns: Columns, rows: Rows) -> Iterator[pa.RecordBatch]:
     """Read the rows below the header; a name may hold line breaks, where it is quoted."""
     records = _records(stream)
     header = next(records)[1] or []
     places = [header.index(columns[field] or "") if columns[field] else None for field in FIELDS]
     for line, cells, raw in records:
         if cells is None or len(cells) != len(header):
-            points.reject(line, UNPARSABLE, raw)
-            continue
-        ts, value, *names = ["" if place is None else cells[place] for place in places]
-        problem = points.add_row(line, Labels(*names), time_of(ts), number_of(value))
-        if problem:
-            points.reject(line, problem, raw)
-        yield from points.batches()
+            rows.reject(line, UNPARSABLE, raw)
+        else:
+            ts, value, *names = ["" if place is None else cells[place] for place in places]
+            rows.add(line, Labels(*names), Point(time_of(ts), number_of(value), raw))
+        yield from rows.batches()
 
 
 class _Lines:

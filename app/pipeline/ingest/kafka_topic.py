@@ -9,8 +9,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.sources.json_lines import add_adapter_message
-from app.pipeline.sources.points import Points
+from app.pipeline.ingest.json_files import add_adapter_message
+from app.pipeline.ingest.rows import Rows
 
 SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0
@@ -90,7 +90,7 @@ def cut(one: OffsetRange) -> Iterator[OffsetRange]:
         yield OffsetRange(one.topic, one.partition, first, min(first + _RANGE, one.end))
 
 
-def read_topic(one: OffsetRange, settings: Settings, points: Points) -> Iterator[pa.RecordBatch]:
+def read_topic(one: OffsetRange, settings: Settings, rows: Rows) -> Iterator[pa.RecordBatch]:
     """Read the messages of a range; a line is an offset.
 
     Raises:
@@ -100,8 +100,8 @@ def read_topic(one: OffsetRange, settings: Settings, points: Points) -> Iterator
     try:
         consumer.assign([TopicPartition(one.topic, one.partition, one.first)])
         for message in _messages(consumer, one, settings):
-            add_adapter_message(message.offset(), message.value() or b"", points)
-            yield from points.batches()
+            add_adapter_message(message.offset(), message.value() or b"", rows)
+            yield from rows.batches()
     finally:
         consumer.close()
 

@@ -1,0 +1,1 @@
+"""Metrics of any shape to one row a minute, broker and name."""

@@ -1,0 +1,285 @@
+"""What ``--input`` names: files of a format or offsets of a topic, and how they are read."""
+
+import io
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from app.pipeline.errors import UsageError
+from app.pipeline.ingest.columns import Columns, columns_of
+from app.pipeline.ingest.csv_files import csv_header
+from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offsets_of, topic_of
+from app.pipeline.ingest.metric_map import MetricMap
+
+KAFKA: Final = "kafka-json"
+GZIP: Final = b"\x1f\x8b"
+
+_LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
+_BYTES_OF_POINT: Final = 100
+_HEADER_BYTES: Final = 65_536
+_COLLECTED: Final = "collected"
+_GLOB: Final = re.compile(r"([{}\[\]*?\\])")
+_EMPTY_HOST: Final = re.compile(r"^(\w+:)///")
+_READERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files.
+
+    Attributes:
+        suffixes: Of the files to take from a folder, with or without ``.gz`` behind.
+        tags: Whether names are tags of metrics unless the map says otherwise.
+        parquet: Whether it is Parquet.
+    """
+
+    suffixes: tuple[str, ...]
+    tags: bool
+    parquet: bool = False
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "parquet": Format((".parquet",), tags=False, parquet=True),
+    "prom-json": Format((".json",), tags=True),
+    "vm-jsonl": Format(_LINES, tags=True),
+    "csv": Format((".csv", ".tsv", ".txt"), tags=False),
+    "adapter-json": Format(_LINES, tags=True),
+    KAFKA: Format((), tags=True),
+    "collect": Format((".parquet",), tags=True, parquet=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file.
+
+    Attributes:
+        number: Of the input.
+        path: As Spark's readers take it: what would be a pattern is escaped.
+        key: As ``_metadata.file_path`` says it.
+        cluster: The cluster id of a folder partitioned by it; '' elsewhere.
+        rows: How many its footer counts; 0 where it has none.
+    """
+
+    number: int
+    path: str
+    key: str
+    cluster: str
+    rows: int
+
+
+@dataclass(slots=True)
+class FileGroup:
+    """Files that are read alike.
+
+    Attributes:
+        files: Which.
+        columns: Where the columns have headers, which is what.
+        nanos: The headers of times in nanoseconds, which Spark reads as whole numbers.
+    """
+
+    files: list[InputFile] = field(default_factory=list)
+    columns: Columns | None = None
+    nanos: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a run reads.
+
+    Attributes:
+        kind: The format.
+        names: Of the inputs, by their numbers: paths, or partitions of a topic.
+        groups: The files.
+        unreadable: Why a file cannot be read, by its number.
+        ranges: Of the topics, with the number of the input and the servers of each.
+        settings: Of the Kafka client.
+        rows: How many rows the footers of the files count; null where they have none.
+        points: About how many points there are; the same for the same inputs.
+    """
+
+    kind: str
+    names: list[str] = field(default_factory=list)
+    groups: list[FileGroup] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    ranges: list[tuple[int, str, OffsetRange]] = field(default_factory=list)
+    settings: Settings = field(default_factory=dict)
+    rows: int | None = None
+    points: int = 0
+
+
+def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
+    """Ask for the offsets of topics.
+
+    Raises:
+        UsageError: A URI is wrong, or there is no such topic.
+        InfrastructureError: The brokers do not answer.
+    """
+    inputs = Inputs(KAFKA, settings=settings)
+    for uri in sorted(set(uris)):
+        servers, topic = topic_of(uri)
+        for item in offsets_of(topic, {**settings, "bootstrap.servers": servers}):
+            inputs.ranges.append((len(inputs.names), servers, item))
+            inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
+            inputs.points += item.end - item.first
+    return inputs
+
+
+def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, told: MetricMap) -> Inputs:
+    """Find the files of a format, and their columns; only headers and footers are read.
+
+    Raises:
+        UsageError: There is none, or one lacks a column.
+    """
+    inputs = Inputs(kind, rows=0 if FORMATS[kind].parquet else None)
+    found = {_name(status): status for uri in uris for status in _files_of(session, uri, kind)}
+    inputs.names = sorted(found)
+    statuses = [found[name] for name in inputs.names]
+    head = _footer if FORMATS[kind].parquet else _header
+    groups: dict[object, FileGroup] = {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        heads = pool.map(lambda status: _attempt(head, session, kind, status), statuses)
+        for number, (status, read) in enumerate(zip(statuses, heads, strict=True)):
+            if isinstance(read, str):
+                inputs.unreadable[number] = read
+                continue
+            alike, headers, nanos, rows = read
+            if alike not in groups:
+                columns = columns_of(headers, told, inputs.names[number]) if headers else None
+                groups[alike] = FileGroup(columns=columns, nanos=nanos)
+            groups[alike].files.append(_file(number, status, rows))
+            inputs.rows = None if inputs.rows is None else inputs.rows + rows
+            inputs.points += rows or status.getLen() // _BYTES_OF_POINT
+    inputs.groups = list(groups.values())
+    return inputs
+
+
+Head = tuple[object, Sequence[str], frozenset[str], int]
+"""What is the same for files that are read alike; headers, those of nanoseconds, rows."""
+
+
+def _attempt(head: Any, session: SparkSession, kind: str, status: Any) -> Head | str:
+    """Return what the head of a file says, or why it cannot be read."""
+    try:
+        read: Head = head(session, kind, status)
+    except Py4JJavaError as error:
+        return str(error.java_exception.getMessage())
+    except (EOFError, ValueError, zlib.error) as error:
+        return str(error)
+    return read
+
+
+def _footer(session: SparkSession, _kind: str, status: Any) -> Head:
+    parquet, hadoop = _jvm(session).org.apache.parquet.hadoop, _hadoop(session)
+    file = parquet.util.HadoopInputFile.fromStatus(status, hadoop)
+    reader = parquet.ParquetFileReader.open(file)
+    try:
+        schema, rows = reader.getFileMetaData().getSchema(), int(reader.getRecordCount())
+    finally:
+        reader.close()
+    text = str(schema)
+    headers = [schema.getFieldName(number) for number in range(schema.getFieldCount())]
+    nanos = frozenset(header for header in headers if f" {header} (TIMESTAMP(NANOS" in text)
+    return text, headers, nanos, rows
+
+
+def _header(session: SparkSession, kind: str, status: Any) -> Head:
+    """Read the beginning: what is broken from there on is not even tried."""
+    with_lines = kind in ("vm-jsonl", "adapter-json")
+    if not status.getLen() and not with_lines:
+        message = "the file is empty"
+        raise ValueError(message)
+    if kind != "csv":
+        return kind, (), frozenset(), 0
+    path = status.getPath()
+    stream = path.getFileSystem(_hadoop(session)).open(path)
+    try:
+        size = min(_HEADER_BYTES, status.getLen())
+        begin = bytes(_jvm(session).org.apache.commons.io.IOUtils.toByteArray(stream, size))
+    finally:
+        stream.close()
+    if begin.startswith(GZIP):
+        begin = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin)
+    headers = csv_header(io.BytesIO(begin))
+    return tuple(headers), headers, frozenset(), 0
+
+
+def _files_of(session: SparkSession, uri: str, kind: str) -> Iterator[Any]:
+    """Yield the status of each file that a URI or its pattern names, in folders those below."""
+    path = _path(session, uri)
+    system = path.getFileSystem(_hadoop(session))
+    found = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
+    if not found:
+        message = f"--input {uri} does not exist."
+        raise UsageError(message)
+    for status in found:
+        if status.isDirectory():
+            yield from _files_in(session, system, status, kind)
+        else:
+            yield status
+
+
+def _files_in(session: SparkSession, system: Any, folder: Any, kind: str) -> list[Any]:
+    above = _inner(session, system, folder.getPath(), kind)
+    depth = len(above.toString())
+    suffixes = FORMATS[kind].suffixes
+    statuses = system.listFiles(above, True)
+    files = []
+    while statuses.hasNext():
+        status = statuses.next()
+        parts = status.getPath().toString()[depth:].strip("/").split("/")
+        if parts[-1].removesuffix(".gz").endswith(suffixes) and not any(
+            part.startswith(("_", ".")) for part in parts
+        ):
+            files.append(status)
+    if not files:
+        message = (
+            f"--input {_name(folder)} holds no {kind} file: none ends in {', '.join(suffixes)}."
+        )
+        raise UsageError(message)
+    return files
+
+
+def _inner(session: SparkSession, system: Any, folder: Any, kind: str) -> Any:
+    """Return the folder of the shape, where ``synth`` or the collector put others beside it."""
+    names = (kind, _COLLECTED) if kind == "collect" else (kind,)
+    for name in names:
+        below = _jvm(session).org.apache.hadoop.fs.Path(folder, name)
+        folder = below if system.exists(below) else folder
+    return folder
+
+
+def _file(number: int, status: Any, rows: int) -> InputFile:
+    path = status.getPath()
+    named = [item for item in path.toString().split("/") if item.startswith("cluster_id=")]
+    return InputFile(
+        number=number,
+        path=_GLOB.sub(r"\\\1", path.toString()),
+        key=_EMPTY_HOST.sub(r"\1/", path.toUri().toString()),
+        cluster=unquote(named[-1].removeprefix("cluster_id=")) if named else "",
+        rows=rows,
+    )
+
+
+def _name(status: Any) -> str:
+    """Return what people call a file: one of this machine by its path."""
+    return str(status.getPath().toString()).removeprefix("file:")
+
+
+def _path(session: SparkSession, uri: str) -> Any:
+    return _jvm(session).org.apache.hadoop.fs.Path(uri)
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm  # noqa: SLF001 - Hadoop's file systems have no other way in
+
+
+def _hadoop(session: SparkSession) -> Any:
+    return session._jsc.hadoopConfiguration()  # noqa: SLF001

@@ -1,0 +1,162 @@
+"""Metrics in JSON: Prometheus' answers, VictoriaMetrics' export, prometheus-kafka-adapter."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE, Labels, Point, Rows
+from app.pipeline.ingest.values import milliseconds_of, number_of, seconds_of, time_of
+
+_NAME: Final = "__name__"
+_OF_PAIR: Final = 2
+
+_LABELS: Final[Mapping[str, tuple[str, int]]] = {
+    "clusterid": ("cluster", 0),
+    "cluster": ("cluster", 1),
+    "brokerid": ("broker", 0),
+    "broker": ("broker", 1),
+    "instance": ("instance", 0),
+    "resource": ("resource", 0),
+    "user": ("user", 0),
+    "clientid": ("client_id", 0),
+    "name": ("metric", 0),
+}
+"""A label in lower case without - and _: what it is, and which wins where several are it."""
+
+
+def labels_of(told: object) -> Labels | None:
+    """Return the labels of a JSON object; null where it is none, or a value is no text."""
+    if not isinstance(told, dict):
+        return None
+    try:
+        return _labels_of(tuple(told.items()))
+    except TypeError:
+        return None
+
+
+@lru_cache(maxsize=100_000)
+def _labels_of(told: tuple[tuple[str, object], ...]) -> Labels | None:
+    found: dict[str, tuple[tuple[int, str], str]] = {}
+    for name, value in told:
+        if value is not None and not isinstance(value, str):
+            return None
+        plain = name.lower().replace("-", "").replace("_", "")
+        known = _LABELS.get(plain)
+        if known is None or not value or (plain == "name" and name != _NAME):
+            continue
+        what, rank = known
+        # Of several spellings the one that sorts first wins, so that their order says nothing.
+        found[what] = min(found.get(what, ((9, ""), "")), ((rank, name), value))
+    return Labels(**{what: value for what, (_, value) in found.items()})
+
+
+def read_adapter_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Read one message of prometheus-kafka-adapter a line: timestamp, value, name, labels."""
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            add_adapter_message(number, line, rows)
+        yield from rows.batches()
+
+
+def add_adapter_message(line: int, message: bytes, rows: Rows) -> None:
+    """Add the point of one message; ``line`` is where it stands."""
+    told, text = _parsed(message), _text_of(message)
+    try:
+        ts, value = time_of(told["timestamp"]), number_of(told["value"])
+        labels = labels_of(told["labels"])
+        name = told.get("name") or told["labels"].get(_NAME) or ""
+    except (TypeError, KeyError, AttributeError):
+        rows.reject(line, UNPARSABLE, text)
+        return
+    named = labels._replace(metric=name) if labels and isinstance(name, str) else None
+    rows.add(line, named, Point(ts, value, text))
+
+
+def read_export_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Read one series of VictoriaMetrics a line: metric, values, timestamps in milliseconds."""
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            _add_export_line(number, line, rows)
+        yield from rows.batches()
+
+
+def _add_export_line(number: int, line: bytes, rows: Rows) -> None:
+    told = _parsed(line)
+    try:
+        series = told["metric"]
+        pairs = list(zip(told["timestamps"], told["values"], strict=True))
+    except (TypeError, KeyError, ValueError):
+        rows.reject(number, UNPARSABLE, _text_of(line))
+        return
+    # What is no number in JSON is null in an export.
+    read = [(milliseconds_of(ts), number_of("NaN" if item is None else item)) for ts, item in pairs]
+    _add_series(number, series, pairs, read, rows)
+
+
+def read_query_range(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Read the answer of Prometheus' ``query_range`` (or ``query``); a line is a series."""
+    try:
+        result = json.loads(stream.read())["data"]["result"]
+    except (ValueError, RecursionError) as error:
+        rows.reject(0, UNREADABLE, f"no JSON: {error}")
+        return
+    except (TypeError, KeyError):
+        result = None
+    if not isinstance(result, list):
+        rows.reject(0, UNREADABLE, "no answer of query_range: data.result lacks series")
+        return
+    for number, item in enumerate(result, 1):
+        pairs = _pairs_of(item)
+        if pairs is None:
+            rows.reject(number, UNPARSABLE, _json(item))
+        else:
+            _add_series(number, item["metric"], pairs, [_point_of(pair) for pair in pairs], rows)
+        yield from rows.batches()
+
+
+def _add_series(
+    line: int,
+    series: Any,
+    pairs: Sequence[object],
+    read: Sequence[tuple[int | None, float | None]],
+    rows: Rows,
+) -> None:
+    """Add the points of a series: as the input has them, and their times and values as read."""
+    labels, text = labels_of(series), _json(series)
+    for pair, (ts, value) in zip(pairs, read, strict=True):
+        whole = f'{{"metric": {text}, "value": {_json(pair)}}}'
+        rows.add(line, labels, Point(ts, value, whole, text))
+
+
+def _pairs_of(series: Any) -> list[Any] | None:
+    """Return the points of a series of a matrix or a vector; null where it is none of numbers."""
+    if not isinstance(series, dict) or "metric" not in series:
+        return None
+    pairs = series["values"] if "values" in series else [series.get("value")]
+    return pairs if isinstance(pairs, list) and pairs != [None] else None
+
+
+def _point_of(pair: object) -> tuple[int | None, float | None]:
+    if not isinstance(pair, list) or len(pair) != _OF_PAIR:
+        return None, None
+    return seconds_of(pair[0]), number_of(pair[1])
+
+
+def _parsed(text: bytes) -> Any:
+    """Return the parsed text; null where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text_of(line: bytes) -> str:
+    """Return a line as text, with what is no UTF-8 escaped."""
+    return line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+
+
+def _json(told: object) -> str:
+    return json.dumps(told, ensure_ascii=False)

@@ -1,0 +1,200 @@
+"""Points of metrics, judged one by one: what each is of, or why it cannot be used."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, StringType
+
+from app.domain.broker_metrics import (
+    RATE,
+    THROTTLE,
+    UP,
+    client_id_of_tag,
+    quota_metric_of,
+    user_of_tag,
+)
+from app.domain.quota_keys import QuotaKey
+from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.rows import UNPARSABLE
+from app.pipeline.ingest.values import END_US, FIRST_US
+
+OUTSIDE: Final = "outside-period"
+"""The problem of points that ``--from`` and ``--to`` leave out: they are no input."""
+
+UNKNOWN_METRIC: Final = "unknown-metric"
+MISSING_BROKER: Final = "missing-broker"
+UNDECODABLE: Final = "undecodable-name"
+UNNAMED: Final = "unknown"
+"""The cluster id of points that name no cluster, where ``--cluster`` names none either."""
+
+POINTS_DDL: Final = """
+    file int, line bigint, position bigint, cluster string, cluster_id string, ts bigint,
+    broker_id int, key string, attribute string, user string, client_id string, value double,
+    problem string, text string"""
+"""The columns of a point. ``position`` is its place in the order of all inputs, ``ts`` microseconds
+of the epoch, ``cluster`` what the input names; ``value`` is null where an idle throttle time says
+nothing. One with a ``problem``, the reason of its quarantine, has ``text`` instead of names."""
+
+LARGEST: Final = 9e12
+"""From here on 10^-6 units of a value do not fit 64 bits."""
+
+ArrowFunction = Callable[[pa.Array], pa.Array]
+
+_POINTS: Final = tuple(column.split()[0] for column in POINTS_DDL.split(","))
+_LONGEST_TEXT: Final = 4096
+_LARGEST_BROKER: Final = 2**31 - 1
+_POSITIONS_OF_FILE: Final = 2**44
+_OF_SERIES: Final = (UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
+_ATTRIBUTES: Final = ("byte_rate", "request_time", "mutation_rate", "throttle_time", "tokens")
+_RESOURCES: Final = ("produce", "fetch", "request", "controllermutation")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How points are judged.
+
+    Attributes:
+        map: Of the input.
+        tags: Whether names are tags of metrics, to be decoded.
+        since_us: Leave out what is earlier, in microseconds of the epoch.
+        until_us: Leave out this time and later.
+        cluster: The cluster id of all points; null leaves each its own.
+    """
+
+    map: MetricMap = field(default_factory=MetricMap)
+    tags: bool = True
+    since_us: int | None = None
+    until_us: int | None = None
+    cluster: str | None = None
+
+
+def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
+    """Judge points one by one.
+
+    Args:
+        rows: The columns of ``ROWS_DDL``, or those of them from ``file`` to ``client_id``.
+        rules: How.
+        text: Of a point that cannot be used; ``series`` stands for it where the labels are why.
+
+    Returns:
+        The columns of ``POINTS_DDL``.
+    """
+    named = _with_metrics(rows).withColumns(
+        {
+            "ts": sf.when(sf.col("ts").between(FIRST_US, END_US - 1), sf.col("ts")),
+            "broker_id": _broker(rules.map),
+            "user": _name("user", user_of_tag if rules.tags else None),
+            "client_id": _name("client_id", client_id_of_tag if rules.tags else None),
+            "cluster": _name("cluster", None),
+        }
+    )
+    is_up = sf.col("attribute") == UP
+    nameless = {name: sf.when(is_up, "").otherwise(sf.col(name)) for name in ("user", "client_id")}
+    earlier = sf.col("problem") if "problem" in rows.columns else sf.lit(None)
+    judged = named.withColumns(nameless).withColumn("problem", _problem(rules, earlier))
+    fine = sf.col("problem").isNull()
+    if "series" in rows.columns:
+        of_series = sf.col("problem").isin(*_OF_SERIES) & sf.col("series").isNotNull()
+        text = sf.when(of_series, sf.col("series")).otherwise(text)
+    own = sf.nullif(sf.col("cluster"), sf.lit(""))
+    chosen = {
+        "position": sf.col("file").cast("bigint") * _POSITIONS_OF_FILE + sf.col("position"),
+        "cluster_id": sf.coalesce(sf.lit(rules.cluster), own, sf.lit(UNNAMED)),
+        "value": sf.when(~sf.isnan("value"), sf.col("value")),
+        "text": sf.when(
+            ~fine & (sf.col("problem") != OUTSIDE), sf.left(text, sf.lit(_LONGEST_TEXT))
+        ),
+    }
+    kept = ("file", "line", "position", "problem", "text")
+    columns = {name: chosen.get(name, sf.col(name)) for name in _POINTS}
+    return judged.select(
+        *(
+            (column if name in kept else sf.when(fine, column)).alias(name)
+            for name, column in columns.items()
+        )
+    )
+
+
+def arrow_udf(kind: DataType) -> Callable[[ArrowFunction], Callable[[Column], Column]]:
+    """Make a column's function of one of Arrow arrays; PySpark's has no types."""
+    made: Callable[[ArrowFunction], Callable[[Column], Column]] = vars(sf)["arrow_udf"](kind)
+    return made
+
+
+def _with_metrics(rows: DataFrame) -> DataFrame:
+    """Add key and attribute of metric and resource, null where they are none of a quota.
+
+    What ``quota_metric_of`` understands once case, - and _ are gone is few enough for a table.
+    """
+    exporters = ("quota", *_RESOURCES)
+    prefixed = (f"kafka_server_{of}_{name}" for of, name in product(exporters, _ATTRIBUTES))
+    names = ("", UP, *map(str, QuotaKey), *_ATTRIBUTES, *prefixed)
+    known = [
+        (name, kind, metric.key, metric.attribute)
+        for name, kind in product(names, ("", *_RESOURCES))
+        if (metric := quota_metric_of(name, kind))
+    ]
+    ddl = "name string, kind string, key string, attribute string"
+    metrics = rows.sparkSession.createDataFrame(known, ddl)
+    dash, underscore = sf.lit("-"), sf.lit("_")
+    name = sf.lower(sf.replace("metric", dash, underscore))
+    kind = sf.lower(sf.replace(sf.replace("resource", dash), underscore))
+    named = rows.withColumns({"name": name, "kind": sf.when(name == UP, "").otherwise(kind)})
+    return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
+
+
+def _broker(told: MetricMap) -> Column:
+    broker = sf.col("broker")
+    number = broker.try_cast("double")
+    is_id = number.between(0, _LARGEST_BROKER) & (number == sf.floor(number))
+    number = sf.when(is_id, number).cast("int")
+    if not told.instances:
+        return number
+    instances = sf.create_map(*(sf.lit(item) for pair in told.instances.items() for item in pair))
+    name = sf.when(broker != "", broker).otherwise(sf.col("instance"))
+    return sf.coalesce(sf.try_element_at(instances, name).cast("int"), number)
+
+
+def _name(column: str, decode: Callable[[str], str | None] | None) -> Column:
+    """Return a name, or null where it is no text or cannot be decoded."""
+    text = sf.when(sf.is_valid_utf8(column), sf.col(column))
+    if decode is None:
+        return text
+
+    @arrow_udf(StringType())
+    def decoded(tags: pa.Array) -> pa.Array:
+        encoded = tags.dictionary_encode()
+        names = [decode(tag) for tag in encoded.dictionary.to_pylist()]
+        return pa.array(names, pa.string()).take(encoded.indices)
+
+    return decoded(text)
+
+
+def _problem(rules: Rules, earlier: Column) -> Column:
+    """Return the first problem of a point, null where it is fine."""
+    ts, value, attribute = sf.col("ts"), sf.col("value"), sf.col("attribute")
+    outside = sf.lit(False)
+    if rules.since_us is not None:
+        outside = outside | (ts < rules.since_us)
+    if rules.until_us is not None:
+        outside = outside | (ts >= rules.until_us)
+    # An idle throttle time is NaN: nothing was throttled. Source: ``Avg.measure``.
+    is_nan = sf.isnan(value)
+    no_name = sf.col("user").isNull() | sf.col("client_id").isNull() | sf.col("cluster").isNull()
+    return (
+        sf.when(outside, OUTSIDE)
+        .when(earlier.isNotNull(), earlier)
+        .when(ts.isNull() | value.isNull(), UNPARSABLE)
+        .when(attribute.isNull(), UNKNOWN_METRIC)
+        .when(sf.col("broker_id").isNull(), MISSING_BROKER)
+        .when(no_name, UNDECODABLE)
+        .when(is_nan & (attribute != THROTTLE), "nan")
+        .when(value.isin(float("inf"), float("-inf")), "infinite")
+        .when(~is_nan & (value >= LARGEST), "too-large")
+        .when((value < 0) & attribute.isin(RATE, THROTTLE), "negative")
+    )

@@ -1,0 +1,240 @@
+"""The readers of all formats: DataFrames of what stands in the input, not yet judged."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import BinaryIO, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DoubleType, LongType, NumericType, TimestampNTZType, TimestampType
+
+from app.pipeline.errors import PipelineError
+from app.pipeline.ingest.columns import Columns
+from app.pipeline.ingest.csv_files import read_csv
+from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
+from app.pipeline.ingest.json_files import read_adapter_lines, read_export_lines, read_query_range
+from app.pipeline.ingest.kafka_topic import OffsetRange, Settings, cut, read_topic
+from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
+from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows
+from app.pipeline.ingest.values import number_of, time_of
+from app.pipeline.task_failures import spark_failures
+
+_STREAMS: Final[Mapping[str, Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]]]] = {
+    "prom-json": read_query_range,
+    "vm-jsonl": read_export_lines,
+    "adapter-json": read_adapter_lines,
+}
+_LABELS: Final = {"cluster": "cluster_id", "broker": "broker_id"} | {
+    name: name for name in ("instance", "metric", "resource", "user", "client_id")
+}
+_NANOS: Final = 1000
+
+
+def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFrame:
+    """Return the points of the inputs, judged: the columns of ``POINTS_DDL``.
+
+    Args:
+        session: Reads.
+        inputs: What.
+        rules: How points are judged.
+    """
+    frames = [_read_group(session, inputs.kind, group, rules) for group in inputs.groups]
+    if inputs.ranges:
+        frames.append(_judge_rows(_read_topics(session, inputs), rules))
+    if inputs.unreadable or not frames:
+        frames.append(unreadable_points(session, inputs.unreadable))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _read_group(session: SparkSession, kind: str, group: FileGroup, rules: Rules) -> DataFrame:
+    if kind in ("parquet", "collect"):
+        return _read_parquet(session, group, rules)
+    paths = [file.path for file in group.files]
+    content = session.read.format("binaryFile").load(paths).select("_metadata.file_path", "content")
+    task = ParseFiles(kind, {file.key: file.number for file in group.files}, group.columns)
+    return _judge_rows(content.mapInArrow(task, ROWS_DDL), rules)
+
+
+def _judge_rows(rows: DataFrame, rules: Rules) -> DataFrame:
+    return judge(rows, rules, sf.col("text"))
+
+
+@dataclass(frozen=True)
+class ParseFiles:
+    """Reads the points of whole files: quotes, documents and broken lines span any split of them.
+
+    Attributes:
+        kind: The format.
+        numbers: Of the files, by their paths.
+        columns: Which column is what, in a CSV.
+    """
+
+    kind: str
+    numbers: Mapping[str, int]
+    columns: Columns | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the work of one task."""
+        for batch in batches:
+            for path, content in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                rows = Rows(self.numbers[path])
+                try:
+                    yield from self._read(content.as_py(), rows)
+                except (OSError, EOFError, zlib.error) as error:
+                    rows.reject(0, UNREADABLE, str(error))
+                yield from rows.batches(last=True)
+
+    def _read(self, content: bytes, rows: Rows) -> Iterator[pa.RecordBatch]:
+        stream: BinaryIO = io.BytesIO(content)
+        if content.startswith(GZIP):
+            stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+        if self.columns is not None:
+            return read_csv(stream, self.columns, rows)
+        return _STREAMS[self.kind](stream, rows)
+
+
+def _read_topics(session: SparkSession, inputs: Inputs) -> DataFrame:
+    ranges = [
+        (number, servers, item) for number, servers, one in inputs.ranges for item in cut(one)
+    ]
+    task = ReadRanges(ranges, inputs.settings)
+    return session.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(task, ROWS_DDL)
+
+
+@dataclass(frozen=True)
+class ReadRanges:
+    """Reads ranges of offsets, each by its number.
+
+    Attributes:
+        ranges: The number of the input, its servers, and the range.
+        settings: Of the Kafka client.
+    """
+
+    ranges: list[tuple[int, str, OffsetRange]]
+    settings: Settings = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the work of one task."""
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                number, servers, item = self.ranges[at]
+                rows = Rows(number, item.first)
+                yield from read_topic(item, {**self.settings, "bootstrap.servers": servers}, rows)
+                yield from rows.batches(last=True)
+
+
+def unreadable_points(session: SparkSession, unreadable: Mapping[int, str]) -> DataFrame:
+    """Return a point for each file that cannot be read, which says why.
+
+    Args:
+        session: Makes them.
+        unreadable: The reasons, by the numbers of the inputs.
+    """
+    rows = [
+        {"file": number, "line": 0, "position": 0, "problem": UNREADABLE, "text": why}
+        for number, why in unreadable.items()
+    ]
+    return session.createDataFrame(rows, POINTS_DDL)
+
+
+def broken_files(points: DataFrame, inputs: Inputs) -> dict[int, str]:
+    """Read those files of Parquet again of which rows are missing, and return why, by number."""
+    # What is wrong with a point takes all columns to say, so that all are read.
+    found: dict[int, int] = {}
+    for row in points.groupBy("file", "problem").agg(sf.count(sf.lit(1)).alias("rows")).collect():
+        found[row.file] = found.get(row.file, 0) + row.rows
+    broken = {}
+    for file in (file for group in inputs.groups for file in group.files):
+        if found.get(file.number, 0) < file.rows:
+            try:
+                with spark_failures():
+                    again = points.sparkSession.read.parquet(file.path)
+                    again.write.format("noop").mode("overwrite").save()
+            except PipelineError as error:
+                broken[file.number] = str(error)
+    return broken
+
+
+def _read_parquet(session: SparkSession, group: FileGroup, rules: Rules) -> DataFrame:
+    """Read tidy rows; a line is a row of the file, from 1. What is broken within it is left out."""
+    columns = group.columns or {}
+    numbers = session.createDataFrame(
+        [(file.key, file.number, file.cluster) for file in group.files],
+        "path string, file int, folder string",
+    )
+    read = session.read.option("ignoreCorruptFiles", "true").parquet(
+        *(file.path for file in group.files)
+    )
+    headers = sorted({header for header in columns.values() if header is not None})
+    source: dict[str | None, str] = {header: f"source {at}" for at, header in enumerate(headers)}
+    rows = read.select(
+        *(read[f"`{header}`"].alias(name) for header, name in source.items()),
+        sf.col("_metadata.file_path").alias("path"),
+        sf.col("_metadata.row_index").alias("position"),
+    ).join(sf.broadcast(numbers), "path")
+
+    def column(field: str) -> Column | None:
+        header = columns.get(field)
+        return None if header is None else rows[f"`{source[header]}`"]
+
+    labels = {name: _text(column(field)) for name, field in _LABELS.items()}
+    if columns.get("cluster_id") is None:
+        labels["cluster"] = sf.col("folder")
+    raw = rows.withColumns(
+        {
+            "line": sf.col("position") + 1,
+            "ts": _time(rows, source.get(columns["ts"]), nanos=columns["ts"] in group.nanos),
+            "value": _number(rows, source.get(columns["value"])),
+            **labels,
+        }
+    )
+    text = sf.to_json(
+        sf.struct(*(sf.col(f"`{name}`").alias(str(header)) for header, name in source.items())),
+        {"ignoreNullFields": "false"},
+    )
+    return judge(raw, rules, text)
+
+
+def _text(column: Column | None) -> Column:
+    return sf.lit("") if column is None else sf.coalesce(column.cast("string"), sf.lit(""))
+
+
+def _time(rows: DataFrame, name: str | None, *, nanos: bool) -> Column:
+    """Return microseconds of the epoch; without a zone a time is UTC."""
+    if name is None:
+        return sf.lit(None).cast("bigint")
+    kind, column = rows.schema[name].dataType, rows[f"`{name}`"]
+    if nanos:
+        return sf.expr(f"`{name}` div {_NANOS}")
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return sf.unix_micros(column.cast("timestamp"))
+    return _read_times(_decoded(column))
+
+
+def _number(rows: DataFrame, name: str | None) -> Column:
+    if name is None:
+        return sf.lit(None).cast("double")
+    kind, column = rows.schema[name].dataType, rows[f"`{name}`"]
+    if isinstance(kind, NumericType):
+        return column.cast("double")
+    return _read_numbers(_decoded(column))
+
+
+def _decoded(column: Column) -> Column:
+    text = column.cast("string")
+    return sf.when(sf.is_valid_utf8(text), text)
+
+
+@arrow_udf(LongType())
+def _read_times(texts: pa.Array) -> pa.Array:
+    return pa.array([time_of(text) for text in texts.to_pylist()], pa.int64())
+
+
+@arrow_udf(DoubleType())
+def _read_numbers(texts: pa.Array) -> pa.Array:
+    return pa.array([number_of(text) for text in texts.to_pylist()], pa.float64())

@@ -1,0 +1,199 @@
+"""Tidy Parquet: each row is judged, whatever the types of its columns."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from app.pipeline.commands.ingest import ingest
+from app.pipeline.errors import InfrastructureError
+from app.pipeline.ingest.request import inputs_of, request_of
+from app.pipeline.tables import QUARANTINE
+from tests.pipeline.ingest.points import NOON, good, read, refused
+from tests.pipeline.ingest.test_ingest import job_of, run_job, table
+
+NAN, INFINITY = float("nan"), float("inf")
+RATE, LONG = "kafka_server_quota_byte_rate", "x" * 5000
+INT = pa.int32()
+GOOD: Mapping[str, Any] = {
+    "ts": NOON,
+    "broker_id": 1,
+    "metric": RATE,
+    "resource": "Fetch",
+    "user": "alice",
+    "client_id": "etl",
+    "value": 1.5,
+    "cluster_id": "c",
+}
+THROTTLE = {"metric": "kafka_server_quota_throttle_time"}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def at(second: float) -> datetime:
+    return NOON + timedelta(seconds=second)
+
+
+CHANGES: tuple[tuple[Mapping[str, Any], str | None], ...] = (
+    *(({"ts": at(n), "value": n / 7}, None) for n in range(0, 180, 20)),
+    ({"value": NAN, **THROTTLE}, None),
+    ({"value": 30.0, **THROTTLE}, None),
+    ({"value": -1.0, **THROTTLE}, "negative"),
+    ({"value": NAN}, "nan"),
+    ({"value": INFINITY}, "infinite"),
+    ({"value": -INFINITY}, "infinite"),
+    ({"value": -1.0}, "negative"),
+    ({"value": 9e12}, "too-large"),
+    *(({"user": name}, None) for name in ("", None, "a%2Fb", "a+b", '"q"', "Zoë 😀", "two\nlines")),
+    ({"user": "50%"}, None),
+    *(({"client_id": name}, None) for name in ("", None, '"a\\"b"', "<default>", '"', LONG)),
+    ({"client_id": '"a"b"'}, None),
+    *(({"metric": name}, None) for name in (None, "", "BYTE-RATE", "consumer_byte_rate")),
+    *(({"metric": name}, "unknown-metric") for name in ("byte_rat", LONG)),
+    *(({"resource": name}, None) for name in ("fetch", "Produce")),
+    *(({"resource": name}, "unknown-metric") for name in ("Produced", None, "Controller_Mutation")),
+    *(({"broker_id": broker}, None) for broker in (0, 2**31 - 1)),
+    *(({"broker_id": broker}, "missing-broker") for broker in (None, -1)),
+    *(({name: None}, "unparsable") for name in ("ts", "value")),
+    ({"ts": None, "metric": "x"}, "unparsable"),
+    ({"cluster_id": None}, None),
+    *(({"ts": at(n)}, None) for n in (-1, 86_399.999999, 86_400)),
+    *(({"metric": "up", "user": "a", "value": value}, None) for value in (0.0, 1.0)),
+    ({"metric": "tokens", "resource": "ControllerMutation", "value": -3.0}, None),
+    ({"ts": datetime(9999, 12, 30, 23, 59, tzinfo=UTC)}, None),
+    ({"ts": datetime(9999, 12, 31, 23, 59, tzinfo=UTC)}, "unparsable"),
+    ({"ts": EPOCH}, None),
+    ({"ts": EPOCH - timedelta(seconds=1)}, "unparsable"),
+)
+REFUSED = [(line, reason, 1) for line, (_, reason) in enumerate(CHANGES, 1) if reason]
+FINE = [{**GOOD, **change} for change, reason in CHANGES if not reason]
+
+
+def write(folder: Path, *, naive: bool = False, brokers: pa.DataType = INT) -> Path:
+    """Write all of the above into a file of many row groups."""
+    zone = None if naive else "UTC"
+    kinds = {"ts": pa.timestamp("us", zone), "broker_id": brokers, "value": pa.float64()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in GOOD])
+    rows = [{**GOOD, **change} for change, _ in CHANGES]
+    for row in rows:
+        row["ts"] = row["ts"].replace(tzinfo=None) if row["ts"] and naive else row["ts"]
+        if pa.types.is_string(brokers) and row["broker_id"] is not None:
+            row["broker_id"] = str(row["broker_id"])
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=7)
+    return folder
+
+
+@pytest.mark.parametrize("shape", [{}, {"naive": True}, {"brokers": pa.string()}], ids=str)
+def test_each_row_is_judged(shape: Mapping[str, Any], tmp_path: Path):
+    rows = read(write(tmp_path, **shape), "parquet")
+    assert refused(rows) == REFUSED
+    fine = [row for row in rows if not row["problem"]]
+    of_tags = {"user", "client_id"}
+    for row, written in zip(fine, FINE, strict=True):
+        is_up = written["metric"] == "up"
+        names = {name: "" if is_up else written[name] or "" for name in of_tags}
+        assert {name: row[name] for name in of_tags} == names
+        assert row["broker_id"] == written["broker_id"]
+        assert row["cluster"] == (written["cluster_id"] or "")
+        assert row["ts"] == (written["ts"] - EPOCH) // timedelta(microseconds=1)
+        assert row["value"] == written["value"] or (row["value"], written["value"] != NAN)
+
+
+def test_tags_are_decoded(tmp_path: Path):
+    rows = read(write(tmp_path), "collect")
+    broken = [line for line, (change, _) in enumerate(CHANGES, 1) if is_no_tag(change)]
+    assert refused(rows) == sorted(REFUSED + [(line, "undecodable-name", 1) for line in broken])
+    assert len(broken) == 2
+    names = {row[4:6] for row in good(rows)}
+    assert {("a/b", "etl"), ("a b", "etl"), ('"q"', "etl"), ("alice", 'a"b')} <= names
+
+
+def is_no_tag(change: Mapping[str, Any]) -> bool:
+    return change in ({"user": "50%"}, {"client_id": '"a"b"'})
+
+
+def test_a_period_leaves_rows_out(tmp_path: Path):
+    start = int(NOON.timestamp()) * 1_000_000
+    rows = read(write(tmp_path), "parquet", since_us=start, until_us=start + 86_400_000_000)
+    days = [(change.get("ts", NOON), reason) for change, reason in CHANGES]
+    outside = [time for time, _ in days if time and not NOON <= time < at(86_400)]
+    assert sum(n for _, reason, n in refused(rows) if reason == "outside-period") == 4
+    assert len(outside) == 6, "two of them are no times"
+    assert refused(rows)[0] == REFUSED[0]
+
+
+def test_a_name_that_is_no_text_is_put_aside(tmp_path: Path):
+    names = pa.array([b"al\xffce", b"bob"]).view(pa.string())
+    rows = pa.Table.from_pylist([GOOD, GOOD])
+    file = tmp_path / "a.parquet"
+    pq.write_table(rows.set_column(rows.column_names.index("user"), "user", names), file)
+    bad, fine = read(file, "parquet")
+    assert (bad["problem"], bad["user"], fine["user"]) == ("undecodable-name", None, "bob")
+    assert "al\ufffdce" in bad["text"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("ts", pa.array([NOON], pa.timestamp("ns", "UTC"))),
+        ("ts", pa.array([NOON], pa.timestamp("ms", "Europe/Berlin"))),
+        ("ts", pa.array([NOON.isoformat()])),
+        ("ts", pa.array([NOON.timestamp()])),
+        ("ts", pa.array([int(NOON.timestamp()) * 10**9])),
+        ("value", pa.array([1.5], pa.float32())),
+        ("value", pa.array(["1.5"])),
+        ("broker_id", pa.array([1], pa.int64())),
+        ("user", pa.array([b"alice"])),
+    ],
+    ids=str,
+)
+def test_columns_may_have_any_type(column: str, values: pa.Array, tmp_path: Path):
+    rows = pa.Table.from_pylist([GOOD])
+    rows = rows.set_column(rows.column_names.index(column), column, values)
+    pq.write_table(rows, tmp_path / "a.parquet")
+    expected = (0, 1, "consumer_byte_rate", "rate", "alice", "etl", 1.5, "c")
+    assert good(read(tmp_path, "parquet")) == [expected]
+
+
+def test_files_of_other_columns_and_types_are_read_together(tmp_path: Path):
+    pq.write_table(pa.Table.from_pylist([GOOD]), tmp_path / "a.parquet")
+    other = pa.Table.from_pylist([{**GOOD, "ts": at(1).isoformat(), "more": 1}])
+    pq.write_table(other.drop_columns("cluster_id"), tmp_path / "b {2}.parquet")
+    found = good(read(tmp_path, "parquet"))
+    assert [(row[0], row[7]) for row in found] == [(0, "c"), (1, "")]
+
+
+def test_a_file_that_turns_out_to_be_broken_is_one_row(spark: SparkSession, tmp_path: Path):
+    source = write(tmp_path / "in")
+    broken = bytearray((source / "a.parquet").read_bytes())
+    broken[4:400] = bytes(396)
+    (source / "z.parquet").write_bytes(broken)
+    job = run_job(spark, source, tmp_path / "out", format="parquet")
+    assert job.counts["quarantined_by_reason"]["unreadable-file"] == 1
+    assert job.counts["used"]["rate"] > 20
+    unreadable = [
+        item
+        for item in table(spark, tmp_path / "out", QUARANTINE)
+        if item.reason == "unreadable-file"
+    ]
+    assert [(item.source, item.line, item.n) for item in unreadable] == [
+        (f"{source}/z.parquet", 0, 1)
+    ]
+    assert job.quarantined == sum(item.n for item in table(spark, tmp_path / "out", QUARANTINE))
+
+
+def test_rows_that_are_lost_are_an_error(spark: SparkSession, tmp_path: Path):
+    job = job_of(write(tmp_path / "in"), tmp_path / "out", format="parquet")
+    job.session = spark
+    request = request_of(job)
+    inputs = inputs_of(job, request)
+    assert inputs.rows is not None
+    inputs.rows += 1
+    with pytest.raises(InfrastructureError, match="nothing is published"):
+        ingest(job, request, inputs, job.lake())
+    assert not (tmp_path / "out").exists()
