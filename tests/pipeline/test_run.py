@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,10 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     map_file.write_text("grain: pair\n")
     options = ["--input", scrapes(tmp_path / "in.csv"), "--quotas", quotas, "--out", out]
     options += ["--map", map_file, "--plot", tmp_path / "pictures", "--cluster", "c1"]
-    ended = spark_command("run", "--json", "--format", "csv", *options)
+    ended = spark_command("run", "--json", "--explain", "--format", "csv", *options)
     assert ended.returncode == 0, ended.stderr
+    nodes = set(re.findall(r"[:+]- \*?(\w*(?:Python|Arrow|Pandas)\w*)", ended.stderr))
+    assert nodes == {"MapInArrow"}, "Python parses the text, and does nothing else"
     report = json.loads(ended.stdout)
     assert list(report["steps"]) == ["ingest", "resolve", "utilization", "incidents"]
     assert (report["quarantined"], report["findings"]) == (1, 2)
