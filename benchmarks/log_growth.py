@@ -221,9 +221,7 @@ def fill(probe: Probe, rows: int, progress: Progress) -> None:
     probe.postgres.execute("vacuum analyze")
 
 
-def planned(
-    postgres: psycopg.Connection[Any],
-) -> Iterator[tuple[str, str]]:
+def planned(postgres: psycopg.Connection[Any]) -> Iterator[tuple[str, str]]:
     """Yield each statement of the functions that write the log, and its plan."""
     for name, variables in _VARIABLES.items():
         row = postgres.execute("select prosrc, proconfig from pg_proc where proname = %s", [name])

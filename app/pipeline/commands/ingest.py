@@ -139,9 +139,9 @@ def _write_quarantine(
 
 
 def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
-    kept = out.read(QUARANTINE).agg(sf.sum("n")).collect()[0][0] or 0
+    written = out.read(QUARANTINE).agg(sf.sum("n")).collect()[0][0] or 0
     now = datetime.now(UTC).replace(tzinfo=None)
-    judgement = checks(counted, {QUARANTINE.name: kept}, now, job.options.cluster)
+    judgement = checks(counted, {QUARANTINE.name: written}, now, job.options.cluster)
     rows = out.session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
     job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT)
     job.quarantined = counted.quarantined

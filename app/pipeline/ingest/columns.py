@@ -16,12 +16,12 @@ FIELDS: Final = (
 """Time and value, then what ``Labels`` holds, in its order."""
 
 
-def columns_of(headers: Sequence[str], told: MetricMap, where: str) -> Columns:
+def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Columns:
     """Find the columns of a file.
 
     Args:
         headers: What the file has.
-        told: The map; a column that it does not name has its own name, however it is spelled.
+        metric_map: The map; a column that it does not name has its own name, however it is spelled.
         where: The file, for the message.
 
     Raises:
@@ -30,8 +30,8 @@ def columns_of(headers: Sequence[str], told: MetricMap, where: str) -> Columns:
     found: dict[str, str | None] = {"instance": None}
     missing = []
     for name in (*COLUMNS, OPTIONAL):
-        mapped = name in told.columns
-        header = told.columns[name] if mapped else _alike(name, headers)
+        mapped = name in metric_map.columns
+        header = metric_map.columns[name] if mapped else _alike(name, headers)
         found[name] = header
         if header is not None and header not in headers:
             missing.append(f"{name} (mapped to {header!r})")

@@ -31,12 +31,12 @@ def read_csv(stream: BinaryIO, columns: Columns, rows: Rows) -> Iterator[pa.Reco
     """Read the rows below the header; a name may hold line breaks, where it is quoted."""
     records = _records(stream)
     header = next(records)[1] or []
-    places = [header.index(columns[field] or "") if columns[field] else None for field in FIELDS]
+    indexes = [header.index(columns[field] or "") if columns[field] else None for field in FIELDS]
     for line, cells, raw in records:
         if cells is None or len(cells) != len(header):
             rows.reject(line, UNPARSABLE, raw)
         else:
-            ts, value, *names = ["" if place is None else cells[place] for place in places]
+            ts, value, *names = ["" if index is None else cells[index] for index in indexes]
             rows.add(line, Labels(*names), Point(time_of(ts), number_of(value), raw))
         yield from rows.batches()
 

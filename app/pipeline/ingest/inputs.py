@@ -132,7 +132,7 @@ def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
     return inputs
 
 
-def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, told: MetricMap) -> Inputs:
+def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: MetricMap) -> Inputs:
     """Find the files of a format, and their columns; only headers and footers are read.
 
     Raises:
@@ -152,7 +152,7 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, told: Met
                 continue
             alike, headers, nanos, rows = read
             if alike not in groups:
-                columns = columns_of(headers, told, inputs.names[number]) if headers else None
+                columns = columns_of(headers, names, inputs.names[number]) if headers else None
                 groups[alike] = FileGroup(columns=columns, nanos=nanos)
             groups[alike].files.append(_file(number, status, rows))
             inputs.rows = None if inputs.rows is None else inputs.rows + rows
@@ -234,9 +234,9 @@ def _files_in(session: SparkSession, system: Any, folder: Any, kind: str) -> lis
     files = []
     while statuses.hasNext():
         status = statuses.next()
-        parts = status.getPath().toString()[depth:].strip("/").split("/")
-        if parts[-1].removesuffix(".gz").endswith(suffixes) and not any(
-            part.startswith(("_", ".")) for part in parts
+        names = status.getPath().toString()[depth:].strip("/").split("/")
+        if names[-1].removesuffix(".gz").endswith(suffixes) and not any(
+            name.startswith(("_", ".")) for name in names
         ):
             files.append(status)
     if not files:

@@ -27,27 +27,27 @@ _LABELS: Final[Mapping[str, tuple[str, int]]] = {
 """A label in lower case without - and _: what it is, and which wins where several are it."""
 
 
-def labels_of(told: object) -> Labels | None:
+def labels_of(labels: object) -> Labels | None:
     """Return the labels of a JSON object; null where it is none, or a value is no text."""
-    if not isinstance(told, dict):
+    if not isinstance(labels, dict):
         return None
     try:
-        return _labels_of(tuple(told.items()))
+        return _labels_of(tuple(labels.items()))
     except TypeError:
         return None
 
 
 @lru_cache(maxsize=100_000)
-def _labels_of(told: tuple[tuple[str, object], ...]) -> Labels | None:
+def _labels_of(labels: tuple[tuple[str, object], ...]) -> Labels | None:
     found: dict[str, tuple[tuple[int, str], str]] = {}
-    for name, value in told:
+    for name, value in labels:
         if value is not None and not isinstance(value, str):
             return None
         plain = name.lower().replace("-", "").replace("_", "")
-        known = _LABELS.get(plain)
-        if known is None or not value or (plain == "name" and name != _NAME):
+        field = _LABELS.get(plain)
+        if field is None or not value or (plain == "name" and name != _NAME):
             continue
-        what, rank = known
+        what, rank = field
         # Of several spellings the one that sorts first wins, so that their order says nothing.
         found[what] = min(found.get(what, ((9, ""), "")), ((rank, name), value))
     return Labels(**{what: value for what, (_, value) in found.items()})
@@ -63,11 +63,11 @@ def read_adapter_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]
 
 def add_adapter_message(line: int, message: bytes, rows: Rows) -> None:
     """Add the point of one message; ``line`` is where it stands."""
-    told, text = _parsed(message), _text_of(message)
+    document, text = _parsed(message), _text_of(message)
     try:
-        ts, value = time_of(told["timestamp"]), number_of(told["value"])
-        labels = labels_of(told["labels"])
-        name = told.get("name") or told["labels"].get(_NAME) or ""
+        ts, value = time_of(document["timestamp"]), number_of(document["value"])
+        labels = labels_of(document["labels"])
+        name = document.get("name") or document["labels"].get(_NAME) or ""
     except (TypeError, KeyError, AttributeError):
         rows.reject(line, UNPARSABLE, text)
         return
@@ -84,10 +84,10 @@ def read_export_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
 
 
 def _add_export_line(number: int, line: bytes, rows: Rows) -> None:
-    told = _parsed(line)
+    document = _parsed(line)
     try:
-        series = told["metric"]
-        pairs = list(zip(told["timestamps"], told["values"], strict=True))
+        series = document["metric"]
+        pairs = list(zip(document["timestamps"], document["values"], strict=True))
     except (TypeError, KeyError, ValueError):
         rows.reject(number, UNPARSABLE, _text_of(line))
         return
@@ -158,5 +158,5 @@ def _text_of(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace").rstrip("\r\n")
 
 
-def _json(told: object) -> str:
-    return json.dumps(told, ensure_ascii=False)
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

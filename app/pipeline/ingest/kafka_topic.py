@@ -73,11 +73,11 @@ def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
     """
     consumer = _consumer(settings)
     try:
-        known = consumer.list_topics(topic, _REQUEST_S).topics[topic]
-        if known.error is not None:
-            message = f"--input: {topic} cannot be read: {known.error.str()}."
+        metadata = consumer.list_topics(topic, _REQUEST_S).topics[topic]
+        if metadata.error is not None:
+            message = f"--input: {topic} cannot be read: {metadata.error.str()}."
             raise UsageError(message)
-        return [_range_of(consumer, topic, partition) for partition in sorted(known.partitions)]
+        return [_range_of(consumer, topic, partition) for partition in sorted(metadata.partitions)]
     except KafkaException as error:
         raise InfrastructureError(_text_of(error, settings)) from error
     finally:
@@ -85,7 +85,7 @@ def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
 
 
 def cut(one: OffsetRange) -> Iterator[OffsetRange]:
-    """Yield parts that tasks can read side by side."""
+    """Yield ranges that tasks can read side by side."""
     for first in range(one.first, one.end, _RANGE):
         yield OffsetRange(one.topic, one.partition, first, min(first + _RANGE, one.end))
 
@@ -111,8 +111,8 @@ def _messages(consumer: Consumer, one: OffsetRange, settings: Settings) -> Itera
         message = consumer.poll(_SILENCE_S)
         if message is None:
             where = f"{one.topic}, partition {one.partition}"
-            told = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
-            raise InfrastructureError(told)
+            message = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
+            raise InfrastructureError(message)
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
             raise InfrastructureError(_text_of(KafkaException(error), settings))

@@ -43,58 +43,58 @@ class MetricMap:
         if file is None:
             return cls()
         try:
-            told = yaml.safe_load(Path(file).read_text())
+            data = yaml.safe_load(Path(file).read_text())
         except (OSError, UnicodeDecodeError) as error:
             message = f"--map {file} cannot be read: {error}."
             raise UsageError(message) from error
         except yaml.YAMLError as error:
             message = f"--map {file} is not YAML: {error}"
             raise UsageError(message) from error
-        return cls.of({} if told is None else told, f"--map {file}")
+        return cls.of({} if data is None else data, f"--map {file}")
 
     @classmethod
-    def of(cls, told: Any, where: str = "--map") -> Self:
+    def of(cls, data: Any, where: str = "--map") -> Self:
         """Return the map of a parsed document.
 
         Raises:
             UsageError: Something in it has the wrong name or type.
         """
-        known: dict[str, Any] = {
+        values: dict[str, Any] = {
             "columns": {},
             "instances": {},
             "urlencoded": None,
             "grain": "bucket",
         }
-        if not isinstance(told, dict) or not told.keys() <= known.keys():
-            message = f"{where} must be a mapping of {', '.join(known)}; it is {told!r:.200}."
+        if not isinstance(data, dict) or not data.keys() <= values.keys():
+            message = f"{where} must be a mapping of {', '.join(values)}; it is {data!r:.200}."
             raise UsageError(message)
-        known.update(told)
-        problem = _problem(known)
+        values.update(data)
+        problem = _problem(values)
         if problem:
             message = f"{where}: {problem}"
             raise UsageError(message)
-        instances = {str(name): instance for name, instance in known["instances"].items()}
-        return cls(**{**known, "instances": instances})
+        instances = {str(name): instance for name, instance in values["instances"].items()}
+        return cls(**{**values, "instances": instances})
 
     def as_json(self) -> Mapping[str, Any]:
         """Return what ``of`` reads."""
         return asdict(self)
 
 
-def _problem(told: Mapping[str, Any]) -> str | None:
-    columns, instances = told["columns"], told["instances"]
-    known = (*COLUMNS, OPTIONAL)
+def _problem(data: Mapping[str, Any]) -> str | None:
+    columns, instances = data["columns"], data["instances"]
+    fields = (*COLUMNS, OPTIONAL)
     if not isinstance(columns, dict) or not all(
-        name in known and (header is None or isinstance(header, str))
+        name in fields and (header is None or isinstance(header, str))
         for name, header in columns.items()
     ):
-        return f"`columns` must map some of {', '.join(known)} to a header or null."
+        return f"`columns` must map some of {', '.join(fields)} to a header or null."
     if not isinstance(instances, dict) or not all(
         type(instance) is int for instance in instances.values()
     ):
         return "`instances` must map the value of a label to a broker id, a whole number."
-    if told["urlencoded"] not in (True, False, None):
+    if data["urlencoded"] not in (True, False, None):
         return "`urlencoded` must be true or false."
-    if told["grain"] not in GRAINS:
+    if data["grain"] not in GRAINS:
         return f"`grain` must be one of {', '.join(GRAINS)}."
     return None

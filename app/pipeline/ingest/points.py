@@ -36,7 +36,7 @@ POINTS_DDL: Final = """
     file int, line bigint, position bigint, cluster string, cluster_id string, ts bigint,
     broker_id int, key string, attribute string, user string, client_id string, value double,
     problem string, text string"""
-"""The columns of a point. ``position`` is its place in the order of all inputs, ``ts`` microseconds
+"""The columns of a point. ``position`` is its number in all inputs, in order, ``ts`` microseconds
 of the epoch, ``cluster`` what the input names; ``value`` is null where an idle throttle time says
 nothing. One with a ``problem``, the reason of its quarantine, has ``text`` instead of names."""
 
@@ -110,11 +110,11 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
             ~fine & (sf.col("problem") != OUTSIDE), sf.left(text, sf.lit(_LONGEST_TEXT))
         ),
     }
-    kept = ("file", "line", "position", "problem", "text")
+    always = ("file", "line", "position", "problem", "text")
     columns = {name: chosen.get(name, sf.col(name)) for name in _POINTS}
     return judged.select(
         *(
-            (column if name in kept else sf.when(fine, column)).alias(name)
+            (column if name in always else sf.when(fine, column)).alias(name)
             for name, column in columns.items()
         )
     )
@@ -134,13 +134,13 @@ def _with_metrics(rows: DataFrame) -> DataFrame:
     exporters = ("quota", *_RESOURCES)
     prefixed = (f"kafka_server_{of}_{name}" for of, name in product(exporters, _ATTRIBUTES))
     names = ("", UP, *map(str, QuotaKey), *_ATTRIBUTES, *prefixed)
-    known = [
+    of_quotas = [
         (name, kind, metric.key, metric.attribute)
         for name, kind in product(names, ("", *_RESOURCES))
         if (metric := quota_metric_of(name, kind))
     ]
     ddl = "name string, kind string, key string, attribute string"
-    metrics = rows.sparkSession.createDataFrame(known, ddl)
+    metrics = rows.sparkSession.createDataFrame(of_quotas, ddl)
     dash, underscore = sf.lit("-"), sf.lit("_")
     name = sf.lower(sf.replace("metric", dash, underscore))
     kind = sf.lower(sf.replace(sf.replace("resource", dash), underscore))
@@ -148,14 +148,14 @@ def _with_metrics(rows: DataFrame) -> DataFrame:
     return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
 
 
-def _broker(told: MetricMap) -> Column:
+def _broker(names: MetricMap) -> Column:
     broker = sf.col("broker")
     number = broker.try_cast("double")
     is_id = number.between(0, _LARGEST_BROKER) & (number == sf.floor(number))
     number = sf.when(is_id, number).cast("int")
-    if not told.instances:
+    if not names.instances:
         return number
-    instances = sf.create_map(*(sf.lit(item) for pair in told.instances.items() for item in pair))
+    instances = sf.create_map(*(sf.lit(item) for pair in names.instances.items() for item in pair))
     name = sf.when(broker != "", broker).otherwise(sf.col("instance"))
     return sf.coalesce(sf.try_element_at(instances, name).cast("int"), number)
 

@@ -35,13 +35,13 @@ def request_of(job: Job) -> Request:
     """
     options = job.options
     kind = _format_of(options.format)
-    told = MetricMap.load(options.map)
+    metric_map = MetricMap.load(options.map)
     if not options.input:
         message = "--input is missing: name the files to read, a folder of them, or a topic."
         raise UsageError(message)
-    tags = FORMATS[kind].tags if told.urlencoded is None else told.urlencoded
+    tags = FORMATS[kind].tags if metric_map.urlencoded is None else metric_map.urlencoded
     since, until = (None if item is None else _micros_of(item) for item in job.period())
-    return Request(kind, options.input, Rules(told, tags, since, until, options.cluster))
+    return Request(kind, options.input, Rules(metric_map, tags, since, until, options.cluster))
 
 
 def inputs_of(job: Job, request: Request) -> Inputs:
@@ -59,8 +59,8 @@ def inputs_of(job: Job, request: Request) -> Inputs:
 def _format_of(name: str | None) -> str:
     if name is not None and name in FORMATS:
         return name
-    told = f"{name} is unknown" if name else "is missing"
-    message = f"--format {told}: it is one of {', '.join(FORMATS)}."
+    fault = f"{name} is unknown" if name else "is missing"
+    message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
     raise UsageError(message)
 
 

@@ -98,5 +98,5 @@ def _array(column: Sequence[object], field: pa.Field) -> pa.Array:
     except UnicodeEncodeError:
         # Lone surrogates: bytes that are no UTF-8, which no name may have.
         errors = "surrogatepass" if field.name in _TEXTS else "backslashreplace"
-        told = [item.encode(errors=errors) if isinstance(item, str) else None for item in column]
-        return pa.array(told, pa.binary()).view(pa.string())
+        encoded = [item.encode(errors=errors) if isinstance(item, str) else None for item in column]
+        return pa.array(encoded, pa.binary()).view(pa.string())

@@ -12,43 +12,43 @@ END_US: Final = 253_402_214_400_000_000
 and what lies outside comes from a clock that was never set, or means "never"."""
 
 
-def time_of(told: object) -> int | None:
+def time_of(value: object) -> int | None:
     """Return a time in microseconds of the epoch, or null where it is none.
 
     Args:
-        told: RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
-            microseconds or nanoseconds of the epoch, told apart by their size.
+        value: RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
+            microseconds or nanoseconds of the epoch, distinguished by their size.
     """
-    if isinstance(told, str):
-        number = number_of(told)
-        return _time_of_text(told) if number is None else _time_of_number(number)
-    if isinstance(told, int | float) and not isinstance(told, bool):
-        return _time_of_number(told)
+    if isinstance(value, str):
+        number = number_of(value)
+        return _time_of_text(value) if number is None else _time_of_number(number)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _time_of_number(value)
     return None
 
 
-def seconds_of(told: object) -> int | None:
+def seconds_of(value: object) -> int | None:
     """Return a number of seconds in microseconds, or null where it is none."""
-    number = number_of(told)
+    number = number_of(value)
     return None if number is None else _within(number, 1_000_000)
 
 
-def milliseconds_of(told: object) -> int | None:
+def milliseconds_of(value: object) -> int | None:
     """Return a number of milliseconds in microseconds, or null where it is none."""
-    number = number_of(told)
+    number = number_of(value)
     return None if number is None else _within(number, 1_000)
 
 
-def number_of(told: object) -> float | None:
+def number_of(value: object) -> float | None:
     """Return a number, also one written as text the way Prometheus does, or null."""
-    if isinstance(told, str):
+    if isinstance(value, str):
         try:
-            return None if "_" in told else float(told)
+            return None if "_" in value else float(value)
         except ValueError:
             return None
-    if isinstance(told, int | float) and not isinstance(told, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            return float(told)
+            return float(value)
         except OverflowError:
             return math.inf
     return None
