@@ -23,7 +23,6 @@ from app.http.application import create_asgi
 from app.http.connections import Acceptor, ConnectionLimits, Connections, raise_fd_limit
 from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
-from app.logs import request_log
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
 
@@ -287,12 +286,10 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
     )
     connections = Connections(limits, wiring.metrics.count_dropped)
     protocol = deadline_protocol(ReceiveLimits(), wiring.metrics)
-    log = request_log(settings.log_format, settings.log_level)
     has_operations_port = settings.operations_port is not None
     app = create_asgi(
         wiring.services,
         wiring.metrics,
-        log,
         has_operations_port=has_operations_port,
         cors_origins=settings.cors_origins,
     )

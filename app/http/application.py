@@ -20,13 +20,11 @@ from app.http.guards import Services, services_of
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
-    RequestLog,
     RequestMiddleware,
     action_of,
     answer,
     answer_to_fault,
     context_of,
-    log_request,
 )
 from app.http.openapi import describe
 from app.http.plans import routes as plans
@@ -163,7 +161,6 @@ def create_application(lifespan: Lifespan) -> FastAPI:
 def create_asgi(
     lifespan: Lifespan,
     metrics: HttpMetrics,
-    log: RequestLog = log_request,
     *,
     has_operations_port: bool = False,
     cors_origins: Sequence[str] = (),
@@ -173,14 +170,13 @@ def create_asgi(
     Args:
         lifespan: Opens the services.
         metrics: Count each request.
-        log: Writes the line of each request.
         has_operations_port: Serve probes and metrics there alone.
         cors_origins: Whose pages may call from a browser.
     """
     app: ASGIApp = create_application(lifespan)
     if has_operations_port:
         app = OperationsApart(app)
-    return RequestMiddleware(app, metrics, log, cors_origins)
+    return RequestMiddleware(app, metrics, cors_origins)
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})

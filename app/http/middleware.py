@@ -158,15 +158,6 @@ _SECURITY_HEADERS: Final = (
 )
 logger = structlog.get_logger(__name__)
 
-RequestLog = Callable[[dict[str, Any]], None]
-"""Writes the line of a request; receives its fields, and may change them."""
-
-
-def log_request(line: dict[str, Any]) -> None:
-    """Write the line of a request like any other."""
-    logger.info("request", **line)
-
-
 _CORS_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
 _CORS_REQUEST_HEADERS: Final = (
     "Authorization",
@@ -207,21 +198,15 @@ class RequestMiddleware:
     Args:
         app: What it stands around.
         metrics: Count each request.
-        log: Writes the line of each request.
         cors_origins: Whose pages may call from a browser with a bearer token: their preflight is
             answered before anything else, and they can read every answer, errors too.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        metrics: HttpMetrics,
-        log: RequestLog = log_request,
-        cors_origins: Sequence[str] = (),
+        self, app: ASGIApp, metrics: HttpMetrics, cors_origins: Sequence[str] = ()
     ) -> None:
         self._app = app
         self._metrics = metrics
-        self._log = log
         self._answer: ASGIApp = self._answered
         if cors_origins:
             self._answer = _Cors(
@@ -279,17 +264,16 @@ class RequestMiddleware:
         seconds = time.perf_counter() - exchange.began
         self._metrics.observe_request(route, method, status, seconds)
         self._count_judgements(context)
-        self._log(
-            {
-                "method": method,
-                "route": route,
-                "status": status,
-                "duration_ms": round(seconds * 1000, 3),
-                "request_id": context.request_id,
-                "principal": context.principal,
-                "bytes": 0 if method == "HEAD" else exchange.body_bytes,
-                "code": context.problem_code,
-            }
+        logger.info(
+            "request",
+            method=method,
+            route=route,
+            status=status,
+            duration_ms=round(seconds * 1000, 3),
+            request_id=context.request_id,
+            principal=context.principal,
+            bytes=0 if method == "HEAD" else exchange.body_bytes,
+            code=context.problem_code,
         )
 
     def _count_judgements(self, context: RequestContext) -> None:

@@ -1,6 +1,5 @@
 import json
 import logging
-import re
 import signal
 import subprocess
 import sys
@@ -14,8 +13,8 @@ import structlog
 from starlette.requests import Request
 
 from app.domain.entities import Caller
-from app.http.middleware import log_request, open_context, remember_caller
-from app.logs import configure_logs, name_worker, request_log
+from app.http.middleware import open_context, remember_caller
+from app.logs import configure_logs, name_worker
 from app.main import main
 from app.settings import LogFormat
 from tests.testkit.service import STARTS_WITHIN_S, environment
@@ -24,9 +23,7 @@ Output = pytest.CaptureFixture[bytes]
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    fresh = structlog.get_logger("app.http.middleware")  # one keeps the output that it had first
-    monkeypatch.setattr("app.http.middleware.logger", fresh)
+def logging_as_before() -> Iterator[None]:
     handlers, level = logging.root.handlers, logging.root.level
     yield
     logging.root.handlers = handlers
@@ -120,56 +117,6 @@ def test_each_line_of_a_worker_names_it(capsysbinary: Output, monkeypatch: pytes
     structlog.get_logger("app.ours").info("of a worker")
     logging.getLogger("library").warning("of a library in it")
     assert [line.get("worker") for line in logged(capsysbinary)] == [None, 2, 2]
-
-
-LINES: list[dict[str, object]] = [
-    {"method": "GET", "status": 200, "request_id": "r", "principal": "User:é", "code": None},
-    {"method": "GET", "status": 401, "request_id": "r", "principal": None, "code": "invalid-token"},
-    {"method": "GET", "status": 200, "request_id": "r", "principal": "\ud800", "bytes": 2**70},
-]
-
-
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize("worker", [None, 2])
-def test_the_line_of_a_request_is_that_of_any_other(
-    capsysbinary: Output,
-    monkeypatch: pytest.MonkeyPatch,
-    line: dict[str, object],
-    worker: int | None,
-):
-    monkeypatch.setattr("app.logs._worker", [] if worker is None else [worker])
-    configure_logs(LogFormat.JSON, "INFO")
-
-    def handle() -> None:
-        scope = {"type": "http", "headers": []}
-        context = open_context(scope, "r")
-        context.principal = str(line["principal"]) if line["principal"] else None
-        log_request(line.copy())
-        request_log(LogFormat.JSON, "INFO")(line.copy())
-
-    copy_context().run(handle)
-    direct, other = capsysbinary.readouterr().out.splitlines()
-    before, after = (
-        re.sub(b'"timestamp": ?"[^"]+Z"', b"", text, count=1) for text in (direct, other)
-    )
-    assert before == after
-    assert b"timestamp" not in after
-
-
-@pytest.mark.parametrize("level", ["WARNING", "ERROR"])
-@pytest.mark.parametrize("log_format", LogFormat)
-def test_requests_are_not_logged_above_their_level(
-    capsysbinary: Output, log_format: LogFormat, level: str
-):
-    configure_logs(log_format, level)
-    request_log(log_format, level)(LINES[0].copy())
-    assert capsysbinary.readouterr().out == b""
-
-
-def test_requests_are_logged_in_text_for_people(capsysbinary: Output):
-    configure_logs(LogFormat.TEXT, "INFO")
-    request_log(LogFormat.TEXT, "INFO")(LINES[0].copy())
-    assert b"status" in capsysbinary.readouterr().out
 
 
 @pytest.fixture
