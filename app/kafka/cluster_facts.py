@@ -27,6 +27,7 @@ from app.kafka.errors import (
     missing_acl,
     unreachable,
 )
+from app.kafka.handshake import api_versions
 from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
 from app.service.ports.brokers import (
@@ -158,17 +159,11 @@ async def _api_versions(lease: BrokerLease) -> QuotaApiVersions:
     )
 
 
-_METADATA_LOG: Final = "__cluster_metadata"
-_PARTITION: Final = 0
-
 _Topic = DescribeQuorumRequest.TopicData
 
 
 class KafkaMetadataQuorum:
-    """DescribeQuorum (55), which the broker passes on to the controller. Source: KIP-595, KIP-836.
-
-    It waits in the same queue as alterations, behind them.
-    """
+    """What is committed, and what a broker has published of it."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -176,7 +171,7 @@ class KafkaMetadataQuorum:
     async def quorum(
         self, *, broker_id: int | None = None, timeout_s: float | None = None
     ) -> QuorumState:
-        """See ``MetadataQuorum``; a broker without a metadata quorum cannot be verified either."""
+        """Ask the controller by DescribeQuorum (55), which waits behind alterations: KIP-595."""
         try:
             return await self._brokers.read(
                 _describe_quorum,
@@ -189,16 +184,25 @@ class KafkaMetadataQuorum:
         except BrokerError as error:
             raise unreachable(error.detail) from error
 
+    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        """Take the epoch of the broker's features. Source: ``KRaftMetadataCache.features``."""
+        answer = await self._brokers.read(
+            _ask_versions, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
+        )
+        offset: int = getattr(answer, "finalized_features_epoch", -1)
+        if offset < 0:
+            raise BarrierUnavailableError("The broker does not report what it has published.")
+        return offset
+
+
+async def _ask_versions(lease: BrokerLease) -> Any:
+    return await api_versions(lease.connection)
+
 
 async def _describe_quorum(lease: BrokerLease) -> QuorumState:
-    request = DescribeQuorumRequest(
-        topics=[
-            _Topic(
-                topic_name=_METADATA_LOG,
-                partitions=[_Topic.PartitionData(partition_index=_PARTITION)],
-            )
-        ]
-    )
+    partition_zero = _Topic.PartitionData(partition_index=0)
+    topic = _Topic(topic_name="__cluster_metadata", partitions=[partition_zero])
+    request = DescribeQuorumRequest(topics=[topic])
     answer = await ask(lease.connection, request, DescribeQuorumResponse)
     _check_quorum(answer)
     for topic in answer.topics or ():
@@ -206,9 +210,7 @@ async def _describe_quorum(lease: BrokerLease) -> QuorumState:
             if partition.error_code:
                 lease.connection.note_error(code_name(partition.error_code))
             _check_quorum(partition)
-            return QuorumState(
-                partition.leader_epoch, partition.high_watermark, _log_ends(partition)
-            )
+            return QuorumState(partition.leader_epoch, partition.high_watermark)
     raise unreachable("The controller did not report the metadata quorum.")
 
 
@@ -220,15 +222,6 @@ def _check_quorum(answer: Any) -> None:
         raise BarrierUnavailableError(missing_acl("DESCRIBE"))
     detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
     raise unreachable(detail)
-
-
-def _log_ends(partition: Any) -> dict[int, int]:
-    """Take the lesser of two for one node: a disk that was replaced is reported for a while."""
-    ends: dict[int, int] = {}
-    for replica in (*(partition.current_voters or ()), *(partition.observers or ())):
-        reported = ends.get(replica.replica_id, replica.log_end_offset)
-        ends[replica.replica_id] = min(reported, replica.log_end_offset)
-    return ends
 
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000

@@ -170,10 +170,8 @@ async def connect(
 
 
 async def _agree_on_versions(connection: BrokerConnection) -> None:
-    """Learn what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511."""
-    answer = await _api_versions(connection, _API_VERSIONS_VERSION)
-    if answer.error_code == _UNSUPPORTED_VERSION:
-        answer = await _api_versions(connection, 0)
+    """Learn what the broker speaks."""
+    answer = await api_versions(connection)
     if answer.error_code != 0:
         detail = _refusal("ApiVersions", answer.error_code, None)
         raise AnswerLostError(Loss.UNREADABLE, detail)
@@ -183,7 +181,15 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
     connection.metadata_version = _metadata_version(answer)
 
 
-async def _api_versions(connection: BrokerConnection, version: int) -> Any:
+async def api_versions(connection: BrokerConnection) -> Any:
+    """Ask what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511."""
+    answer = await _ask_versions(connection, _API_VERSIONS_VERSION)
+    if answer.error_code == _UNSUPPORTED_VERSION:
+        answer = await _ask_versions(connection, 0)
+    return answer
+
+
+async def _ask_versions(connection: BrokerConnection, version: int) -> Any:
     request = ApiVersionsRequest(
         client_software_name=CLIENT_ID,
         client_software_version=f"kafka-python-{__version__}",

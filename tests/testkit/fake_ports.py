@@ -159,7 +159,12 @@ class FakeBrokers:
         if not self.permits_quorum:
             raise BarrierUnavailableError
         self.stale_reads = 0
-        return QuorumState(self.leader_epoch, 10, {1: 10, 2: 10})
+        return QuorumState(self.leader_epoch, 10)
+
+    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        """Return all that is committed."""
+        self._check_reachable()
+        return 9
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
         """Return the id, without asking a broker."""

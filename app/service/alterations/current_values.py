@@ -1,7 +1,8 @@
 """The current values of entities: read at once, behind a read barrier, or awaited after a change.
 
 For a barrier two equal reads prove nothing: a broker that fetches metadata late shows the old state
-as often as it is asked. The quorum's high watermark does. Measured on release 4.3.1.
+as often as it is asked. The quorum's high watermark does, beside the offset that the broker has
+published. Measured on release 4.3.1.
 """
 
 import asyncio
@@ -171,12 +172,6 @@ def _fits(name: str) -> bool:
         return False
 
 
-PUBLISHING_S: Final = 0.05
-"""A broker tells its log end a little before it publishes the image of it."""
-
-_POLL_S: Final = 0.005
-
-
 @dataclass(frozen=True, slots=True)
 class BarrierRead:
     """Values that are at least as new as the barrier.
@@ -184,7 +179,7 @@ class BarrierRead:
     Attributes:
         values: By entity; one without any is left out.
         quorum: As it was when the barrier was set; null where it could not be asked for.
-        verified: False where DescribeQuorum is not permitted, so that the values may be stale.
+        verified: False where no barrier can be set, so that the values may be stale.
     """
 
     values: dict[ClientQuotaEntity, Values]
@@ -193,10 +188,10 @@ class BarrierRead:
 
 
 class Barrier:
-    """Reads behind a barrier. Source: KRaft's high watermark, ``DescribeQuorum``.
+    """Reads behind a barrier: once the broker has published all that was committed.
 
     Args:
-        quorum: Tells what is committed.
+        quorum: Tells what is committed, and what a broker has published.
         present: Reads.
         within_s: How long it may take to pass, in seconds: one that is not passed by then is not
             guessed to be.
@@ -212,7 +207,7 @@ class Barrier:
         self._quorum = quorum
         self._present = present
         self._within_s = within_s
-        self._states = BrokerBatchers(self._ask)
+        self._passing = BrokerBatchers(self._pass)
 
     async def read(
         self,
@@ -237,7 +232,7 @@ class Barrier:
         within_s = self._within_s if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
-                state = await self._pass_barrier(broker_id)
+                state = await self._passing.submit(broker_id, None)
                 if state is None and acknowledged:
                     await self._present.until_readable(
                         acknowledged, within_s=self._within_s / 2, brokers=(broker_id,)
@@ -251,36 +246,32 @@ class Barrier:
         """Wait until the broker has seen everything that is committed now.
 
         Returns:
-            False where DescribeQuorum is not permitted, so that there is no answer.
+            False where no barrier can be set.
 
         Raises:
             NotSentError: The barrier was not passed in time.
         """
         try:
             async with asyncio.timeout(self._within_s):
-                return await self._pass_barrier(broker_id) is not None
+                return await self._passing.submit(broker_id, None) is not None
         except TimeoutError:
             raise _not_caught_up(broker_id, self._within_s) from None
 
-    async def _pass_barrier(self, broker_id: int) -> QuorumState | None:
-        first = state = await self._states.submit(broker_id, None)
-        while (
-            first is not None
-            and state is not None
-            and state.log_ends.get(broker_id, -1) < first.high_watermark
-        ):
-            await asyncio.sleep(_POLL_S)
-            state = await self._states.submit(broker_id, None)
-        if state is not None:
-            await asyncio.sleep(PUBLISHING_S)
-        return state and first
-
-    async def _ask(
+    async def _pass(
         self, broker_id: int | None, batch: Sequence[None]
     ) -> Sequence[QuorumState | None]:
-        """Ask once for all who came before the request; null where that is not permitted."""
+        """Pass once for all who came before; null where nothing can be verified."""
+        within_s, quorum = self._within_s, self._quorum
         try:
-            state = await self._quorum.quorum(broker_id=broker_id, timeout_s=self._within_s)
+            async with asyncio.timeout(within_s):
+                state = await quorum.quorum(broker_id=broker_id, timeout_s=within_s)
+                for pause in _pauses():
+                    published = await quorum.published_offset(
+                        broker_id=broker_id, timeout_s=within_s
+                    )
+                    if published >= state.high_watermark - 1:
+                        break
+                    await asyncio.sleep(pause)
         except BarrierUnavailableError:
             return [None] * len(batch)
         return [state] * len(batch)

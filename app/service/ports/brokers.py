@@ -174,13 +174,11 @@ class QuorumState:
 
     Attributes:
         leader_epoch: Changes with each leader.
-        high_watermark: What is committed.
-        log_ends: The log end offset of each node, voters and observers.
+        high_watermark: The first offset of the metadata log that is not committed.
     """
 
     leader_epoch: int
     high_watermark: int
-    log_ends: Mapping[int, int]
 
 
 class MetadataQuorum(Protocol):
@@ -197,9 +195,18 @@ class MetadataQuorum(Protocol):
         """
         ...
 
+    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        """Return the last offset of the metadata log that a broker's answers rest on.
+
+        Raises:
+            NotSentError: No answer in time.
+            BarrierUnavailableError: The broker does not report it.
+        """
+        ...
+
 
 class BarrierUnavailableError(Exception):
-    """DescribeQuorum is not permitted, so nothing that is read can be verified."""
+    """Nothing that is read can be verified: a request is not permitted, or not known."""
 
 
 class CallbackDetector(Protocol):

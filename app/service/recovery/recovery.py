@@ -157,7 +157,6 @@ class FencedObservation:
             "observed_at": self.at.isoformat(),
             "verified": self.read.verified,
             "high_watermark": quorum.high_watermark if quorum else None,
-            "log_end": quorum.log_ends.get(self.pair.broker_id) if quorum else None,
         }
 
 

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from app.domain.alterations import ClientQuotaAlteration
+from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
+from app.kafka.config import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.postgres import LocalPostgres
+from app.service.alterations.current_values import Barrier, CurrentValues
 from tests.faults.crash_recovery.conftest import empty_log
 from tests.faults.crash_recovery.outages import Outage, during_a_load, dying, hanging
 from tests.faults.crash_recovery.quorum import Quorum, quorum
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.history.metadata_log import metadata_log
+from tests.testkit.kafka import entity, setting, unique
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT
 
 pytestmark = pytest.mark.long
@@ -93,3 +100,27 @@ async def test_a_quorum_that_fails_leaves_nothing_wrong(run: Run, nodes: Quorum,
     await asyncio.to_thread(nodes.wait_until_ready)
     evidence = await run.judge(lambda: read_log().without_first(earlier))
     assert evidence.oracle.records
+
+
+async def test_a_read_behind_a_barrier_is_never_older_than_a_change_through_another_broker(
+    nodes: Quorum,
+):
+    brokers = Brokers(KafkaSettings(nodes.bootstrap_servers))
+    admin = KafkaClientQuotaAdmin(brokers)
+    present = CurrentValues(admin)
+    barrier = Barrier(KafkaMetadataQuorum(brokers), present)
+    of, stale = entity(user=unique()), 0
+    for value in range(1, 601):
+        await alter_through(admin, 1, setting(of, producer_byte_rate=value))
+        stale += (await present.read([of], 2)).get(of) != {"producer_byte_rate": value}
+        await alter_through(admin, 1, setting(of, producer_byte_rate=value + 1000))
+        read = await barrier.read([of], broker_id=2)
+        assert (read.values[of], read.verified) == ({"producer_byte_rate": value + 1000}, True)
+    await brokers.close()
+    assert stale, "without a barrier nothing was stale either"
+
+
+async def alter_through(
+    admin: KafkaClientQuotaAdmin, broker_id: int, alteration: ClientQuotaAlteration
+) -> None:
+    await admin.alter_client_quotas([alteration], validate_only=False, broker_id=broker_id)

@@ -223,16 +223,18 @@ async def test_answers_are_delayed_and_replaced(cluster: FakeCluster, admin: Kaf
     assert outcome(await alter(admin, ALICE, 1))[1] == "REQUEST_TIMED_OUT"
 
 
-async def test_a_broker_that_fetches_late_shows_the_past_and_tells_so_in_its_log_end(
+async def test_a_broker_that_publishes_late_shows_the_past_and_reports_its_offset(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
 ):
-    cluster.lag(1, fetching_s=3600.0)
+    cluster.lag(1, 3600.0)
     await alter(admin, ALICE, 1)
     assert await values_of_at(admin, 1) == {}
     assert await values_of_at(admin, 2) == {KEY: 1.0}
-    state = await KafkaMetadataQuorum(brokers).quorum(broker_id=1)
-    assert state.log_ends[1] < state.high_watermark == state.log_ends[2]
-    cluster.lag(1)
+    quorum = KafkaMetadataQuorum(brokers)
+    last = (await quorum.quorum(broker_id=1)).high_watermark - 1
+    offsets = [await quorum.published_offset(broker_id=n, timeout_s=DEADLINE_S) for n in (1, 2)]
+    assert offsets[0] < offsets[1] == last
+    cluster.lag(1, 0.0)
     assert await values_of_at(admin, 1) == {KEY: 1.0}
 
 
@@ -241,11 +243,11 @@ async def values_of_at(admin: KafkaClientQuotaAdmin, broker_id: int) -> dict[str
     return dict(described.quotas.get(ALICE, {}))
 
 
-async def test_a_barrier_waits_for_a_broker_that_fetches_and_publishes_late(
+async def test_a_barrier_waits_for_a_broker_that_publishes_late(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
 ):
     barrier = Barrier(KafkaMetadataQuorum(brokers), CurrentValues(admin))
-    cluster.lag(1, fetching_s=0.1, publishing_s=0.03)
+    cluster.lag(1, 0.1)
     value, stale = 0, 0
     async with asyncio.timeout(DEADLINE_S):
         while stale < 5:  # what is looked at too late is not stale any more
@@ -450,11 +452,11 @@ async def test_an_isolated_broker_is_silently_stale_and_has_no_quorum(caller: Ca
     quorum = KafkaMetadataQuorum(caller.brokers)
     with pytest.raises(NotSentError):
         await quorum.quorum(broker_id=1, timeout_s=SHORT_S)
-    state = await quorum.quorum(broker_id=2)
-    assert state.log_ends[1] < state.high_watermark
+    last = (await quorum.quorum(broker_id=2)).high_watermark - 1
+    assert await quorum.published_offset(broker_id=1, timeout_s=DEADLINE_S) < last
     caller.cluster.rejoin(1)
     await eventually(described_values, {ALICE: {KEY: 1.0}})
-    assert (await quorum.quorum(broker_id=1)).log_ends[1] == state.high_watermark
+    assert await quorum.published_offset(broker_id=1, timeout_s=DEADLINE_S) == last
 
 
 async def test_what_is_not_committed_is_not_described(caller: Caller):

@@ -46,7 +46,7 @@ async def test_alterations_and_reads_without_a_wish_go_to_the_preferred_broker(
 ):
     preferred = await admin.preferred_broker()
     for other in set(BROKERS) - {preferred}:
-        cluster.lag(other, fetching_s=3600.0)
+        cluster.lag(other, 3600.0)
     for value in range(1, 21):
         assert await alter(admin, value) == preferred
         assert await values_of(admin, ALICE) == {"producer_byte_rate": float(value)}

@@ -1,6 +1,5 @@
 """Every answer to DescribeQuorum: only a complete answer is a state of the quorum."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
@@ -31,17 +32,10 @@ TOPIC: Any = DescribeQuorumResponse.TopicData
 PARTITION: Any = TOPIC.PartitionData
 
 
-def replicas(*ends: tuple[int, int]) -> list[Any]:
-    state = DescribeQuorumResponse.TopicData.PartitionData.ReplicaState
-    return [state(replica_id=node, log_end_offset=end) for node, end in ends]
-
-
 def answer(
     *,
     error_code: int = 0,
     partition_error_code: int = 0,
-    voters: Sequence[Any] = (),
-    observers: Sequence[Any] = (),
     partitions: int = 1,
 ) -> Any:
     partition = PARTITION(
@@ -51,8 +45,8 @@ def answer(
         leader_id=1,
         leader_epoch=3,
         high_watermark=100,
-        current_voters=list(voters),
-        observers=list(observers),
+        current_voters=[],
+        observers=[],
     )
     topic = TOPIC(topic_name="__cluster_metadata", partitions=[partition] * partitions)
     return DescribeQuorumResponse(
@@ -75,16 +69,21 @@ async def ask(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_voters_and_observers_are_nodes_with_a_log_end(version: int):
-    whole = answer(voters=replicas((1, 101), (2, 99)), observers=replicas((7, 100), (8, -1)))
+async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
     versions = {**HEALTHY_VERSIONS, DESCRIBE_QUORUM: (0, version)}
-    state = await ask(answering(whole, version), versions)
-    assert state == QuorumState(3, 100, {1: 101, 2: 99, 7: 100, 8: -1})
+    assert await ask(answering(answer(), version), versions) == QuorumState(3, 100)
 
 
-async def test_of_two_log_ends_of_one_node_the_lesser_counts():
-    twice = answer(voters=replicas((1, 101)), observers=replicas((7, 100), (7, 12), (1, 100)))
-    assert (await ask(answering(twice, 2))).log_ends == {1: 100, 7: 12}
+async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
+    async with fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker:
+        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+        barrier = Barrier(
+            KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
+        )
+        try:
+            assert await barrier.passed(7) is False
+        finally:
+            await brokers.close()
 
 
 @pytest.mark.parametrize("refusal", [answer(error_code=31), answer(partition_error_code=31)])

@@ -51,48 +51,40 @@ class FakeImage:
     """Never goes back.
 
     Attributes:
-        lag_s: How late this broker fetches what is committed; its log end tells of it.
-        publishing_s: How much later it shows that; its log end does not tell of it.
+        lag_s: How late this broker publishes what is committed.
         cut_off: It fetches nothing any more, and shows what it has without an error.
     """
 
     def __init__(self, controller: FakeController) -> None:
         self.lag_s = 0.0
-        self.publishing_s = 0.0
         self.cut_off = False
         self._controller = controller
-        self._fetched = 0
         self._published = 0
         self._quotas: dict[ClientQuotaEntity, Values] = {}
 
     @property
-    def log_end(self) -> int:
-        """The offset up to which this broker has the log."""
-        self._fetch()
-        return self._controller.end_of(self._fetched)
+    def offset(self) -> int:
+        """The last offset of the log that this broker shows."""
+        self._publish()
+        return self._controller.end_of(self._published) - 1
 
     @property
     def quotas(self) -> dict[ClientQuotaEntity, Values]:
         """What this broker shows."""
-        self._fetch()
-        until = time.monotonic() - self.lag_s - self.publishing_s
-        while self._published < self._fetched and self._committed(self._published) <= until:
-            for change in self._controller.batches[self._published].changes:
-                apply(change, self._quotas)
-            self._published += 1
+        self._publish()
         return self._quotas
 
-    def _fetch(self) -> None:
+    def _publish(self) -> None:
         until = time.monotonic() - self.lag_s
+        batches = self._controller.batches
         while (
             not self.cut_off
-            and self._fetched < len(self._controller.batches)
-            and self._committed(self._fetched) <= until
+            and self._published < len(batches)
+            and batches[self._published].committed_at <= until
         ):
-            self._fetched += 1
-
-    def _committed(self, batch: int) -> float:
-        return self._controller.batches[batch].committed_at
+            for change in batches[self._published].changes:
+                apply(change, self._quotas)
+            self._published += 1
 
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -286,6 +278,10 @@ class FakeNode(FakeBroker):
             await super().serve(reader, writer)
         except asyncio.CancelledError:
             writer.close()
+
+    def published_offset(self) -> int:
+        """Return the offset of the image."""
+        return self.apis.image.offset
 
     async def answer(
         self, api_key: int, writer: asyncio.StreamWriter, correlation_id: int, request: bytes

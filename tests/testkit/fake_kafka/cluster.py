@@ -27,10 +27,6 @@ class FakeCluster:
         self._controller = FakeController(self._resigned)
         self._state = ClusterState(self._controller, patience)
         self._nodes = {number: FakeNode(number, self._state) for number in range(1, brokers + 1)}
-        self._state.log_ends = lambda: {
-            number: node.apis.image.log_end for number, node in self._nodes.items()
-        }
-
         for node, port in zip(self._nodes.values(), free_ports(brokers), strict=True):
             node.port = port
             self.start(node.node_id)
@@ -184,10 +180,9 @@ class FakeCluster:
     # One broker
 
     @any_thread
-    def lag(self, broker_id: int, *, fetching_s: float = 0.0, publishing_s: float = 0.0) -> None:
-        """Let a broker fetch what is committed later, and show it even later."""
-        image = self._nodes[broker_id].apis.image
-        image.lag_s, image.publishing_s = fetching_s, publishing_s
+    def lag(self, broker_id: int, seconds: float) -> None:
+        """Let a broker show later what is committed."""
+        self._nodes[broker_id].apis.image.lag_s = seconds
 
     @any_thread
     def delay(self, api_key: int, seconds: float, *, broker_id: int) -> None:

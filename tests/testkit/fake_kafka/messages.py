@@ -1,7 +1,7 @@
 """Kafka's messages to and from plain values: quotas, cluster, principals and ACLs."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kafka.admin import ACLOperation, ACLPermissionType, ACLResourcePatternType
@@ -43,13 +43,11 @@ class DescribeAsked(NamedTuple):
 
 
 class QuorumView(NamedTuple):
-    """What the leader of the metadata log says: log ends of voters and observers by node."""
+    """What the leader of the metadata log says."""
 
     leader_id: int
     epoch: int
     high_watermark: int
-    voters: Mapping[int, int]
-    observers: Mapping[int, int]
 
 
 def version_of(request: bytes) -> int:
@@ -142,8 +140,8 @@ def quorum_answer(code: int, view: QuorumView | None) -> Any:
                 leader_id=view.leader_id,
                 leader_epoch=view.epoch,
                 high_watermark=view.high_watermark,
-                current_voters=_replicas(view.voters),
-                observers=_replicas(view.observers),
+                current_voters=[],
+                observers=[],
             )
         ]
     )
@@ -179,11 +177,6 @@ def _entity(components: Any) -> ClientQuotaEntity:
 
 def _entity_data(data: Any, entity: ClientQuotaEntity) -> list[Any]:
     return [data(entity_type=kind, entity_name=name) for kind, name in entity.entries]
-
-
-def _replicas(ends: Mapping[int, int]) -> list[Any]:
-    replica: Any = DescribeQuorumResponse.TopicData.PartitionData.ReplicaState
-    return [replica(replica_id=node, log_end_offset=end) for node, end in ends.items()]
 
 
 _CLUSTER_RESOURCE = 4

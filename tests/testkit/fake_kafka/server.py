@@ -140,6 +140,10 @@ class FakeBroker:
         self.replies[API_VERSIONS] = closing
         self.hang_up()
 
+    def published_offset(self) -> int:
+        """Return the last offset of the metadata log that its answers rest on; -1 is none."""
+        return -1
+
     async def _api_versions(
         self, writer: asyncio.StreamWriter, correlation_id: int, request: bytes
     ) -> None:
@@ -152,6 +156,7 @@ class FakeBroker:
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in self._versions.items()
             ],
+            finalized_features_epoch=self.published_offset(),
         )
         body = answer.encode(version=0 if error_code else version)
         writer.write(framed(correlation_id, bytes(body)))

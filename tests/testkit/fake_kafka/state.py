@@ -121,7 +121,6 @@ class ClusterState:
 
     Attributes:
         listed: The port of each broker that metadata lists.
-        log_ends: How far each broker has fetched; called for each answer.
         accounts: Passwords for SASL PLAIN by user name.
         rights: The operations on the cluster that a principal has; one that is missing has all.
         acls: What DescribeAcls tells; null where the cluster has no authorizer.
@@ -133,7 +132,6 @@ class ClusterState:
         self.patience = patience
         self.cluster_id = "fake"
         self.listed: dict[int, int] = {}
-        self.log_ends: Callable[[], Mapping[int, int]] = dict
         self.accounts: Mapping[str, str] = {}
         self.rights: Mapping[str, frozenset[str]] = {}
         self.acls: Sequence[AclBinding] | None = ()
@@ -190,11 +188,7 @@ class ClusterState:
 
     def quorum(self) -> QuorumView:
         """Describe the quorum, as its leader knows it."""
-        controller = self.controller
-        ends = {CONTROLLER_ID: controller.end_of(len(controller.batches))}
-        return QuorumView(
-            CONTROLLER_ID, controller.epoch, controller.high_watermark, ends, self.log_ends()
-        )
+        return QuorumView(CONTROLLER_ID, self.controller.epoch, self.controller.high_watermark)
 
     def close(self) -> None:
         """Apply nothing any more."""

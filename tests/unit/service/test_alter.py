@@ -21,6 +21,7 @@ from app.domain.errors import (
     ExpectationFailedError,
     InvalidRequestError,
     NotFoundError,
+    NotSentError,
     OutcomeNotRecordedError,
     QuotaError,
     Retry,
@@ -31,7 +32,7 @@ from app.domain.errors import (
 from app.domain.plans import PlannedChange
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import ApplyPlans
-from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
+from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict
 from app.service.ports.plans import StoredPlan
 from app.service.runtime.clock import utc_now
 from tests.testkit.event_loops import until
@@ -151,19 +152,27 @@ async def test_what_was_applied_is_reported_where_nobody_knows_which_brokers_are
     assert (report.overall, report.readable) == (Overall.APPLIED, False)
 
 
-async def test_a_barrier_that_is_forbidden_while_it_is_waited_for_is_none(
+async def test_where_the_broker_reports_no_offset_there_is_no_barrier(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = iter([QuorumState(1, 10, {1: 9})])
-
-    async def quorum(**_: object) -> QuorumState:
-        for state in states:
-            return state
+    async def published_offset(**_: object) -> int:
         raise BarrierUnavailableError
 
-    monkeypatch.setattr(world.brokers, "quorum", quorum)
+    monkeypatch.setattr(world.brokers, "published_offset", published_offset)
     report = await world.alter(setting(ALICE, "5"), expected={0: {KEY: None}})
     assert report.overall is Overall.APPLIED
+
+
+async def test_a_broker_that_does_not_catch_up_ends_an_alteration_unsent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def published_offset(**_: object) -> int:
+        return 8
+
+    monkeypatch.setattr(world.brokers, "published_offset", published_offset)
+    with pytest.raises(NotSentError, match="Broker 1 did not catch up within"):
+        await world.alter(setting(ALICE, "5"))
+    assert world.brokers.quotas == {}
 
 
 async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(world: World) -> None:
