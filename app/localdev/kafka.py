@@ -10,10 +10,8 @@ from pathlib import Path
 
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import (
-    ArchiveRecording,
-    JvmOptions,
+    QUICK_START,
     agent_option,
-    broker_program,
     java_command,
     jvm_environment,
     run_tool,
@@ -69,10 +67,11 @@ class LocalKafka(LocalServer):
         self.directory = self.directory.absolute()
         self.log_path = self.directory / "broker.log"
         self.request_log_path = self.directory / "requests.log"
+        self._properties_path = self.directory / "server.properties"
+        self._logging_path = self.directory / "log4j2.properties"
         self._state_path = self.directory / "node.json"
         self._state = read_state(self._state_path)
         self._child = ManagedProcess("The broker", self.log_path)
-        self._recording: ArchiveRecording | None = None
 
     @property
     def cluster_id(self) -> str:
@@ -122,12 +121,11 @@ class LocalKafka(LocalServer):
 
     def stop(self) -> None:
         """Shut the node down in order; kill it when it takes longer than 30 s."""
-        self._finish(complete=self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S))
+        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
 
     def kill(self) -> None:
         """Kill the node, as a power cut would."""
         self._child.kill()
-        self._finish(complete=False)
 
     def pause(self) -> None:
         """Let the node hang: connections stay open and nothing answers."""
@@ -141,10 +139,6 @@ class LocalKafka(LocalServer):
     def _ports(self) -> dict[str, int]:
         ports: dict[str, int] = self._state["ports"]
         return ports
-
-    @property
-    def _properties_path(self) -> Path:
-        return self.directory / "server.properties"
 
     def _address(self, listener: str) -> str:
         return f"{HOST}:{self._ports[listener]}"
@@ -173,7 +167,7 @@ class LocalKafka(LocalServer):
         }
         self._properties_path.write_text(properties_text(properties), encoding="utf-8")
         request_log = self.request_log_path if self.request_log else None
-        (self.directory / "log4j2.properties").write_text(logging_text(request_log))
+        self._logging_path.write_text(logging_text(request_log))
         self.log_path.touch()
 
     def _format(self) -> None:
@@ -185,26 +179,15 @@ class LocalKafka(LocalServer):
         if done.returncode != 0:
             raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")
 
-    def _finish(self, *, complete: bool) -> None:
-        if self._recording is not None:
-            self._recording.finish(complete=complete)
-            self._recording = None
-
     def _launch(self) -> Callable[[], bool]:
         self._prepare()
-        logging_file = self.directory / "log4j2.properties"
-        agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
-        if not self.metrics:
-            self._recording = ArchiveRecording(*broker_program())
-        options = JvmOptions(
-            recording=self._recording,
-            heap=self.heap,
-            logging_file=logging_file,
-            agent=agent,
-            optimized=self.optimized,
-            others=self.java_options,
-        )
-        command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
+        options = [f"-Xmx{self.heap}", f"-Dlog4j2.configurationFile={self._logging_path}"]
+        if not self.optimized:
+            options.append(QUICK_START)
+        if self.metrics:
+            options.append(agent_option(self.directory, self._state["metrics_port"]))
+        command = java_command("kafka.Kafka", *options, *self.java_options)
+        command.append(str(self._properties_path))
         self._child.start(command, directory=self.directory, environ=jvm_environment())
         client = silent_admin(self.bootstrap_servers)
         return lambda: cluster_id_of(client) == self.cluster_id

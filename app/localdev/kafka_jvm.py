@@ -1,15 +1,6 @@
-"""The JVM of a broker: its options, its archive of classes, its metrics agent.
+"""The JVM of a broker: its options, and its metrics agent."""
 
-A broker that shuts down in order writes the archive of its jars where there is none yet. Java
-ignores an archive of other jars or of another release. Source: JEP 350.
-"""
-
-import fcntl
-import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Final
@@ -19,126 +10,15 @@ from app.localdev.jars import class_path, metrics_agent
 from app.localdev.local_directory import LocalDevError
 from app.localdev.processes import HOST, run_to_end
 
-_QUIET = "-Xlog:cds*=off"
-
-
-def archive_path(java: str, jars: Sequence[Path]) -> Path:
-    """Return where the archive for this Java and these jars is, or would be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    build = Path(java).resolve()
-    inputs = "\n".join(map(str, (build, build.stat().st_mtime_ns, *jars)))
-    digest = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    return cache / "kafka-quota-service" / f"kafka-{digest}.jsa"
-
-
-def archive_options(java: str, jars: Sequence[Path]) -> list[str]:
-    """Return the options that use the archive, where there is one."""
-    archive = archive_path(java, jars)
-    return [f"-XX:SharedArchiveFile={archive}", _QUIET] if archive.exists() else []
-
-
-class ArchiveRecording:
-    """Writes a missing archive when a JVM ends in order; one process at a time does so."""
-
-    def __init__(self, java: str, jars: Sequence[Path]) -> None:
-        """Take the lock of the archive, unless there is one or another process has the lock."""
-        self._archive = archive_path(java, jars)
-        self._lock: TextIOWrapper | None = None
-        if not self._archive.exists():
-            self._lock = _try_lock(self._archive.with_suffix(".lock"))
-
-    @property
-    def _unfinished(self) -> Path:
-        return self._archive.with_suffix(".part")
-
-    def options(self) -> list[str]:
-        """Return the options of the JVM that is to write the archive."""
-        if self._lock is None:
-            return []
-        self._unfinished.unlink(missing_ok=True)
-        return [f"-XX:ArchiveClassesAtExit={self._unfinished}", _QUIET]
-
-    def finish(self, *, complete: bool) -> None:
-        """Publish what the JVM wrote, if it ended by itself; release the lock."""
-        if self._lock is None:
-            return
-        if complete and self._unfinished.exists():
-            self._unfinished.replace(self._archive)
-        self._unfinished.unlink(missing_ok=True)
-        self._lock.close()
-        self._lock = None
-
-
-def _try_lock(path: Path) -> TextIOWrapper | None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock
-
-
 _TOOL_DEADLINE_S = 120
 
 
-@dataclass(frozen=True)
-class JvmOptions:
-    """What differs between the broker and a tool.
-
-    Attributes:
-        heap: as after `-Xmx`.
-        logging_file: of log4j 2.
-        tools: add the jar of the tools.
-        agent: as after `-javaagent:`.
-        recording: writes the archive of the classes that this JVM loads.
-        optimized: let the compiler take its time, for what is measured. Without it a program that
-            runs for seconds or minutes takes half of the processor's time.
-        others: further options.
-    """
-
-    heap: str = "256m"
-    logging_file: Path | None = None
-    tools: bool = False
-    agent: str | None = None
-    recording: ArchiveRecording | None = None
-    optimized: bool = False
-    others: tuple[str, ...] = ()
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""The first compiler alone: a program of minutes takes half of the processor's time."""
 
 
-def java_command(main_class: str, options: JvmOptions) -> list[str]:
-    """Return the command that runs a main class; its arguments follow.
-
-    Raises:
-        LocalDevError: no Java, or no jars.
-    """
-    java, jars = broker_program(tools=options.tools)
-    command = [
-        java,
-        f"-Xmx{options.heap}",
-        "-XX:+UseSerialGC",
-        "-XX:-UsePerfData",
-        "-Dfile.encoding=UTF-8",
-    ]
-    if not options.optimized:
-        command.append("-XX:TieredStopAtLevel=1")
-    if options.logging_file is not None:
-        command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
-    if options.agent is not None:
-        command.append(f"-javaagent:{options.agent}")
-    command += archive_options(java, jars)
-    if options.recording is not None:
-        command += options.recording.options()
-    command.extend(options.others)
-    return [*command, "-cp", os.pathsep.join(map(str, jars)), main_class]
-
-
-def broker_program(*, tools: bool = False) -> tuple[str, list[Path]]:
-    """Return the Java that runs a broker and its jars.
+def java_command(main_class: str, *options: str, tools: bool = False) -> list[str]:
+    """Return the command that runs a main class with options of the JVM; its arguments follow.
 
     Raises:
         LocalDevError: no Java, or no jars.
@@ -147,7 +27,9 @@ def broker_program(*, tools: bool = False) -> tuple[str, list[Path]]:
         java = str(find_java())
     except JavaMissingError as error:
         raise LocalDevError(str(error)) from error
-    return java, class_path(tools=tools)
+    jars = os.pathsep.join(map(str, class_path(tools=tools)))
+    usual = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dfile.encoding=UTF-8")
+    return [java, *usual, *options, "-cp", jars, main_class]
 
 
 def jvm_environment() -> dict[str, str]:
@@ -164,8 +46,8 @@ def run_tool(main_class: str, *arguments: str, tools: bool = False) -> Completed
         tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
             `org.apache.kafka.tools.DumpLogSegments` are.
     """
-    command = [*java_command(main_class, JvmOptions(tools=tools)), *arguments]
-    return run_to_end(command, jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
+    command = java_command(main_class, "-Xmx256m", QUICK_START, tools=tools)
+    return run_to_end([*command, *arguments], jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
 
 
 _ATTRIBUTES: Final = "(byte-rate|request-time|mutation-rate|tokens|throttle-time)"
@@ -190,11 +72,11 @@ rules:
 
 
 def agent_option(directory: Path, port: int) -> str:
-    """Write the agent's rules into a directory; return what follows `-javaagent:`.
+    """Write the agent's rules into a directory; return the option that loads it.
 
     Raises:
         LocalDevError: the agent's jar cannot be fetched.
     """
     rules = directory / "jmx_exporter.yaml"
     rules.write_text(_RULES, encoding="utf-8")
-    return f"{metrics_agent()}={HOST}:{port}:{rules}"
+    return f"-javaagent:{metrics_agent()}={HOST}:{port}:{rules}"

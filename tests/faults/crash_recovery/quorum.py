@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from app.localdev.kafka_admin import silent_admin
-from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
+from app.localdev.kafka_jvm import QUICK_START, java_command, jvm_environment, run_tool
 from app.localdev.kafka_properties import logging_text, properties_text
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from tests.testkit.event_loops import in_a_thread
@@ -42,8 +42,8 @@ class Node:
 
     def start(self) -> None:
         """Start it; it may take a while until it answers."""
-        options = JvmOptions(heap="320m", logging_file=self._logging)
-        command = [*java_command("kafka.Kafka", options), str(self._properties)]
+        options = ["-Xmx320m", f"-Dlog4j2.configurationFile={self._logging}", QUICK_START]
+        command = [*java_command("kafka.Kafka", *options), str(self._properties)]
         self._child.start(command, directory=self.directory, environ=jvm_environment())
 
     def kill(self) -> None:
