@@ -15,9 +15,6 @@ from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     Metric,
     PlatformCollector,
     ProcessCollector,
@@ -30,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from app.http.rate_limits import TokenBucket
 from app.http.service_metrics import (
+    Instruments,
     PrometheusAlterationMetrics,
     PrometheusDependencyMetrics,
     PrometheusPolicyMetrics,
@@ -163,101 +161,80 @@ class HttpMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         if shared is not None:
             shared.begin()
-        self._observed: list[tuple[Gauge, Callable[[], float]]] = []
-        self.registry = CollectorRegistry()
+        make = Instruments()
+        self.registry = make.registry
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = Histogram(
+        self._requests = make.histogram(
             "http_server_request_duration_seconds",
             "Time from the request's headers to the end of the answer.",
-            ("route", "method", "status"),
+            "route",
+            "method",
+            "status",
             buckets=_BUCKETS_S,
-            registry=self.registry,
         )
-        self.active_requests = Gauge(
-            "http_server_active_requests",
-            "Requests that are being answered.",
-            registry=self.registry,
-            multiprocess_mode="livesum",
+        self.active_requests = make.gauge(
+            "http_server_active_requests", "Requests that are being answered.", mode="livesum"
         )
-        self.rejected = self._counter(
+        self.rejected = make.counter(
             "request_rejected", "Requests answered with a problem, by its code.", "reason"
         )
-        self._alterations = self._counter(
+        self._alterations = make.counter(
             "quota_alterations", "What became of altered entities.", "verdict"
         )
-        self._authentications = self._counter(
+        self._authentications = make.counter(
             "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
         )
-        self._key_fetches = self._counter(
+        self._key_fetches = make.counter(
             "authn_jwks_fetch", "Questions to the identity provider for its keys.", "result"
         )
-        self._key_age = self._gauge(
+        self._key_age = make.gauge(
             "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
-        self.authorizations = self._counter(
+        self.authorizations = make.counter(
             "authz", "Decisions on the cluster resource.", "operation", "result"
         )
-        self.acl_age = self._gauge(
+        self.acl_age = make.gauge(
             "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
         )
-        self.idempotency = self._counter(
+        self.idempotency = make.counter(
             "idempotency",
             "Alterations with an idempotency key: new, replay, conflict (it still runs) or "
             "mismatch (used for another request).",
             "result",
         )
-        self._rate_limited = self._counter(
+        self._rate_limited = make.counter(
             "rate_limited",
             "Requests over a limit of this service: reads, alterations, at_once, failures (of "
             "authentication), logins, public (without a credential).",
             "scope",
         )
-        self.closed = self._counter(
+        self.closed = make.counter(
             "receive_deadline_closed",
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
             "stage",
         )
-        self._dropped = self._counter(
+        self._dropped = make.counter(
             "http_server_connections_dropped",
             "Connections closed for lack of a slot: refused, or idle and closed for a new "
             "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
             "reason",
         )
-        self.connections = Gauge(
-            "http_server_open_connections",
-            "Open connections.",
-            registry=self.registry,
-            multiprocess_mode="livesum",
+        self.connections = make.gauge(
+            "http_server_open_connections", "Open connections.", mode="livesum"
         )
-        self._loop_lag = Histogram(
+        self._loop_lag = make.histogram(
             "event_loop_lag_seconds",
             "How late the event loop came to a task that was due.",
             buckets=_LAG_BUCKETS_S,
-            registry=self.registry,
         )
-        self.alterations = PrometheusAlterationMetrics(self.registry, self._observe)
-        self.dependencies = PrometheusDependencyMetrics(self.registry, self._observe)
-        self.policy = PrometheusPolicyMetrics(self.registry)
+        self.alterations = PrometheusAlterationMetrics(make)
+        self.dependencies = PrometheusDependencyMetrics(make)
+        self.policy = PrometheusPolicyMetrics(make)
+        self._make = make
         self._exported = self.registry if shared is None else shared.registry()
         self._text: bytes | None = None
         self._renderings = TokenBucket(1.0, _RENDERING_BURST_S, time.monotonic())
-
-    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
-        return Counter(name, documentation, labels, registry=self.registry)
-
-    def _gauge(self, name: str, documentation: str) -> Gauge:
-        return Gauge(name, documentation, registry=self.registry, multiprocess_mode="liveall")
-
-    def _observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Have a gauge show what a function returns."""
-        gauge.set_function(read)
-        self._observed.append((gauge, read))
-
-    def record_gauges(self) -> None:
-        """Write the gauges that show a function where other workers read them."""
-        for gauge, read in self._observed:
-            gauge.set(read())
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
@@ -288,7 +265,7 @@ class HttpMetrics:
             age = age_s()
             return math.nan if age is None else age
 
-        self._observe(self._key_age, seconds)
+        self._make.observe(self._key_age, seconds)
 
     def count_rate_limited(self, scope: str) -> None:
         """Note a request over a limit; see ``Limited``."""
@@ -301,7 +278,7 @@ class HttpMetrics:
     def observe_loop_lag(self, seconds: float) -> None:
         """Note how late the event loop was; comes twice a second."""
         self._loop_lag.observe(seconds)
-        self.record_gauges()
+        self._make.record_gauges()
 
     def exposition(self) -> tuple[bytes, str]:
         """Return the Prometheus text and its content type, for all workers.

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -21,98 +21,118 @@ _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
 
 
-Observe = Callable[[Gauge, Callable[[], float]], None]
-"""Has a gauge show what a function returns."""
+Mode = Literal["liveall", "livemax", "livemin", "livesum", "livemostrecent"]
+"""How the gauges of several workers are shown."""
+
+
+class Instruments:
+    """Makes metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._observed: list[tuple[Gauge, Callable[[], float]]] = []
+
+    def counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        """Make a counter; its name lacks ``_total``."""
+        return Counter(name, documentation, labels, registry=self.registry)
+
+    def gauge(self, name: str, documentation: str, *labels: str, mode: Mode = "liveall") -> Gauge:
+        """Make a gauge."""
+        return Gauge(name, documentation, labels, registry=self.registry, multiprocess_mode=mode)
+
+    def histogram(
+        self, name: str, documentation: str, *labels: str, buckets: Sequence[float]
+    ) -> Histogram:
+        """Make a histogram of seconds."""
+        return Histogram(name, documentation, labels, buckets=buckets, registry=self.registry)
+
+    def observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Have a gauge show what a function returns."""
+        gauge.set_function(read)
+        self._observed.append((gauge, read))
+
+    def record_gauges(self) -> None:
+        """Write the gauges that show a function where other workers read them."""
+        for gauge, read in self._observed:
+            gauge.set(read())
 
 
 class PrometheusAlterationMetrics:
     """Counts in a registry; see ``AlterationMetrics``."""
 
-    def __init__(self, registry: CollectorRegistry, observe: Observe) -> None:
-        self._registry = registry
-        self._phases = Histogram(
+    def __init__(self, make: Instruments) -> None:
+        self._phases = make.histogram(
             "quota_alteration_phase_seconds",
             "Time that a phase of an alteration took.",
-            ["phase"],
+            "phase",
             buckets=_PHASE_BUCKETS_S,
-            registry=registry,
         )
-        self._recoveries = Histogram(
+        self._recoveries = make.histogram(
             "quota_recovery_seconds",
             "Time from the sending to a verdict of recovery, by what the verdict rests on.",
-            ["fence"],
+            "fence",
             buckets=_RECOVERY_BUCKETS_S,
-            registry=registry,
         )
-        self._recovered = self._counter(
+        self._recovered = make.counter(
             "quota_recovery",
             "Verdicts on entities whose answer was lost; investigate observed_other.",
             "verdict",
             "fence",
         )
-        self.slot_was_taken = self._counter(
+        self.slot_was_taken = make.counter(
             "quota_slot_conflicts", "Alterations refused because another one held an entity."
         ).inc
-        self.outcome_came_late = self._counter(
+        self.outcome_came_late = make.counter(
             "quota_late_outcomes", "Definite answers that came after the caller had a 504."
         ).inc
-        self.superseded = self._counter(
+        self.superseded = make.counter(
             "quota_superseded", "Alterations of unknown outcome that another one took over from."
         ).inc
-        self._drift = self._counter(
+        self._drift = make.counter(
             "quota_drift",
             "Changes that no alteration accounts for; late_apply is one of our own, too late.",
             "origin",
         )
-        self._write_failures = self._counter(
+        self._write_failures = make.counter(
             "audit_write_failures", "Writes that the audit log did not take.", "stage"
         )
-        self._open = self._gauge(
-            "quota_open_intents", "Entities of alterations without a definite outcome."
+        self._open = make.gauge(
+            "quota_open_intents",
+            "Entities of alterations without a definite outcome.",
+            mode="livemax",
         )
-        self._oldest = self._gauge(
-            "quota_oldest_open_intent_seconds", "Age of the oldest of them; must stay below 180."
+        self._oldest = make.gauge(
+            "quota_oldest_open_intent_seconds",
+            "Age of the oldest of them; must stay below 180.",
+            mode="livemax",
         )
-        self._quarantined = self._gauge(
-            "quota_quarantined_slots", "Entities held because a request's outcome is unknown."
+        self._quarantined = make.gauge(
+            "quota_quarantined_slots",
+            "Entities held because a request's outcome is unknown.",
+            mode="livemax",
         )
-        self.outcomes_are_waiting = self._gauge(
+        self.outcomes_are_waiting = make.gauge(
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
-            "livesum",
+            mode="livesum",
         ).set
-        self._breakers = Gauge(
-            "breaker_state",
-            "Whether a dependency is refused for now: 1, else 0.",
-            ["dependency"],
-            registry=registry,
-            multiprocess_mode="liveall",
+        self._breakers = make.gauge(
+            "breaker_state", "Whether a dependency is refused for now: 1, else 0.", "dependency"
         )
-        self.partitions_reach = self._gauge(
+        self.partitions_reach = make.gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
             "about to refuse alterations. NaN before the first check.",
-            "livemostrecent",
+            mode="livemostrecent",
         ).set
         self.partitions_reach(math.nan)
         self._scanned_at = time.monotonic()
-        age = self._gauge(
+        age = make.gauge(
             "quota_drift_scan_age_seconds",
             "Time since this process looked for drift, or began.",
-            "livemin",
+            mode="livemin",
         )
-        observe(age, lambda: time.monotonic() - self._scanned_at)
-
-    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
-        return Counter(name, documentation, labels, registry=self._registry)
-
-    def _gauge(
-        self,
-        name: str,
-        documentation: str,
-        mode: Literal["livemax", "livemin", "livesum", "livemostrecent"] = "livemax",
-    ) -> Gauge:
-        return Gauge(name, documentation, registry=self._registry, multiprocess_mode=mode)
+        make.observe(age, lambda: time.monotonic() - self._scanned_at)
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
         """Note how long a phase of an alteration took."""
@@ -158,51 +178,46 @@ Numbers = Callable[[], Mapping[str, int]]
 class PrometheusDependencyMetrics:
     """Counts in a registry; see ``DependencyMetrics``."""
 
-    def __init__(self, registry: CollectorRegistry, observe: Observe) -> None:
-        self._observe = observe
-        self._requests = Histogram(
+    def __init__(self, make: Instruments) -> None:
+        self._observe = make.observe
+        self._requests = make.histogram(
             "kafka_request_seconds",
             "Time from handing a request to a broker to the end of the wait: answered, lost (with "
             "the connection) or abandoned.",
-            ["api", "result"],
+            "api",
+            "result",
             buckets=_REQUEST_BUCKETS_S,
-            registry=registry,
         )
-        self._errors = Counter(
+        self._errors = make.counter(
             "kafka_errors",
             "Answers of brokers with an error, by Kafka's name; an alteration counts each name "
             "once.",
-            ["api", "code"],
-            registry=registry,
+            "api",
+            "code",
         )
-        self._connections = Gauge(
+        self._connections = make.gauge(
             "kafka_connections",
             "Open connections to brokers: idle, or busy with a request.",
-            ["state"],
-            registry=registry,
-            multiprocess_mode="livesum",
+            "state",
+            mode="livesum",
         )
-        self._wrong_cluster = Gauge(
+        self._wrong_cluster = make.gauge(
             "kafka_wrong_cluster",
             "Whether the brokers that answer are of another cluster than the one that is served: "
             "1, else 0; nothing is served or concluded then.",
-            registry=registry,
-            multiprocess_mode="liveall",
         )
-        self._in_use = Gauge(
+        self._in_use = make.gauge(
             "db_pool_in_use",
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
             "recovering, querying, denying and leading.",
-            ["pool"],
-            registry=registry,
-            multiprocess_mode="livesum",
+            "pool",
+            mode="livesum",
         )
-        self._waits = Histogram(
+        self._waits = make.histogram(
             "db_pool_wait_seconds",
             "Time until a query had its connection to Postgres.",
-            ["pool"],
+            "pool",
             buckets=_WAIT_BUCKETS_S,
-            registry=registry,
         )
 
     def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
@@ -241,31 +256,22 @@ def _one_of(numbers: Numbers, name: str) -> float:
 class PrometheusPolicyMetrics:
     """Implements ``PolicyMetrics``; all zero where there is no policy."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._decisions = Counter(
+    def __init__(self, make: Instruments) -> None:
+        self._decisions = make.counter(
             "policy_decisions",
             "Alterations that the policy judged, after the ACLs let them pass.",
-            ["result"],
-            registry=registry,
+            "result",
         )
-        self._reads = Counter(
+        self._reads = make.counter(
             "policy_reads",
             "Times the policy file was read: used, or refused (keeping the previous policy).",
-            ["result"],
-            registry=registry,
+            "result",
         )
-        self._rules = Gauge(
-            "policy_rules",
-            "Rules of the policy in force.",
-            registry=registry,
-            multiprocess_mode="liveall",
-        )
-        self._outdated = Gauge(
+        self._rules = make.gauge("policy_rules", "Rules of the policy in force.")
+        self._outdated = make.gauge(
             "policy_outdated",
             "Whether the policy file that was last read could not be used, so that an older one is "
             "in force: 0 or 1.",
-            registry=registry,
-            multiprocess_mode="liveall",
         )
 
     def policy_decided(self, *, allowed: bool) -> None:
