@@ -305,7 +305,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a user of the brokers, which no default should limit; repeats",
     )
     parser.add_argument(
-        "--fail-on", choices=("findings", "warnings"), help="exit code 1 where there are such"
+        "--fail-on",
+        choices=("findings", "warnings"),
+        help="exit code 1 where there are such (default: findings)",
     )
 
 
@@ -316,7 +318,9 @@ def run(context: Context) -> int:
     found = list(_findings(context, quotas))
     findings = {"findings": [finding.as_json() for finding in found]}
     context.write(findings, _lines(found, context.style))
-    return REFUSED if _fails(context.option("fail_on"), found) else DONE
+    warnings_alone = context.option("fail_on") == "warnings"
+    fails = any(finding.severity is Severity.WARNING or not warnings_alone for finding in found)
+    return REFUSED if fails else DONE
 
 
 def _findings(context: Context, quotas: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -353,9 +357,3 @@ def _lines(found: Sequence[Finding], style: Style) -> Iterator[str]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _fails(fail_on: str | None, found: Sequence[Finding]) -> bool:
-    if fail_on == "findings":
-        return bool(found)
-    return fail_on == "warnings" and any(finding.severity is Severity.WARNING for finding in found)

@@ -50,8 +50,10 @@ def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, exist
     )
 
     def found() -> dict[str, object]:
-        answer = command.printed("lint", "--output=json", "--broker-user=kafka", principal="bob")
-        return {finding["rule"]: finding["entity"] for finding in json.loads(answer)["findings"]}
+        answer = command("lint", "--output=json", "--broker-user=kafka", principal="bob")
+        findings = json.loads(answer.out)["findings"]
+        assert answer.code == (1 if findings else 0)
+        return {finding["rule"]: finding["entity"] for finding in findings}
 
     wanted = {
         "catches-brokers": {"user": None},
@@ -67,7 +69,7 @@ def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, exist
 
 def test_what_is_found_is_gone_when_its_line_has_run(command: Command, raw: RawQuotas):
     raw.become({entity_of({"user": None}): {P: 5.0}, entity_of({"client-id": "a,b"}): {P: 6.0}})
-    (finding,) = json.loads(command.printed("lint", "--output=json"))["findings"]
+    (finding,) = json.loads(command("lint", "--output=json").out)["findings"]
     assert finding["fixes"] == [
         rf"kafka-client-quotas --alter --names 'client-id=a\,b' --delete {P}"
     ]
