@@ -61,7 +61,6 @@ SUBCOMMANDS: Final = {
     "show": "show an alteration and its outcome",
     "top": "show which clients are nearest to their limits now",
     "whoami": "show who the service takes you for, and what you may do",
-    "completion": "write the completions of a shell",
 }
 """Each with its line of help."""
 

@@ -1,10 +1,6 @@
 """What a terminal gets, and what a pipe gets."""
 
 import io
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,43 +127,6 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
         progress.end()
         written[stream.isatty()] = stream.getvalue()
     assert written == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
-
-
-def completions(*words: str) -> list[str]:
-    script = subprocess.run(
-        [sys.executable, "-m", "app.client.cli", "completion", "bash"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    line = " ".join(f"'{word}'" for word in ("kafka-client-quotas", *words))
-    asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _kafka_client_quotas"
-    ran = subprocess.run(
-        ["bash", "-c", f'{script}\n{asked}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
-        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return ran.stdout.split()
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        (["--des"], ["--describe"]),
-        (["aud"], ["audit"]),
-        (["plan", "--own"], ["--owner"]),
-        (["--server", "x", "plan", "--pr"], ["--profile", "--prune"]),
-        (["--output", "j"], ["json"]),
-        (["--alter", "--add", "prod"], ["producer_byte_rate="]),
-        (["--defaults", "cl"], ["client-id"]),
-        (["completion", ""], ["bash", "zsh", "fish"]),
-        (["import", "--from", "st"], ["strimzi"]),
-    ],
-)
-def test_the_tab_key_offers(words: list[str], offered: list[str]):
-    assert sorted(completions(*words)) == sorted(offered)
 
 
 def test_a_factor_is_written_in_plain_digits():
