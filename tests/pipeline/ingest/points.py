@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,20 +148,33 @@ WRITERS = {
 }
 
 
-def read(
-    place: Path, kind: str, told: MetricMap | None = None, **rules: Any
-) -> list[dict[str, Any]]:
-    """Return what the source makes of a file or folder, in its order."""
+Row = dict[str, Any]
+
+
+def read_each(
+    files: Mapping[str, Path], kind: str, told: MetricMap | None = None, **rules: Any
+) -> dict[str, list[Row]]:
+    """Return what one job of Spark makes of each file or folder, in its order."""
     known = told or MetricMap()
     session = SparkSession.active()
     tags = FORMATS[kind].tags if known.urlencoded is None else known.urlencoded
-    inputs = file_inputs(session, [str(place)], kind, known)
-    return rows_of(read_points(session, inputs, Rules(known, tags, **rules)))
+    inputs = file_inputs(session, map(str, files.values()), kind, known)
+    rows = rows_of(read_points(session, inputs, Rules(known, tags, **rules)))
+    names = list(map(Path, inputs.names))
+    return {
+        name: [row for row in rows if names[row["file"]].is_relative_to(file)]
+        for name, file in files.items()
+    }
 
 
-def rows_of(points: DataFrame) -> list[dict[str, Any]]:
+def read(file: Path, kind: str, told: MetricMap | None = None, **rules: Any) -> list[Row]:
+    """Return what the source makes of a file or folder, in its order."""
+    return read_each({"": file}, kind, told, **rules)[""]
+
+
+def rows_of(points: DataFrame) -> list[Row]:
     """Return points in the order of their inputs; those refused alike at a line are one row."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for item in points.orderBy("file", "line", "position").toArrow().to_pylist():
         same = ("file", "line", "problem", "text")
         if rows and item["problem"] and all(rows[-1][name] == item[name] for name in same):
@@ -171,7 +184,7 @@ def rows_of(points: DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def good(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def good(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Return (second, broker, key, attribute, user, client-id, value, cluster) of what is fine."""
     noon = int(NOON.timestamp()) * 1_000_000
     return [
@@ -181,6 +194,6 @@ def good(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def refused(rows: Sequence[dict[str, Any]]) -> list[tuple[int, str, int]]:
+def refused(rows: Sequence[Row]) -> list[tuple[int, str, int]]:
     """Return (line, reason, how many) of what is not."""
     return [(row["line"], row["problem"], row["n"]) for row in rows if row["problem"]]

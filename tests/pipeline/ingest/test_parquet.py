@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.pipeline.commands.ingest import ingest
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.tables import QUARANTINE
-from tests.pipeline.ingest.points import NOON, good, read, refused
+from tests.pipeline.ingest.points import NOON, Row, good, read, read_each, refused
 from tests.pipeline.ingest.test_ingest import job_of, run_job, table
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -88,20 +89,29 @@ def write(folder: Path, *, naive: bool = False, brokers: pa.DataType = INT) -> P
     return folder
 
 
-@pytest.mark.parametrize("shape", [{}, {"naive": True}, {"brokers": pa.string()}], ids=str)
-def test_each_row_is_judged(shape: Mapping[str, Any], tmp_path: Path):
-    rows = read(write(tmp_path, **shape), "parquet")
-    assert refused(rows) == REFUSED
-    fine = [row for row in rows if not row["problem"]]
+def test_each_row_is_judged_whatever_the_types_of_times_and_brokers(tmp_path: Path):
+    files = {
+        "UTC": write(tmp_path / "0"),
+        "naive": write(tmp_path / "1", naive=True),
+        "brokers as text": write(tmp_path / "2", brokers=pa.string()),
+    }
+    found = read_each(files, "parquet")
+    assert {name: refused(rows) for name, rows in found.items()} == dict.fromkeys(files, REFUSED)
+    for rows in found.values():
+        assert_fine([row for row in rows if not row["problem"]])
+
+
+def assert_fine(rows: list[Row]) -> None:
+    """Assert that the rows say what was written."""
     of_tags = {"user", "client_id"}
-    for row, written in zip(fine, FINE, strict=True):
+    for row, written in zip(rows, FINE, strict=True):
         is_up = written["metric"] == "up"
         names = {name: "" if is_up else written[name] or "" for name in of_tags}
         assert {name: row[name] for name in of_tags} == names
         assert row["broker_id"] == written["broker_id"]
         assert row["cluster"] == (written["cluster_id"] or "")
         assert row["ts"] == (written["ts"] - EPOCH) // timedelta(microseconds=1)
-        assert row["value"] == written["value"] or (row["value"], written["value"] != NAN)
+        assert row["value"] == (None if isnan(written["value"]) else written["value"])
 
 
 def test_tags_are_decoded(tmp_path: Path):
@@ -127,45 +137,64 @@ def test_a_period_leaves_rows_out(tmp_path: Path):
     assert refused(rows)[0] == REFUSED[0]
 
 
-def test_a_name_that_is_no_text_is_put_aside(tmp_path: Path):
-    names = pa.array([b"al\xffce", b"bob"]).view(pa.string())
-    rows = pa.Table.from_pylist([GOOD, GOOD])
-    file = tmp_path / "a.parquet"
-    pq.write_table(rows.set_column(rows.column_names.index("user"), "user", names), file)
-    bad, fine = read(file, "parquet")
-    assert (bad["problem"], bad["user"], fine["user"]) == ("undecodable-name", None, "bob")
+FOLDER = "cluster_id=a%3Db/dt=2026-11-21"
+OTHER_TYPES: Mapping[str, pa.Array] = {
+    "ts in nanoseconds": pa.array([NOON], pa.timestamp("ns", "UTC")),
+    "ts in a zone": pa.array([NOON], pa.timestamp("ms", "Europe/Berlin")),
+    "ts as text": pa.array([NOON.isoformat()]),
+    "ts as a number": pa.array([NOON.timestamp()]),
+    "ts as a whole number": pa.array([int(NOON.timestamp()) * 10**9]),
+    "value as a float": pa.array([1.5], pa.float32()),
+    "value as text": pa.array(["1.5"]),
+    "broker_id as a long": pa.array([1], pa.int64()),
+    "user as bytes": pa.array([b"alice"]),
+}
+
+
+def test_columns_may_have_any_type_even_beside_each_other(tmp_path: Path):
+    one = pa.Table.from_pylist([GOOD])
+    tables = {name: replaced(one, name.split()[0], array) for name, array in OTHER_TYPES.items()}
+    tables["other columns {2}"] = one.append_column("more", pa.array([1])).drop_columns(
+        "cluster_id"
+    )
+    tables[FOLDER] = tables["other columns {2}"]
+    tables["nulls"] = pa.table(
+        {
+            "ts": pa.array([NOON.replace(tzinfo=None), None], pa.timestamp("ns")),
+            "broker_id": pa.array([1.0, 2.0]),
+            "metric": pa.array(["producer_byte_rate"] * 2).dictionary_encode(),
+            "user": pa.array(["alice", None], pa.large_string()),
+            "client_id": pa.array([None, None], pa.string()),
+            "value": pa.array([1, 2], pa.int64()),
+            "cluster_id": pa.array(["c", None]),
+        }
+    )
+    tables["a name that is no text"] = replaced(
+        pa.Table.from_pylist([GOOD, GOOD]),
+        "user",
+        pa.array([b"al\xffce", b"bob"]).view(pa.string()),
+    )
+    files = {name: tmp_path / name / "a.parquet" for name in tables}
+    for name, file in files.items():
+        file.parent.mkdir(parents=True)
+        pq.write_table(tables[name], file)
+    found = read_each(files, "parquet")
+    fine = (0, 1, "consumer_byte_rate", "rate", "alice", "etl", 1.5)
+    assert {name: good(rows) for name, rows in found.items()} == {
+        **{name: [(*fine, "c")] for name in OTHER_TYPES},
+        "other columns {2}": [(*fine, "")],
+        FOLDER: [(*fine, "a=b")],
+        "nulls": [(0, 1, "producer_byte_rate", "rate", "alice", "", 1, "c")],
+        "a name that is no text": [(*fine[:4], "bob", "etl", 1.5, "c")],
+    }
+    bad = found["a name that is no text"][0]
+    assert (bad["problem"], bad["user"]) == ("undecodable-name", None)
     assert "al\ufffdce" in bad["text"]
+    assert refused(found["nulls"]) == [(2, "unparsable", 1)]
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("ts", pa.array([NOON], pa.timestamp("ns", "UTC"))),
-        ("ts", pa.array([NOON], pa.timestamp("ms", "Europe/Berlin"))),
-        ("ts", pa.array([NOON.isoformat()])),
-        ("ts", pa.array([NOON.timestamp()])),
-        ("ts", pa.array([int(NOON.timestamp()) * 10**9])),
-        ("value", pa.array([1.5], pa.float32())),
-        ("value", pa.array(["1.5"])),
-        ("broker_id", pa.array([1], pa.int64())),
-        ("user", pa.array([b"alice"])),
-    ],
-    ids=str,
-)
-def test_columns_may_have_any_type(column: str, values: pa.Array, tmp_path: Path):
-    rows = pa.Table.from_pylist([GOOD])
-    rows = rows.set_column(rows.column_names.index(column), column, values)
-    pq.write_table(rows, tmp_path / "a.parquet")
-    expected = (0, 1, "consumer_byte_rate", "rate", "alice", "etl", 1.5, "c")
-    assert good(read(tmp_path, "parquet")) == [expected]
-
-
-def test_files_of_other_columns_and_types_are_read_together(tmp_path: Path):
-    pq.write_table(pa.Table.from_pylist([GOOD]), tmp_path / "a.parquet")
-    other = pa.Table.from_pylist([{**GOOD, "ts": at(1).isoformat(), "more": 1}])
-    pq.write_table(other.drop_columns("cluster_id"), tmp_path / "b {2}.parquet")
-    found = good(read(tmp_path, "parquet"))
-    assert [(row[0], row[7]) for row in found] == [(0, "c"), (1, "")]
+def replaced(table: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(column), column, values)
 
 
 def test_a_file_that_turns_out_to_be_broken_is_one_row(spark: SparkSession, tmp_path: Path):
