@@ -58,7 +58,7 @@ class ClientQuotaEntity(NamedTuple):
     @property
     def types(self) -> frozenset[str]:
         """The entity types that the entity names."""
-        return frozenset(kind for kind, _ in self.entries)
+        return frozenset(dict(self.entries))
 
     def __str__(self) -> str:
         """Return the entity for people; every sentence that names it has it like this."""

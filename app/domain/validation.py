@@ -13,7 +13,16 @@ from app.domain.addresses import canonical_ip
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation
-from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule, keys_for, meant
+from app.domain.quota_keys import (
+    QUOTA_KEY_RULES,
+    USER_CLIENT_TYPES,
+    QuotaKeyRule,
+    keys_for,
+    meant,
+)
+
+_IP: Final = EntityType.IP.value
+_USER: Final = EntityType.USER.value
 
 
 def exact_float(value: Decimal) -> float | None:
@@ -29,72 +38,66 @@ def exact_float(value: Decimal) -> float | None:
     return number if Decimal(number) == value else None
 
 
-def op_violations(
-    op: Op, entity: ClientQuotaEntity, stored: Values, pointer: str, index: int
+def _op_violations(
+    op: Op, types: frozenset[str], stored: Values, pointer: str, index: int
 ) -> Iterator[Violation]:
     """Yield every broken rule of one operation.
 
     Args:
         op: As proposed.
-        entity: The entity that would carry the key.
+        types: Of the entity that would carry the key.
         stored: The entity's present values: a key that is stored may be named although no rule
             knows it, so that nothing is stuck.
         pointer: Of the operation.
         index: Of the alteration in the request.
     """
-    yield from _form_violations(op, pointer, index)
-    yield from _key_violations(op, entity, stored, f"{pointer}/key", index)
+    if op.value is None and not op.remove:
+        detail = "An operation needs a value, or remove: true."
+        yield Violation(pointer, "value-or-remove-missing", detail, index=index)
+    elif op.value is not None and op.remove:
+        detail = "An operation either sets a value or removes the key, not both."
+        yield Violation(pointer, "value-with-remove", detail, index=index)
+    if op.key not in stored:
+        for code, detail in _key_problems(op.key, types):
+            # a broker takes any removal for done
+            kafka_error = None if op.remove else "INVALID_REQUEST"
+            yield Violation(f"{pointer}/key", code, detail, kafka_error, index)
     if op.value is not None:
-        for code, detail, kafka_error in _value_problems(op):
+        for code, detail, kafka_error in _value_problems(op.key, op.value):
             yield Violation(f"{pointer}/value", code, detail, kafka_error, index)
 
 
-def _form_violations(op: Op, pointer: str, index: int) -> Iterator[Violation]:
-    if op.remove and op.value is not None:
-        detail = "An operation either sets a value or removes the key, not both."
-        yield Violation(pointer, "value-with-remove", detail, index=index)
-    if not op.remove and op.value is None:
-        detail = "An operation needs a value, or remove: true."
-        yield Violation(pointer, "value-or-remove-missing", detail, index=index)
-
-
-def _key_violations(
-    op: Op, entity: ClientQuotaEntity, stored: Values, pointer: str, index: int
-) -> Iterator[Violation]:
-    if op.key in stored:
-        return
-    kafka_code = None if op.remove else "INVALID_REQUEST"  # a broker takes any removal for done
-    if op.key not in QUOTA_KEY_RULES:
+def _key_problems(key: str, types: frozenset[str]) -> Sequence[tuple[str, str]]:
+    rule = QUOTA_KEY_RULES.get(key)
+    if rule is None:
         keys = ", ".join(QUOTA_KEY_RULES)
-        near = get_close_matches(op.key, QUOTA_KEY_RULES, 1)
+        near = get_close_matches(key, QUOTA_KEY_RULES, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        detail = f"Unknown quota key {op.key!r}; a broker knows {keys}.{hint}"
-        yield Violation(pointer, "unknown-key", detail, kafka_code, index)
-        return
-    allowed = keys_for(entity.types)
-    if allowed and op.key not in allowed:
-        detail = f"This entity cannot carry {op.key}; it may carry {', '.join(allowed)}."
-        yield Violation(pointer, "key-not-allowed", detail, kafka_code, index)
+        return [("unknown-key", f"Unknown quota key {key!r}; a broker knows {keys}.{hint}")]
+    allowed = () if types <= rule.entity_types else keys_for(types)
+    if allowed:
+        detail = f"This entity cannot carry {key}; it may carry {', '.join(allowed)}."
+        return [("key-not-allowed", detail)]
+    return ()
 
 
-Problem = tuple[str, str, str | None]
+Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
 
 
-def _value_problems(op: Op) -> Iterator[Problem]:
-    value = op.value
-    if value is None:
-        return
-    value = meant(value)
-    number = exact_float(value)
-    rule = QUOTA_KEY_RULES.get(op.key)
+def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
+    value = meant(written)
+    number = float(value)
+    is_whole = value == value.to_integral_value()
+    rule = QUOTA_KEY_RULES.get(key)
     if value <= 0:
-        yield "not-positive", f"{op.key} must be greater than 0.", "INVALID_REQUEST"
-    elif number is not None and number == float("inf"):
+        yield "not-positive", f"{key} must be greater than 0.", "INVALID_REQUEST"
+    elif number == float("inf"):
         kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
-        yield "not-finite", f"{op.key} must be a finite number.", kafka_code
+        yield "not-finite", f"{key} must be a finite number.", kafka_code
     elif rule is not None:
-        yield from _bound_problems(op.key, value, rule)
-    if number is None and (rule is None or value <= rule.maximum):
+        yield from _bound_problems(key, value, rule, is_whole=is_whole)
+    is_exact = not is_whole or number in (value, float("inf"))
+    if not is_exact and (rule is None or value <= rule.maximum):
         yield "not-exact", _NOT_EXACT, None
 
 
@@ -108,9 +111,11 @@ _BROKER_TOLERANCE: Final = 1e-6
 """The fraction that a broker lets pass. Source: ``ClientQuotaControlManager``."""
 
 
-def _bound_problems(key: str, value: Decimal, rule: QuotaKeyRule) -> Iterator[Problem]:
+def _bound_problems(
+    key: str, value: Decimal, rule: QuotaKeyRule, *, is_whole: bool
+) -> Iterator[Problem]:
     kafka_error = "INVALID_REQUEST"
-    if rule.integral and value != value.to_integral_value():
+    if rule.integral and not is_whole:
         kafka_code = kafka_error if float(value) % 1 > _BROKER_TOLERANCE else None
         yield "fraction", f"{key} cannot be a fractional value.", kafka_code
     if value < _exactly(rule.minimum):
@@ -137,14 +142,13 @@ def canonical_entity(alteration: ClientQuotaAlteration, stored: Quotas) -> Clien
     tools stored is stuck.
     """
     entity = alteration.entity
-    if alteration.only_removes and entity in stored:
-        return entity
-    names = entity.as_dict()
-    name = names.get(EntityType.IP)
+    name = entity.as_dict().get(_IP)
     canonical = canonical_ip(name) if name else None
     if canonical is None or canonical == name:
         return entity
-    return ClientQuotaEntity.of({**names, EntityType.IP: canonical})
+    if entity in stored and alteration.only_removes:
+        return entity
+    return ClientQuotaEntity.of({**entity.as_dict(), _IP: canonical})
 
 
 def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> Iterator[Violation]:
@@ -160,26 +164,28 @@ def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> It
             index,
         )
     for kind, name in entity.entries:
-        yield from _name_violations(kind, name, f"{pointer}/{_escape(kind)}", index)
-    if EntityType.IP in entity.types and entity.types & {EntityType.USER, EntityType.CLIENT_ID}:
+        for code, detail, kafka_error in _name_problems(kind, name):
+            yield Violation(f"{pointer}/{_escape(kind)}", code, detail, kafka_error, index)
+    types = entity.types
+    if _IP in types and not types.isdisjoint(USER_CLIENT_TYPES):
         detail = "ip cannot be combined with user or client-id."
         yield _kafka(pointer, "invalid-entity-combination", detail, index)
 
 
-def _name_violations(kind: str, name: str | None, pointer: str, index: int) -> Iterator[Violation]:
+def _name_problems(kind: str, name: str | None) -> Sequence[Problem]:
+    kafka_error = "INVALID_REQUEST"
     if kind not in ENTITY_TYPES:
         detail = f"Unknown entity type {kind!r}; a broker knows user, client-id and ip."
-        yield _kafka(pointer, "unknown-entity-type", detail, index)
-    elif name is DEFAULT_NAME:
-        return
-    elif not name:
+        return [("unknown-entity-type", detail, kafka_error)]
+    if name is DEFAULT_NAME:
+        return ()
+    if not name:
         detail = f"An empty {kind} is not supported; null names the default entity."
-        yield _kafka(pointer, "empty-name", detail, index)
-    elif kind == EntityType.IP:
-        if canonical_ip(name) is None:
-            yield _kafka(pointer, "not-an-ip-address", _IP_DETAIL, index)
-    else:
-        yield from _text_violations(name, pointer, index)
+        return [("empty-name", detail, kafka_error)]
+    if kind == _IP:
+        is_address = canonical_ip(name) is not None
+        return () if is_address else [("not-an-ip-address", _IP_DETAIL, kafka_error)]
+    return _text_problems(name)
 
 
 _IP_DETAIL = (
@@ -187,18 +193,19 @@ _IP_DETAIL = (
 )
 
 
-def _text_violations(name: str, pointer: str, index: int) -> Iterator[Violation]:
+def _text_problems(name: str) -> Sequence[Problem]:
+    problems: list[Problem] = []
     if "\0" in name:
-        yield Violation(pointer, "nul-in-name", "A name cannot contain U+0000.", index=index)
+        problems.append(("nul-in-name", "A name cannot contain U+0000.", None))
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
         detail = "A name must be Unicode text; this one holds half of a surrogate pair."
-        yield Violation(pointer, "lone-surrogate", detail, index=index)
-        return
+        return [*problems, ("lone-surrogate", detail, None)]
     if size > MAX_NAME_BYTES:
         detail = f"The name has {size} bytes of UTF-8; at most {MAX_NAME_BYTES} are accepted."
-        yield Violation(pointer, "name-too-long", detail, index=index)
+        problems.append(("name-too-long", detail, None))
+    return problems
 
 
 def _kafka(pointer: str, code: str, detail: str, index: int) -> Violation:
@@ -258,10 +265,7 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
         alterations: As read from the request.
         stored: The present values of the entities concerned; empty if not read yet.
     """
-    sent = tuple(
-        replace(alteration, entity=canonical_entity(alteration, stored))
-        for alteration in alterations
-    )
+    sent = tuple([_canonical(alteration, stored) for alteration in alterations])
     violations: list[Violation] = []
     if not sent:
         violations.append(Violation("/alterations", "no-alterations", _NO_ALTERATIONS))
@@ -272,11 +276,16 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
     violations.extend(_duplicate_entities(sent))
     violations.extend(_size_violations(sent, stored))
     needs_stored = any(violation.code in CURABLE for violation in violations) or any(
-        proposed.only_removes and proposed.entity != alteration.entity
+        proposed is not alteration and proposed.only_removes
         for proposed, alteration in zip(alterations, sent, strict=True)
     )
-    warnings = tuple(_warnings(alteration.entity) for alteration in sent)
+    warnings = tuple([_warnings(alteration.entity) for alteration in sent])
     return Judgement(sent, tuple(violations), warnings, needs_stored)
+
+
+def _canonical(alteration: ClientQuotaAlteration, stored: Quotas) -> ClientQuotaAlteration:
+    entity = canonical_entity(alteration, stored)
+    return alteration if entity is alteration.entity else replace(alteration, entity=entity)
 
 
 _NO_ALTERATIONS = "Give at least one alteration; Kafka would answer an empty request with success."
@@ -286,16 +295,18 @@ def _alteration_violations(
     alteration: ClientQuotaAlteration, stored: Quotas, index: int
 ) -> Iterator[Violation]:
     pointer = f"/alterations/{index}"
-    present = stored.get(alteration.entity)
-    if not (alteration.only_removes and present is not None):
-        yield from entity_violations(alteration.entity, f"{pointer}/entity", index)
+    entity = alteration.entity
+    present = stored.get(entity)
+    if present is None or not alteration.only_removes:
+        yield from entity_violations(entity, f"{pointer}/entity", index)
     if not alteration.ops:
         detail = "Give at least one operation; an empty list changes nothing."
         yield Violation(f"{pointer}/ops", "no-ops", detail, index=index)
+    types = entity.types
     repeated = _repeated_keys(alteration)
     for position, op in enumerate(alteration.ops):
         op_pointer = f"{pointer}/ops/{position}"
-        yield from op_violations(op, alteration.entity, present or {}, op_pointer, index)
+        yield from _op_violations(op, types, present or {}, op_pointer, index)
         if op.key in repeated:
             detail = f"The key {op.key} appears more than once for this entity."
             yield Violation(f"{op_pointer}/key", "duplicate-key", detail, "INVALID_REQUEST", index)
@@ -349,20 +360,16 @@ def encoded_bytes(alteration: ClientQuotaAlteration) -> int:
 
     Source: ``ClientQuotaRecord``, one record for each key with the whole entity in it.
     """
-    entity = sum(
-        len(kind.encode("utf-8", "surrogatepass"))
-        + len((name or "").encode("utf-8", "surrogatepass"))
-        + 8
-        for kind, name in alteration.entity.entries
-    )
-    return sum(
-        _RECORD_OVERHEAD_BYTES + entity + len(op.key.encode("utf-8", "surrogatepass"))
-        for op in alteration.ops
-    )
+    entity = sum([_size(kind) + _size(name or "") + 8 for kind, name in alteration.entity.entries])
+    return sum([_RECORD_OVERHEAD_BYTES + entity + _size(op.key) for op in alteration.ops])
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _warnings(entity: ClientQuotaEntity) -> tuple[str, ...]:
-    user = entity.as_dict().get(EntityType.USER)
+    user = entity.as_dict().get(_USER)
     if user and user.startswith("User:"):
         return (f"{_USER_PREFIX} 'User:{user}'.",)
     return ()

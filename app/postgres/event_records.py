@@ -23,7 +23,6 @@ from app.postgres.payload import (
     canonical_json,
     op_to_json,
     result_to_json,
-    values_text,
     values_to_json,
 )
 from app.service.ports.audit_log import (
@@ -82,7 +81,7 @@ _NO_ENTITY: Final = ClientQuotaEntity(())
 _FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", _DRIFT: _DRIFT}
 """The first event of a request that is over at once, by action; ``validated`` for any other."""
 
-_SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+_SEEN: Final = frozenset({Outcome.APPLIED.value, Outcome.OBSERVED_OTHER.value})
 """Outcomes whose ``after`` is what the cluster holds now."""
 
 _REMARKS: Final[Mapping[str, tuple[str, bool]]] = {
@@ -163,7 +162,7 @@ def start_event(
         if results is not None:
             result = results.get(ordinal) or _missing_result(kind, entity)
             document["result"] = result_to_json(result)
-            columns |= _verdict(result)
+            columns |= _verdict(document["result"])
         entities[ordinal] = canonical_bytes(document), columns
     rejected = [
         {"ordinal": ordinal, "entity": result.entity.as_dict(), "result": result_to_json(result)}
@@ -180,14 +179,14 @@ def start_event(
 
 def outcome_event(conclusion: AuditConclusion) -> Event:
     """Return the event of all results, and of the sending."""
-    results = dict(sorted(conclusion.results.items()))
+    entities = {}
+    for n, result in sorted(conclusion.results.items()):
+        document = result_to_json(result)
+        entities[n] = canonical_bytes({"ordinal": n, "result": document}), _verdict(document)
     return _event(
         conclusion.alteration_id,
         "outcome",
-        {
-            n: (canonical_bytes({"ordinal": n, "result": result_to_json(result)}), _verdict(result))
-            for n, result in results.items()
-        },
+        entities,
         events=[[time.isoformat(), event, detail] for time, event, detail in conclusion.events],
     )
 
@@ -200,21 +199,19 @@ def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
     """
     by_key = sorted(found, key=attrgetter("key"))
     for alteration_id, group in groupby(by_key, key=attrgetter("alteration_id")):
-        entities = {
-            finding.ordinal: (
-                canonical_bytes(_finding_document(finding)),
-                _verdict(finding.result) if finding.final else {},
-            )
-            for finding in group
-        }
+        entities = {}
+        for finding in group:
+            document = _finding_document(finding)
+            verdict = _verdict(document["result"]) if finding.final else {}
+            entities[finding.ordinal] = canonical_bytes(document), verdict
         yield _event(alteration_id, _RECOVERY, entities)
 
 
 def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Event:
     """Return the end of entities that another alteration took over; what became of it is open."""
-    result = AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED)
+    result = result_to_json(AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED))
     document = {
-        "result": result_to_json(result),
+        "result": result,
         "superseded_by": by,
         "detail": f"superseded by alteration {by} before it had an outcome",
     }
@@ -245,10 +242,10 @@ def _event(
     return Event(columns, {**names, **head}, entities)
 
 
-def _verdict(result: AlterationResult) -> Document:
-    columns = {"verdict": result.outcome.value}
-    if result.outcome in _SEEN and result.after is not None:
-        columns["values"] = values_text(result.after)
+def _verdict(result: Document) -> Document:
+    columns = {"verdict": result["outcome"]}
+    if result["outcome"] in _SEEN and result["after"] is not None:
+        columns["values"] = canonical_json(result["after"])
     return columns
 
 

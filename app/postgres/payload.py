@@ -26,6 +26,7 @@ MESSAGE_LENGTH: Final = 1000
 """A broker's message is stored up to this length, in characters."""
 
 _DIGITS_OF_AN_INTEGER: Final = 21
+_INTEGERS_BELOW: Final = 10**_DIGITS_OF_AN_INTEGER
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -54,14 +55,12 @@ def canonical_json(document: Mapping[str, Any] | Sequence[Any]) -> str:
 def number_to_json(value: float) -> int | float | str:
     """Return an integral value as an integer; NaN and infinity, which JSON lacks, as text."""
     number = float(value)
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    is_negative_zero = number == 0 and math.copysign(1, number) < 0
-    if is_negative_zero or not number.is_integer() or abs(number) >= 10**_DIGITS_OF_AN_INTEGER:
+    if number.is_integer() and abs(number) < _INTEGERS_BELOW:
+        is_negative_zero = not number and math.copysign(1, number) < 0
+        return number if is_negative_zero else int(number)
+    if math.isfinite(number):
         return number
-    return int(number)
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def values_to_json(values: Values | None) -> Document | None:
@@ -172,9 +171,8 @@ def audit_entity_from_json(document: Document) -> AuditEntity:
 def _decimal_to_json(value: Decimal) -> int | float | str:
     if not value.is_finite():
         return str(value)
-    is_negative_zero = value.is_zero() and value.is_signed()
     is_short = value.adjusted() < _DIGITS_OF_AN_INTEGER
-    if is_short and not is_negative_zero and value == value.to_integral_value():
+    if is_short and value == value.to_integral_value() and (value or not value.is_signed()):
         return int(value)
     number = float(value)
     if math.isfinite(number) and Decimal(repr(number)) == value:

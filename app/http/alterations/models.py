@@ -365,11 +365,10 @@ class AlterationRequest(Waiting, Proposals):
     ]
     """Each entity at most once; at most 10,000 changed keys in all."""
 
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
+    def model_post_init(self, _: Any) -> None:
+        """Read it once: FastAPI validates the model again, and validators would run again."""
         self._read(self.alterations)
         self._violations = (*self.broken_waits(), *broken_reason(self.reason))
-        return self
 
 
 class ReplaceRequest(Waiting):

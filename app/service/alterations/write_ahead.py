@@ -21,6 +21,7 @@ from app.service.alterations.current_values import Barrier
 from app.service.alterations.results import conclusion_not_sent
 from app.service.ports.audit_log import (
     AuditConclusion,
+    AuditEntity,
     AuditJournal,
     AuditRequest,
     Intent,
@@ -347,8 +348,10 @@ class Intents:
 
 def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
     """Return the request with these values before."""
-    entities = tuple(
-        replace(audited, before=values.get(audited.alteration.entity, {}))
-        for audited in request.entities
-    )
-    return replace(request, entities=entities)
+    entities = [
+        AuditEntity(
+            each.ordinal, each.alteration, values.get(each.alteration.entity, {}), each.warnings
+        )
+        for each in request.entities
+    ]
+    return replace(request, entities=tuple(entities))
