@@ -2,11 +2,9 @@
 
 import re
 import sys
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,119 +109,6 @@ def read_file(file: str) -> str:
         raise UsageError(f"{visible(file)} cannot be read: {error}.") from error
 
 
-def parse(file: str, text: str) -> list[Node]:
-    """Return the documents of a file: JSON if it begins as JSON does, else YAML.
-
-    Raises:
-        UsageError: It is neither; with the line.
-    """
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            return [parse_json(text)]
-        except ValueError as error:
-            if text.lstrip()[:1] == "{" and _is_flow_yaml(text):
-                return parse_yaml(file, text)
-            raise UsageError(f"{file}:{error}") from error
-    return parse_yaml(file, text)
-
-
-def _is_flow_yaml(text: str) -> bool:
-    return text.lstrip()[1:].lstrip()[:1] not in ('"', "}")
-
-
-_BLANKS: Final = re.compile(r"[ \t\n\r]*")
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_WORDS: Final = {"null": Kind.NULL, "true": Kind.OTHER, "false": Kind.OTHER}
-_DEPTH: Final = 100
-
-
-def parse_json(text: str) -> Node:
-    """Return the one value of a text.
-
-    Raises:
-        ValueError: It is not JSON; the message begins with the line.
-    """
-    reader = _JsonReader(text)
-    node, at = reader.value(reader.blank(0), 0)
-    if at != len(text):
-        raise reader.fault(at, "there is more behind the end")
-    return node
-
-
-class _JsonReader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._ends = [match.start() for match in re.finditer("\n", text)]
-
-    def line(self, at: int) -> int:
-        return bisect_right(self._ends, at - 1) + 1 if at else 1
-
-    def fault(self, at: int, what: str) -> ValueError:
-        return ValueError(f"{self.line(at)}: {what}.")
-
-    def blank(self, at: int) -> int:
-        match = _BLANKS.match(self._text, at)
-        return at if match is None else match.end()
-
-    def value(self, at: int, depth: int) -> tuple[Node, int]:
-        """Return the value at a position, and where the next thing begins."""
-        if depth > _DEPTH:
-            raise self.fault(at, "nested too deeply")
-        mark = self._text[at : at + 1]
-        if mark == "{":
-            return self._members(at, depth)
-        if mark == "[":
-            return self._items(at, depth)
-        if mark == '"':
-            text, end = self._string(at)
-            return Node(self.line(at), Kind.TEXT, text), end
-        return self._scalar(at)
-
-    def _string(self, at: int) -> tuple[str, int]:
-        if self._text[at : at + 1] != '"':
-            raise self.fault(at, "a text in double quotes is needed here")
-        try:
-            text, end = scanstring(self._text, at + 1)
-        except ValueError as error:
-            raise self.fault(at, "this text has no end, or an escape that is none") from error
-        return text, self.blank(end)
-
-    def _scalar(self, at: int) -> tuple[Node, int]:
-        for word, kind in _WORDS.items():
-            if self._text.startswith(word, at):
-                return Node(self.line(at), kind, word), self.blank(at + len(word))
-        number = _NUMBER.match(self._text, at)
-        if number is None:
-            raise self.fault(at, "this is not JSON")
-        return Node(self.line(at), Kind.NUMBER, number.group()), self.blank(number.end())
-
-    def _members(self, at: int, depth: int) -> tuple[Node, int]:
-        members: list[tuple[str, Node]] = []
-        position = self.blank(at + 1)
-        while self._text[position : position + 1] != "}":
-            if members:
-                position = self._expect(",", position)
-            key, position = self._string(position)
-            member, position = self.value(self._expect(":", position), depth + 1)
-            members.append((key, member))
-        return Node(self.line(at), Kind.MAPPING, members=tuple(members)), self.blank(position + 1)
-
-    def _items(self, at: int, depth: int) -> tuple[Node, int]:
-        items: list[Node] = []
-        position = self.blank(at + 1)
-        while self._text[position : position + 1] != "]":
-            if items:
-                position = self._expect(",", position)
-            item, position = self.value(position, depth + 1)
-            items.append(item)
-        return Node(self.line(at), Kind.LIST, items=tuple(items)), self.blank(position + 1)
-
-    def _expect(self, mark: str, at: int) -> int:
-        if self._text[at : at + 1] != mark:
-            raise self.fault(at, f"{mark} is needed here")
-        return self.blank(at + 1)
-
-
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The fast one where PyYAML was built with it; both resolve alike."""
 
@@ -232,24 +117,39 @@ _NULLS: Final = ("null", "Null", "NULL", "~")
 _KINDS: Final = {"str": Kind.TEXT, "int": Kind.NUMBER, "float": Kind.NUMBER}
 
 
-def parse_yaml(file: str, text: str) -> list[Node]:
-    """Return the documents of a text; those without content are left out.
+_PAIR: Final = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE)
+"""An escape; JSON writes a character beyond 16 bits as two, which YAML does not know."""
+
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+def parse(file: str, text: str) -> list[Node]:
+    """Return the documents of a YAML file, or of JSON, which is YAML too; empty ones are left out.
 
     Raises:
-        UsageError: It is not YAML, or has aliases; with the lines.
+        UsageError: It is neither, or has aliases; with the lines.
     """
     faults = Diagnostics(file)
+    if text.lstrip()[:1] in ("{", "["):
+        text = _PAIR.sub(_join_pair, text)
     reader = _YamlReader(faults)
     try:
         roots = list(yaml.compose_all(text, Loader=_LOADER))
         nodes = [reader.node(root) for root in roots if root is not None]
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
-        raise UsageError(f"{file}:{line}: this is not YAML: {error.problem}.") from error
+        raise UsageError(f"{file}:{line}: this is not YAML or JSON: {error.problem}.") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{file}: this is not YAML: {error}.") from error
+        raise UsageError(f"{file}: this is not YAML or JSON: {error}.") from error
     faults.refuse_if_any()
     return nodes
+
+
+def _join_pair(escape: re.Match[str]) -> str:
+    if escape[1] is None:
+        return escape[0]
+    code = 0x10000 + ((int(escape[1], 16) & 0x3FF) << 10) + (int(escape[2], 16) & 0x3FF)
+    return f"\\U{code:08X}"
 
 
 class _YamlReader:
@@ -280,6 +180,8 @@ class _YamlReader:
 
 
 def _kind(node: ScalarNode) -> Kind:
+    if not node.style and _NUMBER.fullmatch(node.value):
+        return Kind.NUMBER  # also 1e3, which is a text to YAML 1.1
     tag = node.tag.removeprefix(_TAG)
     if tag == "null":
         return Kind.NULL if node.value in _NULLS else Kind.EMPTY

@@ -109,7 +109,6 @@ def test_duplicates_and_unknown_members_are_all_reported(file: Path):
         f"{HEAD}quotas: &a []\nx: *a\n",
         "apiVersion: quotas/v2\nquotas: []",
         HEAD,
-        '{"quotas": [], }',
         '{"quotas": []} x',
         '{"quotas": [], "quotas": []}',
         "[]",
