@@ -251,12 +251,7 @@ class CallerSession:
 
 
 class SessionFactory:
-    """Opens sessions.
-
-    Args:
-        login: How callers are logged in.
-        shared: What their sessions have in common.
-    """
+    """Opens sessions."""
 
     def __init__(self, login: KafkaLogin, shared: SharedServices) -> None:
         self._login = login

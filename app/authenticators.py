@@ -1,4 +1,4 @@
-"""Builds the configured authenticators, and what they judge by."""
+"""Builds the configured authenticators; a file that cannot be used is a ``SettingsError``."""
 
 import ssl
 from collections.abc import Callable, Mapping
@@ -42,12 +42,7 @@ class Authenticators:
         ]
 
     def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> AuthenticatorChain:
-        """Return what asks them; the stack closes them.
-
-        Args:
-            stack: Closes them.
-            sessions: Opens sessions of the brokers.
-        """
+        """Return what asks them; the stack closes them."""
         return AuthenticatorChain([opener(stack, sessions) for opener in self._openers])
 
 
@@ -104,11 +99,7 @@ _PREPARATIONS: Final[Mapping[AuthenticatorKind, Callable[[Settings, HttpMetrics]
 
 
 def bearer_tokens(settings: Settings) -> BearerTokens | None:
-    """Return the tokens of the file, or null where there is none.
-
-    Raises:
-        SettingsError: The file cannot be used.
-    """
+    """Return the tokens of the file, or null where there is none."""
     if settings.tokens_file is None:
         return None
     try:
@@ -134,11 +125,7 @@ def token_rules(settings: Settings) -> TokenRules | None:
 
 
 def oidc_authorities(settings: Settings) -> ssl.SSLContext:
-    """Return which authorities the identity provider's own certificate must come from.
-
-    Raises:
-        SettingsError: The file cannot be used.
-    """
+    """Return which authorities the identity provider's own certificate must come from."""
     try:
         return ssl.create_default_context(cafile=settings.oidc_ca_file)
     except OSError as error:
@@ -146,11 +133,7 @@ def oidc_authorities(settings: Settings) -> ssl.SSLContext:
 
 
 def proxied_certificates(settings: Settings) -> ClientCertificates:
-    """Return what judges certificates that a trusted proxy received.
-
-    Raises:
-        SettingsError: The file of issuers cannot be used.
-    """
+    """Return what judges certificates that a trusted proxy received."""
     mapping = PrincipalMapping(settings.ssl_principal_mapping_rules)
     path = settings.client_cert_issuers_file
     if path is None:
@@ -172,9 +155,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
     A client certificate is asked for where one could be a credential, and is not demanded, so that
     other credentials are good on the same port. TLS 1.2 is the oldest that is spoken.
-
-    Raises:
-        SettingsError: A file cannot be used.
     """
     if settings.tls_cert_file is None:
         return None

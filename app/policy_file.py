@@ -152,11 +152,7 @@ class Document(_Strict):
 
 
 def read_policy(path: Path) -> Policy:
-    """Read the file.
-
-    Raises:
-        PolicyFileError: It is missing, is not YAML, or has content that is not understood.
-    """
+    """Read the file."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -170,11 +166,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def parse_policy(content: bytes, name: str) -> Policy:
-    """Read the content of a file; ``name`` names it in faults.
-
-    Raises:
-        PolicyFileError: With a line for each fault.
-    """
+    """Read the content of a file; ``name`` names it in faults."""
     reader = _Reader()
     document = None
     try:
@@ -216,7 +208,6 @@ class _Reader:
     lines: dict[Location, int] = field(default_factory=dict)
 
     def reject(self, line: int, fault: str) -> None:
-        """Note a fault; lines count from 1."""
         self.faults.append((line, fault))
 
     def read(self, content: bytes) -> Any:

@@ -49,11 +49,7 @@ class Listener:
     is_for_operations: bool = False
 
     def refuse_unless_free(self) -> None:
-        """Refuse an address that is unknown or taken, before anything is opened.
-
-        Raises:
-            SettingsError: It is.
-        """
+        """Refuse an address that is unknown or taken, before anything is opened."""
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         try:
             found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
@@ -78,9 +74,6 @@ class Listener:
 
         Args:
             shared: Whether workers bind sockets of their own to the same address.
-
-        Raises:
-            OSError: One of them cannot be had.
         """
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=flags)
@@ -95,9 +88,6 @@ def reuseport_socket(reserved: socket.socket) -> socket.socket:
 
     Linux deals connections out to those that listen on it, and to none that has ended; elsewhere
     all accept from the parent's. Source: socket(7), ``SO_REUSEPORT``.
-
-    Raises:
-        OSError: It cannot be had.
     """
     if sys.platform != "linux":
         return reserved
@@ -121,11 +111,7 @@ def _bind(family: int, address: Any, *, shared: bool) -> socket.socket:
 
 
 def listeners(settings: Settings) -> list[Listener]:
-    """Return the ports; with TLS one is plain HTTP only where TLS has a port of its own.
-
-    Raises:
-        SettingsError: As ``tls_context``.
-    """
+    """Return the ports; with TLS one is plain HTTP only where TLS has a port of its own."""
     tls = tls_context(settings)
     found = []
     for name, port in settings.ports.items():
@@ -156,12 +142,7 @@ the image or a large request: ten times as long is Python's default.
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where connections come from.
-
-    Attributes:
-        listener: The address, and whether TLS is spoken.
-        reserved: Sockets that the parent of workers has bound to it; none without a parent.
-    """
+    """A listener, and the sockets that the parent of workers has bound to it."""
 
     listener: Listener
     reserved: Sequence[socket.socket] = ()
@@ -172,13 +153,6 @@ Bound = tuple[Listener, socket.socket]
 
 class Server(uvicorn.Server):
     """Announces its stop before it stops, so that nobody sends it new work.
-
-    Args:
-        config: With the application.
-        connections: Says who gets one.
-        wiring: Drains when the server stops.
-        delay_s: How long the stop is announced, in seconds.
-        ports: Where it listens.
 
     Attributes:
         report: Called once it listens, with each listener and its socket.

@@ -77,12 +77,6 @@ def _new_folder() -> Path:
 class Worker(Process):
     """One worker.
 
-    Args:
-        number: From 1 on; whoever takes its turn after its end has the same.
-        settings: Of the service.
-        ports: Their sockets are bound; the worker has sockets of its own on the same addresses.
-        folder: Where the workers count.
-
     Attributes:
         serves: Whether it has reported that it listens.
     """
@@ -220,9 +214,6 @@ class Workers(Multiprocess):
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
-
-    Args:
-        settings: As ``load_settings`` has checked them.
 
     Raises:
         SettingsError: Postgres or the brokers are not those that the settings ask for.

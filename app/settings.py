@@ -95,7 +95,6 @@ class AuthenticatorKind(StrEnum):
 
 
 def _split(text: object) -> object:
-    """Split at commas; an item may have blanks around it."""
     return tuple(filter(None, map(str.strip, text.split(",")))) if isinstance(text, str) else text
 
 
@@ -394,11 +393,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings.
-
-        Raises:
-            SettingsError: Something is missing, misspelt or of the wrong form.
-        """
+        """Read the settings."""
         settings, faults = cls.read(environ)
         if faults:
             raise SettingsError("\n".join(faults))

@@ -55,9 +55,6 @@ class Wiring:
     Args:
         settings: As ``load_settings`` has checked them.
         shared: Where the workers count; null for a process that serves alone.
-
-    Raises:
-        SettingsError: A file cannot be used any more.
     """
 
     def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:

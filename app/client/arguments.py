@@ -17,11 +17,7 @@ _LONGEST_WAIT_S: Final = 86_400
 
 
 def seconds(text: str) -> float:
-    """Read a time to wait, in seconds.
-
-    Raises:
-        argparse.ArgumentTypeError: It is not above 0, or over a day.
-    """
+    """Read a time to wait, in seconds: above 0, and a day at most."""
     try:
         number = float(text)
     except ValueError:
@@ -352,9 +348,6 @@ def _kafka_configs(context: Context) -> list[tuple[str, str | None]]:
     """Return type and name, null for the default, of the flags of ``kafka-configs``.
 
     Source: ``ConfigCommand.ConfigCommandOptions``, which pairs them by position.
-
-    Raises:
-        UsageError: A name without a type.
     """
     words = context.option("entity_words", [])
     types, names = ([text for word, text in words if word == kind] for kind in ("type", "name"))
@@ -364,11 +357,7 @@ def _kafka_configs(context: Context) -> list[tuple[str, str | None]]:
 
 
 def filters_of(context: Context) -> list[tuple[str, str]]:
-    """Return the query parameters for the entities that were asked for.
-
-    Raises:
-        UsageError: A type is there twice.
-    """
+    """Return the query parameters for the entities that were asked for."""
     names, defaults = names_of(context), defaults_of(context)
     prefixes = [
         pair for text in context.option("prefix", []) for pair in read_names(text, "--prefix")
@@ -386,11 +375,7 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
 
 
 def entity_chosen(context: Context) -> dict[str, Any]:
-    """Return the one entity of ``--names`` and ``--defaults``.
-
-    Raises:
-        UsageError: There is none, or a type is there twice.
-    """
+    """Return the one entity of ``--names`` and ``--defaults``."""
     entity = entity_of(names_of(context), defaults_of(context))
     if not entity or any(name == _ANY for _, name in _kafka_configs(context)):
         raise UsageError("Name the entity with --names, --name or --defaults.")

@@ -92,11 +92,6 @@ def _run(words: tuple[str, ...], context: Context) -> int:
 
 
 def _command_name(options: argparse.Namespace) -> str:
-    """Return the operation or the subcommand.
-
-    Raises:
-        UsageError: None, both, or options that belong to another one.
-    """
     if options.operation is None:
         if options.subcommand is None:
             raise UsageError(
@@ -122,7 +117,6 @@ def _refuse_foreign(options: argparse.Namespace) -> None:
 
 
 def _say_json(error: ClientError) -> None:
-    """Print the service's problem document, or one like it of an error of the command's own."""
     if isinstance(error, ServiceError):
         problem = {**error.problem, "location": error.location}
     else:

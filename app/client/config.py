@@ -59,11 +59,7 @@ def config_file(environ: Mapping[str, str]) -> Path:
 
 
 def configuration(options: Namespace, environ: Mapping[str, str]) -> Configuration:
-    """Put together what the options, the environment and the profile say; nearest first.
-
-    Raises:
-        UsageError: The file or the profile cannot be used, or there are two credentials.
-    """
+    """Put together what the options, the environment and the profile say; nearest first."""
     arguments = vars(options)
     near = {name: arguments[name] for name in MEMBERS if arguments.get(name) is not None}
     middle = {

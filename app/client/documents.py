@@ -25,11 +25,7 @@ _WHAT_IS_READ: Final = "write a list of identities, or CSV with the heading user
 
 
 def read_identities(file: str) -> list[Identity]:
-    """Read the identities of a file, in order.
-
-    Raises:
-        UsageError: It cannot be read, or a line is no identity; every fault with its line.
-    """
+    """Read the identities of a file, in order."""
     text = read_file(file)
     heading = [cell.strip() for cell in text.partition("\n")[0].split(",")]
     faults = Diagnostics(file)
@@ -127,11 +123,7 @@ class Document:
 
 
 def read_document(file: str) -> Document:
-    """Read a document.
-
-    Raises:
-        UsageError: It cannot be read, or is not such a document; every fault with its line.
-    """
+    """Read a document."""
     nodes = parse(file, read_file(file))
     if len(nodes) != 1:
         raise UsageError(f"{file} has {len(nodes)} documents; one is needed.")

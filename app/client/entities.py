@@ -26,9 +26,6 @@ def read_names(text: str, option: str) -> list[tuple[str, str]]:
     r"""Read ``user=alice,client-id=etl``.
 
     The first ``=`` ends the type. In a name ``\,`` is a comma and ``\\`` a backslash.
-
-    Raises:
-        UsageError: An item that is no pair, an unknown type or escape.
     """
     return [_pair(item, option, escaped=True) for item in _split_names(text)]
 
@@ -100,11 +97,7 @@ def _from_code(code: int) -> str:
 
 
 def entity_of(names: Iterable[tuple[str, str]], defaults: Iterable[str]) -> dict[str, str | None]:
-    """Return the entity of names and defaults.
-
-    Raises:
-        UsageError: A type is there twice.
-    """
+    """Return the entity of names and defaults."""
     entity: dict[str, str | None] = {}
     pairs: list[tuple[str, Any]] = [*names, *((kind, None) for kind in defaults)]
     for kind, name in pairs:
@@ -144,9 +137,6 @@ def read_value(key: str, text: str) -> Number:
     """Read ``1048576``, ``1MiB``, ``10MB/s`` or ``50%``; what is no whole number is a float.
 
     Bounds are the service's to judge.
-
-    Raises:
-        UsageError: Not a number, or a unit that the key does not have.
     """
     read = _VALUE.fullmatch(text.strip())
     if read is None:
@@ -159,11 +149,7 @@ def read_value(key: str, text: str) -> Number:
 
 
 def exact(number: Decimal, where: str) -> Number:
-    """Return a number as JSON writes it without loss.
-
-    Raises:
-        UsageError: A fraction with more digits than float64 holds.
-    """
+    """Return a number as JSON writes it; a fraction that float64 does not hold is refused."""
     if number == number.to_integral_value():
         return int(number)
     nearest = float(number)
@@ -186,11 +172,7 @@ def show_value(value: Any) -> str:
 
 
 def read_changes(add: str | None, delete: str | None) -> list[dict[str, Any]]:
-    """Read ``--add`` and ``--delete`` into the ops of an alteration.
-
-    Raises:
-        UsageError: An item that is not ``key=value`` or a key, or nothing at all.
-    """
+    """Read ``--add`` and ``--delete`` into the ops of an alteration."""
     ops: list[dict[str, Any]] = []
     for item in _split_commas(add):
         key, mark, text = item.partition("=")

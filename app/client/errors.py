@@ -23,7 +23,7 @@ class ClientError(Exception):
 
 
 class UsageError(ClientError):
-    """The command line, a file or the configuration cannot be read."""
+    """The command line, a file or the configuration cannot be read; raised by all that read."""
 
     exit_code = USAGE
     code = "usage"

@@ -19,11 +19,7 @@ from app.domain.entities import visible
 
 
 def authorization(configured: Configuration) -> tuple[str, bytes] | None:
-    """Return the ``Authorization`` header, or null where there is none; may ask for a password.
-
-    Raises:
-        UsageError: A file that cannot be read, or holds something else.
-    """
+    """Return the ``Authorization`` header, or null where there is none; may ask for a password."""
     if configured.token_file is not None:
         return ("Authorization", b"Bearer " + _line(configured.token_file, "--token-file"))
     if configured.user is not None:
@@ -72,9 +68,6 @@ def tls(configured: Configuration) -> ssl.SSLContext:
     """Return what ``https`` is checked with: the usual authorities, or those of ``--cacert``.
 
     For ``http`` it trusts nobody and is not used.
-
-    Raises:
-        UsageError: A file that cannot be read, or holds something else.
     """
     if not configured.server.startswith("https:"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -104,11 +97,7 @@ class LostAnswerError(Exception):
 
 
 class IdempotentPost:
-    """One alteration and its tries.
-
-    Args:
-        post: Sends it once.
-    """
+    """One alteration and its tries."""
 
     def __init__(self, post: Callable[[], httpx.Response]) -> None:
         self._post = post
@@ -172,7 +161,11 @@ Parameters = Sequence[tuple[str, str]]
 
 @dataclass
 class Connection:
-    """Calls one service. Reads are asked once; what alters carries a key and may be repeated."""
+    """Calls one service. Reads are asked once; what alters carries a key and may be repeated.
+
+    A refusal of the service is a ``ServiceError``; no answer, or one of something else, is an
+    ``UnreachableError``.
+    """
 
     configured: Configuration
     timeout_s: float
@@ -182,12 +175,7 @@ class Connection:
     def get(
         self, path: str, parameters: Parameters = (), accept: str = "application/json"
     ) -> httpx.Response:
-        """Return the answer to a read.
-
-        Raises:
-            UnreachableError: No answer, or one of something else than the service.
-            ServiceError: The service refuses.
-        """
+        """Return the answer to a read."""
         try:
             answer = self._open().get(path, params=list(parameters), headers={"Accept": accept})
         except httpx.HTTPError as error:
@@ -195,12 +183,7 @@ class Connection:
         return self._good(answer)
 
     def ask(self, path: str, body: Any, *needed: str) -> Any:
-        """Return the JSON answer, with the members that are needed, to what changes nothing.
-
-        Raises:
-            UnreachableError: No answer, or one of something else than the service.
-            ServiceError: The service refuses.
-        """
+        """Return the JSON answer, with the members that are needed, to what changes nothing."""
         try:
             answer = self._open().post(path, json=body)
         except httpx.HTTPError as error:
@@ -313,15 +296,7 @@ class Connection:
 
 
 def document(answer: httpx.Response, *needed: str) -> Any:
-    """Return the JSON object of an answer.
-
-    Args:
-        answer: Of the service, if it is one.
-        needed: Members that it has.
-
-    Raises:
-        UnreachableError: It is none, so it is not the service's.
-    """
+    """Return the JSON object of an answer."""
     try:
         content = answer.json()
     except ValueError:

@@ -60,11 +60,7 @@ class Diagnostics:
         self._faults.append((line, sentence))
 
     def refuse_if_any(self) -> None:
-        """Tell them, by line.
-
-        Raises:
-            UsageError: There are faults.
-        """
+        """Tell them, by line."""
         if not self._faults:
             return
         faults = sorted(self._faults)
@@ -97,11 +93,7 @@ class Diagnostics:
 
 
 def read_file(file: str) -> str:
-    """Return the text of a file, or of standard input for ``-``.
-
-    Raises:
-        UsageError: It cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file, or of standard input for ``-``."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode("utf-8-sig")
@@ -124,11 +116,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def parse(file: str, text: str) -> list[Node]:
-    """Return the documents of a YAML file, or of JSON, which is YAML too; empty ones are left out.
-
-    Raises:
-        UsageError: It is neither, or has aliases; with the lines.
-    """
+    """Return the documents of YAML, or of JSON, which is YAML too; empty ones are left out."""
     faults = Diagnostics(file)
     if text.lstrip()[:1] in ("{", "["):
         text = _PAIR.sub(_join_pair, text)

@@ -135,11 +135,7 @@ class Context:
         return str(getattr(self.options, "output", None) or "text")
 
     def refuse_output(self, *formats: str) -> None:
-        """Refuse formats that a command does not write.
-
-        Raises:
-            UsageError: One of them was asked for.
-        """
+        """Refuse formats that a command does not write."""
         if self.output in formats:
             raise UsageError(f"--output {self.output} is not written here.")
 

@@ -139,7 +139,6 @@ def _violation(violation: Mapping[str, Any], locate: Locate | None) -> str:
 
 
 def _current(values: Any) -> str:
-    """Tell the present values, where a violation carries them."""
     current = values.get("current") if isinstance(values, Mapping) else None
     if not isinstance(current, Mapping):
         return ""

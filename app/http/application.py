@@ -165,14 +165,7 @@ def create_asgi(
     has_operations_port: bool = False,
     cors_origins: Sequence[str] = (),
 ) -> ASGIApp:
-    """Return the application behind its limits, request ids and access log.
-
-    Args:
-        lifespan: Opens the services.
-        metrics: Count each request.
-        has_operations_port: Serve probes and metrics there alone.
-        cors_origins: Whose pages may call from a browser.
-    """
+    """Return the application behind its limits, request ids and access log."""
     app: ASGIApp = create_application(lifespan)
     if has_operations_port:
         app = OperationsApart(app)

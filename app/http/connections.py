@@ -23,12 +23,7 @@ OTHER_FILES: Final = 100
 
 
 def raise_fd_limit(wanted: int, besides: int = 0) -> int:
-    """Return how many connections fit, after asking the system for as many files as it grants.
-
-    Args:
-        wanted: So many at most.
-        besides: Files that are needed beyond these and ``OTHER_FILES``.
-    """
+    """Return how many connections fit beside other files, after asking the system for more."""
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -227,13 +222,6 @@ class Acceptor:
 
     A server of asyncio counts nothing before TLS is agreed upon, and one of uvloop resets whoever
     waits where the process has no descriptor left.
-
-    Args:
-        listening: Bound, and listening from now on.
-        connections: Says who gets one.
-        make: Makes the server's side of a connection.
-        tls: Null for plain HTTP.
-        backlog: How many connections the system holds until they are accepted.
     """
 
     def __init__(

@@ -69,7 +69,6 @@ class RequestTimeoutError(QuotaError):
     default_code = "request-timeout"
 
     def __post_init__(self) -> None:
-        """Nothing was sent, so repeating is safe."""
         self.retry = Retry.SAFE
         super().__post_init__()
 
@@ -104,7 +103,6 @@ class RateLimitedError(TooManyRequestsError):
     default_code = "rate-limited"
 
     def __post_init__(self) -> None:
-        """Nothing was sent, so repeating is safe."""
         self.retry = Retry.SAFE
         super().__post_init__()
 

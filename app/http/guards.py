@@ -172,10 +172,6 @@ def begin_work(request: Request) -> None:
 async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
     """Read the body of an admitted request, a JSON object; a large body waits for a slot.
 
-    Args:
-        request: Its caller may do what it asks for.
-        read: Makes something of the object; for a large body in a thread of its own.
-
     Raises:
         QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``read``.
     """
@@ -212,11 +208,7 @@ class Everybody(Guard):
     """Lets everybody pass, with a credential or without."""
 
     async def admit(self, request: Request) -> None:
-        """Count the request.
-
-        Raises:
-            RateLimitedError: One request too many from one address.
-        """
+        """Count the request."""
         admit_without_credential(request)
 
 
@@ -305,12 +297,7 @@ class Admission(Guard):
     """Lets everybody pass who shows a good credential; the route itself looks at what is whose."""
 
     async def admit(self, request: Request) -> Granted:
-        """Return who passes.
-
-        Raises:
-            UnauthenticatedError: No valid credential.
-            RateLimitedError: The caller asks for too much.
-        """
+        """Return who passes."""
         return Granted(await authenticate_and_limit(request, Limited.READS), {})
 
 
@@ -341,7 +328,6 @@ AnyCaller = Annotated[Granted, Depends(any_caller)]
 
 
 async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
-    """Read a small body of a denied request."""
     try:
         body = b""
         if request.method != "DELETE":

@@ -77,7 +77,6 @@ class _Counts(Collector):
         self._of_all = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
         for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
             metric.samples = [
                 sample._replace(
@@ -99,7 +98,6 @@ class _Processes(Collector):
         self._folder = folder
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
         found: dict[str, Metric] = {}
         for file in sorted(self._folder.glob("*.pid")):
             try:

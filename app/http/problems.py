@@ -57,13 +57,7 @@ def code_of(error: QuotaError) -> str:
 
 
 def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[str, Any]:
-    """Return the problem document for an error.
-
-    Args:
-        error: What went wrong.
-        request_id: Of the request.
-        instance: The path of the request, percent-encoded.
-    """
+    """Return the problem document for an error."""
     code = code_of(error)
     status = status_of(error)
     document: dict[str, Any] = {

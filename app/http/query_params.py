@@ -51,11 +51,6 @@ def parse_filter(
     The first of ``=``, ``:``, ``^`` and ``~`` ends the type, so a name needs no escape of its own.
     Types are not judged here: ``filter_violations`` does.
 
-    Args:
-        components: Each as decoded from the query.
-        strict: Only entities with exactly the filter's types.
-        parameter: The query parameter to name in errors.
-
     Raises:
         UnreadableRequestError: A component outside the grammar; every one of them.
     """
@@ -135,12 +130,7 @@ class StrictQuery(Generic[Q]):
         return query
 
     def read(self, query_string: bytes) -> Q | None:
-        """Read a query string as it came over the wire.
-
-        Raises:
-            UnreadableRequestError: As ``read_query``.
-            InvalidRequestError: As ``read_query``.
-        """
+        """Read a query string as it came over the wire."""
         short = len(query_string) <= _SHORT
         return self._cached(query_string) if short else self._read(query_string)
 

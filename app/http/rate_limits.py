@@ -134,7 +134,7 @@ def _count_nothing(_: str) -> None:
 
 
 class RateLimits:
-    """Keeps count; ``bodies`` has the slots for large ones.
+    """Keeps count, refuses with ``RateLimitedError``; ``bodies`` has the slots for large ones.
 
     Args:
         limits: The figures.
@@ -160,11 +160,7 @@ class RateLimits:
         self.bodies = LargeBodies()
 
     def admit(self, principal: str, kind: Limited) -> None:
-        """Count a request.
-
-        Raises:
-            RateLimitedError: One too many.
-        """
+        """Count a request."""
         is_read = kind is Limited.READS
         wait_s = (self._reads if is_read else self._alterations).take(principal, self._now())
         if wait_s:
@@ -173,21 +169,13 @@ class RateLimits:
             raise self._refusal(kind, detail, wait_s)
 
     def admit_failure(self, address: str) -> None:
-        """Count a refused credential.
-
-        Raises:
-            RateLimitedError: One too many from this address or, for IPv6, its network.
-        """
+        """Count a refused credential."""
         if wait_s := self._failures.take(network_of(address), self._now()):
             detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
             raise self._refusal(Limited.FAILURES, detail, wait_s)
 
     def admit_public(self, address: str, route: str) -> None:
-        """Count a request that needs no credential; one route takes nothing from another.
-
-        Raises:
-            RateLimitedError: One too many from this address or, for IPv6, its network.
-        """
+        """Count a request that needs no credential; one route takes nothing from another."""
         if self._limits.public_per_s == 0:
             return
         if wait_s := self._public.take(f"{network_of(address)} {route}", self._now()):
@@ -195,11 +183,7 @@ class RateLimits:
             raise self._refusal(Limited.PUBLIC, detail, wait_s)
 
     def begin(self, principal: str) -> Callable[[], None]:
-        """Count a request as being worked on; return what ends that, once.
-
-        Raises:
-            RateLimitedError: The principal has as many as it may.
-        """
+        """Count a request as being worked on; return what ends that, once."""
         most = self._limits.requests_at_once
         if most and self._working[principal] >= most:
             detail = f"{principal} has {most} requests at once."
@@ -260,10 +244,6 @@ class LoginAttempts:
 
     An attempt counts as failed from its beginning on, until it has succeeded: concurrent attempts
     do not pass the limit. Names are not stored, only a keyed digest of each.
-
-    Args:
-        count: Called for each login over a limit.
-        now: A clock in seconds that never goes back.
     """
 
     def __init__(

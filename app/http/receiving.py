@@ -237,7 +237,6 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _overdue_stage(self, now: float) -> Stage | None:
-        """Return the stage for which the caller is too late, or null."""
         if self.transport.get_write_buffer_size() > 0:
             return Stage.ANSWER if self._unread_for(now) >= self.limits.answer_s else None
         if self._unread_since is not None:

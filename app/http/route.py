@@ -53,10 +53,6 @@ class GuardedRoute(APIRoute):
 
     In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
     that is read and validated. A large one was, in a thread of its own.
-
-    Attributes:
-        guard: The one of its dependencies that judges the caller.
-        query: The one that has the query.
     """
 
     guard: Guard

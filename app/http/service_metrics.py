@@ -235,13 +235,7 @@ class PrometheusDependencyMetrics:
     def watch(
         self, connections: Numbers, in_use: Numbers, another_answers: Callable[[], bool]
     ) -> None:
-        """Show the connections to brokers by state and to Postgres by pool, and which cluster is.
-
-        Args:
-            connections: To brokers, by state.
-            in_use: To Postgres, by pool.
-            another_answers: Whether brokers of another cluster than the service's answer.
-        """
+        """Show connections to brokers by state, to Postgres by pool, and whether they are ours."""
         self._observe(self._wrong_cluster, another_answers)
         for state in STATES:
             self._observe(self._connections.labels(state), partial(_one_of, connections, state))

@@ -69,11 +69,6 @@ def at_most(items: int, code: str, kafka_error: str | None = None) -> WrapValida
     """Read a list in chunks, until there are more faults than are listed.
 
     A longer list is refused before any item is looked at: the request breaks a rule, 422.
-
-    Args:
-        items: At most so many.
-        code: Of the violation.
-        kafka_error: What a broker would have answered, or null.
     """
 
     def read(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

@@ -74,7 +74,6 @@ class _Dev:
     load: list[str] | None = None
 
     def say(self, line: str) -> None:
-        """Print progress with the seconds since the start."""
         print(f"{time.monotonic() - self.begun:6.1f} s  {line}", file=sys.stderr, flush=True)
 
 

@@ -68,11 +68,7 @@ def set_example_acls(bootstrap_servers: str) -> None:
 
 
 def set_example_quotas(service: LocalService, token: str) -> None:
-    """Set the quotas through the service, so that the audit log has them.
-
-    Raises:
-        LocalDevError: the service did not apply them in time.
-    """
+    """Set the quotas through the service, so that the audit log has them."""
     body = {
         "reason": _REASON,
         "alterations": [

@@ -53,20 +53,13 @@ def class_path(*, tools: bool = False) -> list[Path]:
 
     Args:
         tools: add the jar of kafka-acls and DumpLogSegments.
-
-    Raises:
-        LocalDevError: a jar cannot be fetched, or is not locked, or not the one that was locked.
     """
     locked = _read_lock(f"kafka-{kafka_version()}")
     return _present([jar for jar in locked if tools or jar.artifact != TOOLS_ARTIFACT])
 
 
 def metrics_agent() -> Path:
-    """Return the jar of the JMX exporter's agent, fetched likewise.
-
-    Raises:
-        LocalDevError: it cannot be fetched, or is not the one that was locked.
-    """
+    """Return the jar of the JMX exporter's agent, fetched likewise."""
     (jar,) = _present(_read_lock(AGENT_LOCK))
     return jar
 

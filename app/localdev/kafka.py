@@ -109,11 +109,7 @@ class LocalKafka(LocalServer):
         return f"http://{HOST}:{self._state['metrics_port']}/metrics"
 
     def start(self) -> None:
-        """Start the node and return when it answers; with its data, and its ports if still free.
-
-        Raises:
-            LocalDevError: no Java, no jars, or the broker did not come up (with its last lines).
-        """
+        """Start the node, with its data and its ports if still free; return when it answers."""
         if self._child.is_running():
             return
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -51,11 +51,7 @@ _POLL_S = 0.05
 
 
 def allow_on_cluster(bootstrap_servers: str, grants: Collection[tuple[str, AclOperation]]) -> None:
-    """Allow each (principal, operation) on the cluster from any host; return when visible.
-
-    Raises:
-        LocalDevError: the broker did not take the ACLs.
-    """
+    """Allow each (principal, operation) on the cluster from any host; return when visible."""
     # confluent-kafka calls the resource type Cluster BROKER. Source: rd_kafka_ResourceType_t.
     cluster = (ResourceType.BROKER, "kafka-cluster")
     allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in grants])
@@ -75,11 +71,7 @@ def allowed(kind: ResourceType, name: str, principal: str, operation: AclOperati
 
 
 def allow(bootstrap_servers: str, wanted: Collection[AclBinding]) -> None:
-    """Create ACLs; return when they are visible.
-
-    Raises:
-        LocalDevError: the broker did not take the ACLs.
-    """
+    """Create ACLs; return when they are visible."""
     client = silent_admin(bootstrap_servers)
     try:
         for future in client.create_acls(list(wanted), request_timeout=_TIMEOUT_S).values():
@@ -112,11 +104,7 @@ _ITERATIONS = 4096
 
 
 def store_passwords(bootstrap_servers: str, passwords: Mapping[str, str]) -> None:
-    """Give each user this password for SCRAM-SHA-256, whatever it had before.
-
-    Raises:
-        LocalDevError: the broker did not take them.
-    """
+    """Give each user this password for SCRAM-SHA-256, whatever it had before."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, _ITERATIONS)
     wanted = [
         UserScramCredentialUpsertion(user, info, password.encode())

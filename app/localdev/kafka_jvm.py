@@ -18,11 +18,7 @@ QUICK_START = "-XX:TieredStopAtLevel=1"
 
 
 def java_command(main_class: str, *options: str, tools: bool = False) -> list[str]:
-    """Return the command that runs a main class with options of the JVM; its arguments follow.
-
-    Raises:
-        LocalDevError: no Java, or no jars.
-    """
+    """Return the command that runs a main class with options of the JVM; its arguments follow."""
     try:
         java = str(find_java())
     except JavaMissingError as error:
@@ -72,11 +68,7 @@ rules:
 
 
 def agent_option(directory: Path, port: int) -> str:
-    """Write the agent's rules into a directory; return the option that loads it.
-
-    Raises:
-        LocalDevError: the agent's jar cannot be fetched.
-    """
+    """Write the agent's rules into a directory; return the option that loads it."""
     rules = directory / "jmx_exporter.yaml"
     rules.write_text(_RULES, encoding="utf-8")
     return f"-javaagent:{metrics_agent()}={HOST}:{port}:{rules}"

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class LocalDevError(Exception):
-    """Say in one sentence what stops the local broker or database, and what to do about it."""
+    """Says what stops the local servers, and what to do; raised by all that starts them."""
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -50,11 +50,7 @@ def local_directory(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Keep the directory to ourselves.
-
-    Raises:
-        LocalDevError: another process has it, or it cannot be written to.
-    """
+    """Keep the directory to ourselves."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / _LOCK).open("a+")

@@ -68,11 +68,7 @@ def unprivileged(directory: Path, program: Path) -> RunAs | None:
 
 
 def initialize(data: Path, password: str, run_as: RunAs | None) -> None:
-    """Make a new data directory whose superuser has the password; what was there is lost.
-
-    Raises:
-        LocalDevError: initdb failed (with its output).
-    """
+    """Make a new data directory whose superuser has the password; what was there is lost."""
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(dir=data.parent) as folder:
@@ -173,11 +169,7 @@ class LocalPostgres(LocalServer):
         return self._url(SUPERUSER, "postgres")
 
     def start(self) -> None:
-        """Start the server and return when it answers; with its data, and its port if still free.
-
-        Raises:
-            LocalDevError: the server did not come up (with the last lines of its log).
-        """
+        """Start the server, with its data and its port if still free; return when it answers."""
         if self._child.is_running():
             return
         self.directory.mkdir(parents=True, exist_ok=True)

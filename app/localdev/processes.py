@@ -42,7 +42,6 @@ class ManagedProcess:
     """One running program, its output in a file."""
 
     def __init__(self, name: str, log_path: Path) -> None:
-        """Name the program for messages, and the file that takes its output."""
         self.name = name
         self.log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,9 +84,6 @@ class ManagedProcess:
             launch: Chooses free ports, calls `start`, and returns a function that asks whether
                 the program answers.
             kill: Ends a program that did not come up, with whatever belongs to it.
-
-        Raises:
-            LocalDevError: The program did not come up (with the last lines of its log).
         """
         for _ in range(_STARTS):
             if self._becomes(launch()):

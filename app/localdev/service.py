@@ -30,7 +30,6 @@ class LocalService:
     """The service of this checkout, one process, listening on a host and port."""
 
     def __init__(self, host: str, port: int, log_path: Path) -> None:
-        """Name the address to listen on and the file for the log."""
         self.host = _ANY_ADDRESS.get(host, host)
         self.port = port
         self._child = ManagedProcess("The service", log_path)
@@ -47,11 +46,7 @@ class LocalService:
         return self._child.pid
 
     def start(self, environ: Mapping[str, str]) -> None:
-        """Start the service and return when it is ready.
-
-        Raises:
-            LocalDevError: it ended, or was not ready in time (with the last lines of its log).
-        """
+        """Start the service and return when it is ready."""
         operations_port = int(environ.get("QUOTAS_OPERATIONS_PORT") or self.port)
         self._child.start([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
         deadline = time.monotonic() + _READY_DEADLINE_S
@@ -95,22 +90,14 @@ class LocalService:
 
 
 def migrate(environ: Mapping[str, str]) -> None:
-    """Bring the tables up to date.
-
-    Raises:
-        LocalDevError: they are not (with the command's output).
-    """
+    """Bring the tables up to date."""
     done = run_to_end([*_MAIN, "migrate"], environ)
     if done.returncode != 0:
         raise LocalDevError(f"The database was not migrated:\n{done.stdout.strip()}")
 
 
 def refuse_a_taken_port(host: str, port: int) -> None:
-    """Raise where the service could not listen.
-
-    Raises:
-        LocalDevError: the port is taken, or the address is not one of this machine.
-    """
+    """Raise where the service could not listen."""
     error = listening_error(host, port)
     if error is not None:
         raise LocalDevError(

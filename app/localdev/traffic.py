@@ -79,13 +79,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_traffic(
     bootstrap_servers: str, clients: Sequence[TrafficClient], done: threading.Event
 ) -> None:
-    """Run clients, each in a thread, until the event is set.
-
-    Args:
-        bootstrap_servers: The SASL_PLAINTEXT listener; users log in by PLAIN.
-        clients: What to run.
-        done: Ends it.
-    """
+    """Run clients, each in a thread, until the event is set."""
     threads = [
         threading.Thread(target=_run, args=(bootstrap_servers, client, done)) for client in clients
     ]
@@ -96,14 +90,7 @@ def run_traffic(
 
 
 def prepare_traffic(bootstrap_servers: str) -> None:
-    """Make the topic that the load goes through, and let every user write to it and read it.
-
-    Args:
-        bootstrap_servers: A listener whose callers are super users.
-
-    Raises:
-        LocalDevError: the broker did not do it.
-    """
+    """Make the topic that the load goes through, and let every user write to it and read it."""
     admin = silent_admin(bootstrap_servers)
     retention = {"retention.bytes": str(_PARTITION_BYTES), "segment.bytes": str(_SEGMENT_BYTES)}
     topic = NewTopic(TOPIC, num_partitions=_PARTITIONS, replication_factor=1, config=retention)

@@ -111,7 +111,6 @@ def _join_lists(context: Context, name: str) -> str | None:
 
 
 def _user_input(body: Mapping[str, Any], pointer: str) -> str | None:
-    """Return what the user wrote for a pointer into the body."""
     path = pointer.split("/")[1:]
     if path[:2] != ["alterations", "0"] or len(path) < 3:
         return "--reason" if path == ["reason"] else None

@@ -18,12 +18,7 @@ _ANY_ADDRESS: Final = "192.0.2.0"
 
 
 def identity_of(entity: Entity, taken: frozenset[str]) -> dict[str, str]:
-    """Return the connection that meets an entity first: a made-up name stands for a default.
-
-    Args:
-        entity: As stored.
-        taken: The names that stored entities have.
-    """
+    """Return the connection that meets an entity first: a made-up name stands for a default."""
     if "ip" in entity:
         return {"ip": entity["ip"] or _free(_ANY_ADDRESS, taken)}
     names = {kind: name or _free(f"any-{kind}", taken) for kind, name in entity.items()}

@@ -93,9 +93,6 @@ def read_foreign(file: str, source: str | None) -> Collected:
     Args:
         file: Its name; ``-`` is standard input.
         source: The tool; null: the one whose shape the file has.
-
-    Raises:
-        UsageError: It cannot be read, or has the shape of none.
     """
     text, collected = read_file(file), Collected(file)
     if source == "kafka-configs" or (source is None and imports.is_kafka_configs(text)):

@@ -68,13 +68,7 @@ def plan_body(context: Context, document: Document) -> dict[str, Any]:
 
 
 def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -> Iterator[str]:
-    """Yield what would change, the conflicts, and what pruning leaves.
-
-    Args:
-        plan: Of the service.
-        style: Colours.
-        details: All entities; else the first ones and how many more there are.
-    """
+    """Yield what would change, the conflicts, and what pruning leaves."""
     first = None if details else _FIRST
     for change in plan["changes"][:first]:
         yield style.paint(show_entity(change["entity"]), "bold")

@@ -108,11 +108,7 @@ def run(context: Context) -> int:
 
 
 def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
-    """Yield what the brokers report; one that does not answer is noted.
-
-    Raises:
-        UnreachableError: None of them answers.
-    """
+    """Yield what the brokers report; one that does not answer is noted."""
     with ThreadPoolExecutor(len(endpoints)) as pool:
         answers = list(pool.map(_metrics, endpoints))
     if all(isinstance(answer, Exception) for answer in answers):
@@ -137,12 +133,7 @@ def _metrics(endpoint: Endpoint) -> str | Exception:
 
 
 def usages_of(broker: int, text: str) -> Iterator[Usage]:
-    """Yield the rates in a broker's metrics that are not idle, with the delay where there is one.
-
-    Args:
-        broker: Whose metrics they are.
-        text: Of its exporter.
-    """
+    """Yield the rates in a broker's metrics that are not idle, with their delays."""
     values: dict[tuple[str, str, str], dict[str, float]] = {}
     for sample in quota_samples(text):
         metric = quota_metric_of(sample.metric, sample.resource)

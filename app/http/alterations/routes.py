@@ -174,11 +174,7 @@ def _record_response(record: AlterationRecord) -> Response:
 async def alteration_response(
     request: Request, command: AlterCommand, altering: Awaitable[AlterationReport]
 ) -> Response:
-    """Wait for an alteration, count how it ended, and answer.
-
-    Raises:
-        QuotaError: As it does.
-    """
+    """Wait for an alteration, count how it ended, and answer."""
     metrics = services_of(request).metrics
     try:
         report = await altering

@@ -202,7 +202,6 @@ async def _page(
 
 
 def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a query, its filter parsed."""
     entity = conditions.get("entity")
     return {**conditions, "entity": parse_filter(entity, parameter="entity") if entity else None}
 

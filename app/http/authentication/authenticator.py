@@ -172,11 +172,7 @@ class Authenticator(Protocol):
 
 
 class AuthenticatorChain:
-    """Asks the one authenticator whose credential a request shows.
-
-    Args:
-        authenticators: In the order of their advice.
-    """
+    """Asks the one authenticator whose credential a request shows."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)

@@ -39,12 +39,7 @@ class SessionCaller(Caller):
 
 
 class Basic:
-    """Turns a user and a password into a caller with a session of the brokers.
-
-    Args:
-        sessions: Logs in.
-        attempts: Counts the logins that failed.
-    """
+    """Turns a user and a password into a caller with a session of the brokers."""
 
     name = AUTHENTICATION
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
@@ -60,15 +55,7 @@ class Basic:
         return _SCHEME.match(headers.strip()) is not None
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller.
-
-        Raises:
-            UnencryptedPasswordError: The password came over a network in the clear.
-            UnauthenticatedError: The address of the caller is unknown.
-            LoginFailedError: Malformed, or the brokers do not accept it.
-            RateLimitedError: Too many failed.
-            NotSentError: The brokers cannot be asked.
-        """
+        """Return the caller."""
         is_local = _is_loopback(presented.peer) and not presented.is_from_proxy
         if not (presented.is_encrypted or is_local):
             raise UnencryptedPasswordError(

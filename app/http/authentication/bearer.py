@@ -226,13 +226,7 @@ class Bearer:
         return _SCHEME.match(headers.strip()) is not None
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller.
-
-        Raises:
-            UnauthenticatedError: The address of the caller is unknown.
-            InvalidTokenError: Malformed, unknown or expired.
-            NotSentError: The identity provider cannot be asked.
-        """
+        """Return the caller."""
         headers = presented.headers.getlist("authorization")
         credentials = _CREDENTIALS.fullmatch(headers[0].strip())
         if len(headers) != 1 or credentials is None:

@@ -215,25 +215,14 @@ class DirectCertificate:
         return presented.certificate is not None and not presented.is_from_proxy
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller.
-
-        Raises:
-            UnreadableRequestError: Another credential is presented, too.
-            UnauthenticatedError: The address of the caller is unknown.
-            InvalidCertificateError: As ``ClientCertificates.principal``.
-        """
+        """Return the caller."""
         _refuse_another_credential(presented)
         principal = self._certificates.principal(presented.certificate or b"")
         return Caller(principal, host_of(presented.address), self.name)
 
 
 class ProxyCertificate:
-    """The certificate that a trusted proxy received, as it notes in a header.
-
-    Args:
-        header: The one that is believed.
-        certificates: Judges what it holds.
-    """
+    """The certificate that a trusted proxy received, as it notes in a header."""
 
     name = PROXY_CERTIFICATE
     advice = "Show a client certificate to the proxy before this service"
@@ -249,13 +238,7 @@ class ProxyCertificate:
         return presented.is_from_proxy and any(value.strip() for value in values)
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller.
-
-        Raises:
-            UnreadableRequestError: Several certificates, or another credential, too.
-            UnauthenticatedError: The address of the caller is unknown.
-            InvalidCertificateError: As ``read_certificate`` and ``ClientCertificates.principal``.
-        """
+        """Return the caller."""
         _refuse_another_credential(presented)
         values = presented.headers.getlist(self._header.field)
         principal = self._certificates.principal(read_certificate(self._header, values))

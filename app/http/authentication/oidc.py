@@ -283,13 +283,7 @@ class TokenRules:
 
 
 class JsonWebTokens:
-    """Turns a signed token into a principal.
-
-    Args:
-        rules: What it must say.
-        keys: Who may have signed it.
-        now: The wall clock.
-    """
+    """Turns a signed token into a principal."""
 
     def __init__(
         self, rules: TokenRules, keys: SigningKeys, now: Callable[[], datetime] = utc_now

@@ -45,8 +45,6 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """Reads an expression from left to right."""
-
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0

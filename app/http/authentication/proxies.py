@@ -52,12 +52,7 @@ def hops(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
 
 
 def schemes(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
-    """Return the schemes in lower case, of ``Forwarded`` one for each hop, ``UNKNOWN`` among them.
-
-    Args:
-        header: Which of the two notes addresses.
-        values: The field lines of its ``scheme_field``.
-    """
+    """Return the schemes in lower case; ``Forwarded`` has one for each hop, or ``UNKNOWN``."""
     joined = ",".join(values)
     if header is ForwardedHeader.FORWARDED:
         elements = split_outside_quotes(joined, ",")
@@ -110,12 +105,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class TrustedProxies:
-    """Who they are, and what they say.
-
-    Attributes:
-        networks: Their addresses.
-        header: Where they note the address of their caller.
-    """
+    """Who they are, and what they say."""
 
     networks: Sequence[Network] = ()
     header: ForwardedHeader = ForwardedHeader.NONE
@@ -133,10 +123,6 @@ class TrustedProxies:
 
         Everything before that hop is what the caller itself may have written. Where there are
         only proxies in between, the first is the caller.
-
-        Args:
-            peer: Of the connection.
-            noted: The lines of ``header`` in the request.
 
         Returns:
             ``UNKNOWN`` where that hop hides its address or cannot be read.

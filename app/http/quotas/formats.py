@@ -162,7 +162,6 @@ class _Line:
     """What ``csv`` writes into: it returns each line, and keeps none."""
 
     def write(self, line: str) -> bytes:
-        """Return the line in UTF-8."""
         return line.encode()
 
 
@@ -250,13 +249,7 @@ def quotas_etag(
 
 
 def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str:
-    """Return the strong entity tag of a whole answer whose entities are written already.
-
-    Args:
-        media_type: The format.
-        cluster_id: Of the answer.
-        text: The entities; where it is cut does not matter.
-    """
+    """Return the strong entity tag of a whole answer whose entities are written already."""
     return _etag([media_type.value, cluster_id], text)
 
 

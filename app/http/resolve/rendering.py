@@ -111,13 +111,7 @@ def add_usage(
     resolution: Resolution,
     usage: Mapping[BucketName, BucketUsage] | None,
 ) -> None:
-    """Put ``usage`` beside each quota of a document; null for ``usage`` is a database in trouble.
-
-    Args:
-        document: Of the resolution; it is changed.
-        resolution: What it shows.
-        usage: Of the buckets that have any.
-    """
+    """Put ``usage`` beside each quota of a document; null is a database in trouble."""
     buckets = buckets_of(resolution)
     for key in resolution.quotas:
         bucket = buckets.get(key)
@@ -139,14 +133,7 @@ _MARK: Final = re.compile(rb'"%b:([0-9]+)"' % _SECRET.encode())
 
 
 class Template:
-    """The document of one identity, to be filled in for others of the same pattern.
-
-    Attributes:
-        fields: What ``fill`` receives.
-
-    Args:
-        document: What ``resolution_document`` returns for an identity; it is changed.
-    """
+    """The document of one identity, to be filled in for others of the same pattern."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._marks: dict[Field, str] = {}
@@ -158,11 +145,7 @@ class Template:
         self.fields = list(self._marks)
 
     def fill(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """Return documents as JSON.
-
-        Args:
-            columns: For each field the names or numbers, in JSON too, of all documents.
-        """
+        """Return documents as JSON; ``columns`` has for each field the texts of all."""
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
@@ -243,8 +226,6 @@ def _head(basis: ResolutionBasis) -> bytes:
 
 
 class _Writer:
-    """Writes resolutions against one index."""
-
     def __init__(self, index: QuotaIndex, callback_class: str | None) -> None:
         self._index = index
         self._callback_class = callback_class
@@ -315,7 +296,6 @@ class _Writer:
 def _column(
     field: Field, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
 ) -> Sequence[bytes]:
-    """Return a field's values for a group, as JSON."""
     level, key = field
     if level == NAME:
         column = texts[key]

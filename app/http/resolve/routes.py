@@ -87,12 +87,7 @@ class ResolveParameters(QueryParameters):
 def identity_violations(
     identity: DomainIdentity, pointer: Callable[[str], str]
 ) -> Iterator[Violation]:
-    """Yield every broken rule of an identity.
-
-    Args:
-        identity: As read.
-        pointer: Of a member by its name; for ``""`` that of the identity.
-    """
+    """Yield every broken rule of an identity."""
     if identity.ip is None:
         if identity.user is None:
             detail = "Name a user (an unauthenticated connection is ANONYMOUS), or an ip."
