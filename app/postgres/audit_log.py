@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from sqlalchemy import Row, select
 
-from app.domain.alterations import AlterationResult, Outcome
+from app.domain.alterations import AlterationResult, Outcome, Quotas
 from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.event_records import start_event
-from app.postgres.locks import find_key
+from app.postgres.locks import find_key, recent_values
 from app.postgres.log_writer import (
     BatchRejectedError,
     IntentBatch,
@@ -244,6 +244,10 @@ class PostgresJournal:
             return await self._database.writing.run(partial(write_intents, batch))
         except BatchRejectedError:
             return [None] * len(batch)
+
+    async def recent_values(self, intent: Intent) -> Quotas:
+        """See ``AuditJournal``."""
+        return await self._database.writing.run(partial(recent_values, intent))
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """See ``AuditJournal``."""

@@ -15,13 +15,19 @@ from uuid import UUID
 
 from sqlalchemy import Row, text
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome, apply_ops
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Outcome,
+    Quotas,
+    apply_ops,
+)
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConflictError, Retry
 from app.domain.plans import Holders, Holding, Holdings
-from app.postgres.payload import Document, entity_text, number_to_json
+from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease
-from app.service.ports.audit_log import AuditRequest, StoredKey
+from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
 from app.service.ports.plans import OwnershipClaim
 from app.service.recovery.recovery import FINAL_AFTER_S
 
@@ -94,6 +100,23 @@ async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> Ent
         alteration_id=held,
         retry_after_s=max(1, math.ceil(holder.seconds or 0)),
     )
+
+
+_RECENT: Final = text(
+    """
+    select ordinal, "values" as stored from quota_entity
+    where alteration_id = :alteration_id and version > 0
+      and changed_at > clock_timestamp() - interval '60 seconds'
+    """
+)
+
+
+async def recent_values(intent: Intent, lease: Lease) -> Quotas:
+    """Return what was applied a short while ago to what the intent has locked."""
+    values = {"alteration_id": UUID(intent.request.alteration_id)}
+    rows = await lease.connection.execute(_RECENT, values)
+    locks = intent.locks
+    return {locks[row.ordinal]: values_from_text(row.stored) for row in rows}
 
 
 _THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"

@@ -8,7 +8,6 @@ locks are held: the order of ``at`` is the order of the cluster.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from typing import Any, Final, NamedTuple, cast
@@ -40,7 +39,6 @@ from app.postgres.payload import (
     canonical_json,
     entity_text,
     result_to_json,
-    values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.audit_log import (
@@ -48,7 +46,6 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Intent,
     KeyTakenError,
-    LastState,
 )
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.recovery import RecoveryKey
@@ -59,7 +56,7 @@ MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""
 
 _RECORD: Final = """
-    select lost, states from record_intents(%(keys)s::json, %(requests)s::json,
+    select lost from record_intents(%(keys)s::json, %(requests)s::json,
       %(locks)s::json, %(events)s::json, %(records)b, %(entities)s::json, %(handed_over_within)s,
       %(patient)s)
     """
@@ -237,8 +234,9 @@ async def _write(
     number = sum(number_of_rows(intent.request) + len(intent.rests_on) for intent in batch)
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
-    row = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
-    return await off_loop(number, _intents, batch, row)
+    (lost,) = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
+    without = set(map(str, lost or ()))
+    return [None if intent.request.alteration_id in without else intent for intent in batch]
 
 
 def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
@@ -286,28 +284,6 @@ def _locks(n: int, intent: Intent) -> Iterator[Document]:
             "entity": entity_text(entity),
             "claim": claims.get(ordinal),
         }
-
-
-def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[Intent | None]:
-    lost, states = row
-    without = set(map(str, lost or ()))
-    recorded = {
-        (alteration_id, ordinal): LastState(values_from_text(stored), age_s)
-        for alteration_id, ordinal, stored, age_s in states or ()
-    }
-    return [
-        None
-        if (alteration_id := intent.request.alteration_id) in without
-        else replace(
-            intent,
-            states={
-                entity: recorded[key]
-                for ordinal, entity in intent.locks.items()
-                if (key := (alteration_id, ordinal)) in recorded
-            },
-        )
-        for intent in batch
-    ]
 
 
 async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:

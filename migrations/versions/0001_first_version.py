@@ -557,7 +557,7 @@ RECORD_INTENTS = """
 create function record_intents(
   keys json, requests json, locks json, events json, records bytea[], entities json,
   handed_over_within double precision, patient boolean,
-  out at timestamptz, out lost uuid[], out states json
+  out lost uuid[]
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
 declare
@@ -603,13 +603,10 @@ begin
           excluded.broker_id, excluded.taken_at, excluded.handed_over_by, excluded.claim,
           false, false, null, null)
       where held.alteration_id is null
-      returning alteration_id, ordinal, version, "values", changed_at
+      returning alteration_id, ordinal
     )
-    select array_cat(lost, array_agg(distinct alteration_id) filter (where version is null)),
-      json_agg(json_build_array(alteration_id, ordinal, "values",
-        extract(epoch from clock_timestamp() - changed_at)::float8)) filter (where version > 0)
-    into lost, states
-    from wanted left join taken using (alteration_id, ordinal);
+    select array_cat(lost, array_agg(distinct wanted.alteration_id)) into lost
+    from wanted left join taken using (alteration_id, ordinal) where taken.ordinal is null;
   exception when lock_not_available or deadlock_detected then
     raise lock_not_available using message = 'another transaction is taking it', table = locking;
   end;
@@ -619,7 +616,7 @@ begin
     events := (select coalesce(json_agg(event), '[]') from json_array_elements(events) as event
       where (event ->> 'alteration_id')::uuid <> all (lost));
   end if;
-  at := (append_events(events, records, entities, '{}', '{}')).recorded_at;
+  perform append_events(events, records, entities, '{}', '{}');
 end
 $$;
 """

@@ -5,7 +5,7 @@ The contract tests run the real adapters; here the question is what the use case
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from app.domain.alterations import (
@@ -14,6 +14,7 @@ from app.domain.alterations import (
     KafkaRefusal,
     Outcome,
     Quotas,
+    Values,
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity
@@ -35,7 +36,6 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Intent,
     KeyTakenError,
-    LastState,
     StoredKey,
 )
 from app.service.ports.brokers import (
@@ -227,7 +227,7 @@ class FakeJournal:
         self.locks: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
         self.keys: dict[bytes, StoredKey] = {}
-        self.states: dict[ClientQuotaEntity, LastState] = {}
+        self.applied: dict[ClientQuotaEntity, Values] = {}
         self.open: list[OpenAlteration] = []
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
@@ -248,8 +248,12 @@ class FakeJournal:
         if key is not None:
             self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
-        states = {entity: state for entity, state in self.states.items() if entity in entities}
-        return replace(intent, states=states)
+        return intent
+
+    async def recent_values(self, intent: Intent) -> Quotas:
+        """Return what was applied last."""
+        entities = intent.locks.values()
+        return {entity: self.applied[entity] for entity in entities if entity in self.applied}
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what a key was used for."""
@@ -264,7 +268,7 @@ class FakeJournal:
             if result.outcome is not Outcome.UNKNOWN:
                 self.locks.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
-                self.states[result.entity] = LastState(result.after or {}, 0.0)
+                self.applied[result.entity] = result.after or {}
         if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {

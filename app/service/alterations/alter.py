@@ -233,9 +233,7 @@ class AlterQuotas:
         """Return the request with what truly held before, and what was not to be expected."""
         intents = self._deps.intents
         beside = command.plan.beside if command.plan else {}
-        values = await intents.verified_values(
-            intent.request, acknowledged=intent.acknowledged, beside=beside
-        )
+        values = await intents.verified_values(intent.request, intent, beside=beside)
         request = await off_loop(len(values), with_before, intent.request, values)
         failed = await self._failed_expectations(command, request)
         moved = await off_loop(len(beside), moved_beside, beside, values)

@@ -8,7 +8,7 @@ published. Measured on release 4.3.1.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -214,7 +214,7 @@ class Barrier:
         entities: Sequence[ClientQuotaEntity],
         *,
         broker_id: int,
-        acknowledged: Quotas | None = None,
+        acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
         within_s: float | None = None,
     ) -> BarrierRead:
         """Read through the broker what holds at least since now.
@@ -222,8 +222,8 @@ class Barrier:
         Args:
             entities: What is read.
             broker_id: Through which broker.
-            acknowledged: What was last acknowledged; where no barrier can be set, the read waits
-                until the broker shows it, and goes on without in the end: it is not verified.
+            acknowledged: Returns what was last acknowledged; where no barrier can be set, the read
+                waits until the broker shows it, and goes on without in the end: it is not verified.
             within_s: How long it may all take, in seconds; null is as long as to pass.
 
         Raises:
@@ -235,7 +235,7 @@ class Barrier:
                 state = await self._passing.submit(broker_id, None)
                 if state is None and acknowledged:
                     await self._present.until_readable(
-                        acknowledged, within_s=self._within_s / 2, brokers=(broker_id,)
+                        await acknowledged(), within_s=self._within_s / 2, brokers=(broker_id,)
                     )
                 values = await self._present.read(entities, broker_id)
         except TimeoutError:

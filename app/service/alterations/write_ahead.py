@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from app.domain.alterations import Quotas
@@ -326,11 +327,16 @@ class Intents:
     async def verified_values(
         self,
         request: AuditRequest,
+        intent: Intent | None = None,
         *,
-        acknowledged: Quotas | None = None,
         beside: Iterable[ClientQuotaEntity] = (),
     ) -> Quotas:
         """Return what a barrier read shows of the request's entities, and of those beside them.
+
+        Args:
+            request: Whose entities.
+            intent: Of the request, once it is committed.
+            beside: What else is read.
 
         Raises:
             NotSentError: The barrier was not passed in time.
@@ -339,10 +345,9 @@ class Intents:
         broker_id = request.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
+        recent = None if intent is None else partial(self._journal.recent_values, intent)
         with timed(self._metrics, Phase.BARRIER):
-            read = await self._barrier.read(
-                entities, broker_id=broker_id, acknowledged=acknowledged
-            )
+            read = await self._barrier.read(entities, broker_id=broker_id, acknowledged=recent)
         return read.values
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from app.domain.alterations import (
     AlterationResult,
@@ -182,18 +182,6 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
-class LastState:
-    """The last audited state of an entity, and its age in seconds by the database's clock."""
-
-    values: Values
-    age_s: float
-
-
-RECENT_S: Final = 60.0
-"""A state that was audited so recently is waited for where no barrier can be set."""
-
-
-@dataclass(frozen=True, slots=True)
 class Intent:
     """What is committed before anything is sent: the request, and what it takes with it.
 
@@ -207,8 +195,6 @@ class Intent:
             again with the last entity of the request.
         send_within_s: How long after its transaction was begun it may still be handed over.
         began: When that was at the earliest, by ``boot_time``.
-        states: Once it is committed, the last audited state of the entities that have one, under
-            the locks; its request's ``before`` values were read without them.
     """
 
     request: AuditRequest
@@ -219,7 +205,6 @@ class Intent:
     rests_on: tuple[ClientQuotaEntity, ...] = ()
     send_within_s: float = field(kw_only=True)
     began: float = 0.0
-    states: Mapping[ClientQuotaEntity, LastState] = field(default_factory=dict)
 
     @property
     def locks(self) -> dict[int, ClientQuotaEntity]:
@@ -235,13 +220,6 @@ class Intent:
         """Until when it may be handed over, by ``boot_time``."""
         return self.began + self.send_within_s
 
-    @property
-    def acknowledged(self) -> Quotas:
-        """What was applied a short while ago: a broker that does not show it may be behind."""
-        return {
-            entity: state.values for entity, state in self.states.items() if state.age_s < RECENT_S
-        }
-
 
 class KeyTakenError(Exception):
     """The idempotency key was used before; ``stored`` tells for what."""
@@ -256,7 +234,7 @@ class AuditJournal(Protocol):
     """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
 
     async def record_intent(self, intent: Intent) -> Intent:
-        """Commit the intent, its locks and its key durably, all or none; return it with states.
+        """Commit the intent, its locks and its key durably, all or none; return it.
 
         Where the error's ``alteration_id`` is set, the log fell silent during the commit: it may
         hold the intent all the same, and then it wants a conclusion.
@@ -265,6 +243,10 @@ class AuditJournal(Protocol):
             EntityBusyError: A lock is taken; ``alteration_id`` says by which. Nothing was written.
             KeyTakenError: The idempotency key was used before. Nothing was written.
         """
+        ...
+
+    async def recent_values(self, intent: Intent) -> Quotas:
+        """Return what was applied within 60 s before, of what a committed intent has locked."""
         ...
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:

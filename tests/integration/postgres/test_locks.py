@@ -73,7 +73,7 @@ async def test_the_same_entity_of_another_cluster_is_another_entity(journal: Pos
 async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):
     request = audit_request()
     intent = await journal.record_intent(Intent(request, "owner", send_within_s=0.0))
-    assert intent.states == {}
+    assert await journal.recent_values(intent) == {}
     assert tables.locked() == 0
     await journal.record_conclusion(concluded(request))
     assert tables.audited() == 0
@@ -89,21 +89,19 @@ async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJourna
 
 async def test_the_next_intent_gets_what_was_applied_last(journal: PostgresJournal, tables: Tables):
     first, second, third = (request_of("alice", "bob") for _ in range(3))
-    assert (await take(journal, first)).states == {}
+    assert await journal.recent_values(await take(journal, first)) == {}
     alice, bob = (entity.alteration.entity for entity in first.entities)
     results = {
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
     }
     await journal.record_conclusion(AuditConclusion(first.alteration_id, results))
-    states = (await take(journal, second)).states
-    assert {entity: state.values for entity, state in states.items()} == {
-        alice: {"a": 1.5, "b": 2.0**63}
-    }
-    assert 0 <= states[alice].age_s < 60
+    recent = await journal.recent_values(await take(journal, second))
+    assert recent == {alice: {"a": 1.5, "b": 2.0**63}}
     await journal.record_conclusion(concluded(second, after={}))
-    states = (await take(journal, third)).states
-    assert {entity: state.values for entity, state in states.items()} == {alice: {}, bob: {}}
+    assert await journal.recent_values(await take(journal, third)) == {alice: {}, bob: {}}
+    tables.run("update quota_entity set changed_at = changed_at - interval '1 minute'")
+    assert await journal.recent_values(intent_of(third)) == {}
     state = tables.state(first)
     assert (state.stored, state.version, state.entity) == ("{}", 2, '{"user":"alice"}')
     assert str(state.changed_by) == second.alteration_id
@@ -192,8 +190,7 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(taken, Intent)
-    (state,) = taken.states.values()
-    assert state.values == {"a": 7.0}
+    assert list((await journal.recent_values(taken)).values()) == [{"a": 7.0}]
 
 
 USERS = [f"user-{number}" for number in range(12)]
@@ -304,8 +301,8 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
     assert await holder_of(journal, second) == first.alteration_id
     await journal.record_conclusion(concluded(first))
-    states = (await take(journal, second)).states
-    assert len(states) == 10_000
-    assert {tuple(state.values.items()) for state in states.values()} == {tuple(AFTER.items())}
+    recent = await journal.recent_values(await take(journal, second))
+    assert len(recent) == 10_000
+    assert {tuple(values.items()) for values in recent.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
     assert all(lock.quarantined for lock in tables.locks(second).values())

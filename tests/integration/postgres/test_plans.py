@@ -244,7 +244,7 @@ async def test_an_intent_gets_the_last_state_of_what_it_rests_on(
     await journal.record_conclusion(concluded(before))
     request = request_of("a")
     intent = await journal.record_intent(intent_of(request, rests_on=["x", "y"]))
-    assert [state.values for state in intent.states.values()] == [AFTER]
+    assert list((await journal.recent_values(intent)).values()) == [AFTER]
 
 
 async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_the_end(

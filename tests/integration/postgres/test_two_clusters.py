@@ -116,7 +116,7 @@ async def test_an_entity_has_a_lock_and_a_state_on_each_cluster(
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
     for again, states in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
         intent = await journal.record_intent(intent_of(again))
-        assert [state.values for state in intent.states.values()] == states
+        assert list((await journal.recent_values(intent)).values()) == states
 
 
 async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJournal):
