@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from app.localdev.certificates import LocalCertificates, local_certificates
 from app.localdev.examples import (
     ALICE,
     AUDITOR,
@@ -117,14 +116,13 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
             "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS, or leave "
             "--load out."
         )
+    if environ.get("QUOTAS_TLS_CERT_FILE") and not environ.get("QUOTAS_TLS_PORT"):
+        raise LocalDevError("QUOTAS_TLS_CERT_FILE needs QUOTAS_TLS_PORT here: set it, too.")
     directory = local_directory(environ)
     stack.enter_context(held(directory))
     ours = _service_environment(environ, directory)
     dev = _Dev(directory, ours, stack, ParentMake(environ))
     tokens = write_tokens(directory, PRINCIPALS)
-    certificates = local_certificates(directory, environ)
-    if certificates is not None:
-        dev.environ = {**certificates.environment, **dev.environ}
     missing = {name: url for name, url in _NOTHING_LISTENS.items() if not _is_set(dev, name)}
     check({**dev.environ, **missing})
     service = _service(dev)
@@ -136,7 +134,7 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
     if load and dev.kafka is not None:
         _start_load(dev, dev.kafka, service, tokens[BOB])
     _write_env(dev, service, tokens)
-    _write_curl_lines(dev, service, tokens, certificates)
+    _write_curl_lines(dev, service, tokens)
     dev.say("Ready.")
     print(_screen(dev, service, tokens), flush=True)
     _watch(dev, service)
@@ -231,7 +229,6 @@ def _write_env(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> N
     variables |= {
         "KAFKA_CLIENT_QUOTAS_SERVER": service.url,
         "KAFKA_CLIENT_QUOTAS_TOKEN_FILE": str(token_file),
-        "tls": f"https://localhost:{dev.environ.get('QUOTAS_TLS_PORT', '')}",
         "metrics": "" if dev.kafka is None else dev.kafka.metrics_url,
         "QUOTAS_PIPELINE_DATABASE_URL": dev.environ.get("QUOTAS_DATABASE_URL", ""),
     }
@@ -244,21 +241,13 @@ _FIELD = """field() { sed -n 's/.*"'"$1"'": *"\\([^"]*\\)".*/\\1/p'; }"""
 """Takes the text of a member out of an answer, which is one line of JSON."""
 
 
-def _write_curl_lines(
-    dev: _Dev,
-    service: LocalService,
-    tokens: Mapping[str, str],
-    certificates: LocalCertificates | None,
-) -> None:
+def _write_curl_lines(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> None:
     """Write a line for each route, to be read and pasted."""
     alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
     text = all_lines(Curl(service.url, tokens), alteration, plan)
     if dev.kafka is not None:
         line = f"curl -sS -u alice:{_SASL_USERS['alice']} {service.url}/quotas"
         text += f"\n# With alice's password of the broker, which decides itself\n{line}\n"
-    if certificates is not None:
-        line = certificates.curl("/quotas")
-        text += f"\n# With a certificate instead of a token, as alice\n{line}\n"
     write_private(dev.directory / "curl.sh", text)
 
 
