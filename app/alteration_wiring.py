@@ -74,17 +74,42 @@ class Backends:
     database: Database
 
 
-@dataclass(frozen=True, slots=True)
-class SharedAlterationState:
-    """What all alterations share, whoever they are sent as: the log, the locks, the tasks."""
+class Alterations:
+    """What all alterations share, whoever they are sent as, under a name of this process."""
 
-    backends: Backends
-    context: AlterContext
-    journal: PostgresJournal
-    recovery_journal: PostgresRecovery
-    outcomes: OutcomeWriter
-    locks: EntityLocks
-    tasks: AlterationTasks
+    def __init__(
+        self,
+        backends: Backends,
+        settings: Settings,
+        metrics: AlterationMetrics,
+        policy: PolicyGuard,
+    ) -> None:
+        admin, database, patience = backends.admin, backends.database, settings.patience
+        self.backends = backends
+        self.tasks = AlterationTasks()
+        watch = partial(metrics.breaker_is, "postgres")
+        breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
+        self.context = AlterContext(
+            owner_name(), metrics, breaker, settings.test_failpoint, policy, patience
+        )
+        final_after_s = settings.test_final_after_s
+        self._journal = PostgresJournal(database)
+        self._recoveries = PostgresRecovery(database, final_after_s=final_after_s)
+        self._outcomes = OutcomeWriter(self._journal, self.tasks, metrics, wait_s=patience.record_s)
+        self._locks = EntityLocks(patience.entity_wait_s)
+        self.alter = AlterQuotas(self.dependencies(admin, self.tasks))
+        barrier = Barrier(backends.quorum, CurrentValues(admin), within_s=patience.check_s)
+        fences = Fences(admin, backends.quorum)
+        self._recovery = Recovery(
+            admin, self._recoveries, fences, barrier, self.context, final_after_s
+        )
+        self._drift = DriftWatch(
+            admin,
+            barrier,
+            PostgresDriftJournal(database),
+            metrics,
+            interval_s=settings.drift_interval_s,
+        )
 
     def dependencies(
         self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
@@ -102,87 +127,31 @@ class SharedAlterationState:
         present = CurrentValues(reader or admin)
         within_s = self.context.patience.check_s
         barrier = Barrier(self.backends.quorum, present, within_s=within_s)
-        late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
+        late = LateAnswers(self._recoveries, tasks, self.context.metrics)
         return AlterDeps(
             admin,
             present,
-            Intents(self.journal, self.outcomes, barrier, self.context, self.locks),
-            AlterExecutor(admin, self.journal, self.outcomes, late, self.context),
-            Replays(self.journal, admin),
+            Intents(self._journal, self._outcomes, barrier, self.context, self._locks),
+            AlterExecutor(admin, self._journal, self._outcomes, late, self.context),
+            Replays(self._journal, admin),
             tasks,
             self.backends.image,
             self.context.policy,
             self.context.large,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class AlterationServices:
-    """What alters, what recovers, what runs in the background, and the tasks."""
-
-    alter: AlterQuotas
-    state: SharedAlterationState
-    recovery: Recovery
-    drift: DriftWatch
-    tasks: AlterationTasks
-
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
-        database, metrics = self.state.backends.database, self.state.context.metrics
+        database, metrics = self.backends.database, self.context.metrics
 
         async def count() -> None:
             metrics.partitions_reach(await months_ahead(database))
 
         keep = partial(keep_house, database)
-        self.tasks.watch(self.recovery.run())
-        self.tasks.watch(self.drift.run())
+        self.tasks.watch(self._recovery.run())
+        self.tasks.watch(self._drift.run())
         self.tasks.watch(run_forever("keeping the log", keep, pause_s=_KEEP_S, logger=logger))
         self.tasks.watch(run_forever("counting partitions", count, pause_s=_KEEP_S, logger=logger))
-
-
-def build_alterations(
-    backends: Backends,
-    settings: Settings,
-    metrics: AlterationMetrics,
-    policy: PolicyGuard,
-) -> AlterationServices:
-    """Build them, under a name of this process in the log."""
-    admin, database = backends.admin, backends.database
-    watch = partial(metrics.breaker_is, "postgres")
-    breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
-    patience = settings.patience
-    context = AlterContext(
-        owner_name(), metrics, breaker, settings.test_failpoint, policy, patience
-    )
-    journal = PostgresJournal(database)
-    recovery_journal = PostgresRecovery(database, final_after_s=settings.test_final_after_s)
-    tasks = AlterationTasks()
-    barrier = Barrier(backends.quorum, CurrentValues(admin), within_s=patience.check_s)
-    outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
-    state = SharedAlterationState(
-        backends,
-        context,
-        journal,
-        recovery_journal,
-        outcomes,
-        EntityLocks(patience.entity_wait_s),
-        tasks,
-    )
-    fences = Fences(admin, backends.quorum)
-    watcher = DriftWatch(
-        admin,
-        barrier,
-        PostgresDriftJournal(database),
-        metrics,
-        interval_s=settings.drift_interval_s,
-    )
-    return AlterationServices(
-        AlterQuotas(state.dependencies(admin, tasks)),
-        state,
-        Recovery(admin, recovery_journal, fences, barrier, context, settings.test_final_after_s),
-        watcher,
-        tasks,
-    )
 
 
 def owner_name() -> str:
@@ -201,7 +170,7 @@ class SharedServices:
     authorizer: ClusterAuthorizer
     denials: DeniedAttempts
     audit: AuditTrail
-    state: SharedAlterationState
+    alterations: Alterations
     images: SortedSnapshots
     metrics: DependencyMetrics
 
@@ -216,16 +185,16 @@ class CallerSession:
         self._brokers = brokers
         self._admin = admin
         self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = SessionTasks(shared.state.tasks)
+        self._tasks = SessionTasks(shared.alterations.tasks)
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        image = shared.state.backends.image
+        image = shared.alterations.backends.image
         # Quotas have no ACLs of their own, so whoever may describe shares the image that is there.
         describe_now = partial(
             as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
         )
-        reader = RecordReader(as_caller, shared.state.backends.admin)
-        dependencies = shared.state.dependencies(as_caller, self._tasks, reader)
+        reader = RecordReader(as_caller, shared.alterations.backends.admin)
+        dependencies = shared.alterations.dependencies(as_caller, self._tasks, reader)
         alter = AlterAsCaller(dependencies, principal, shared.denials)
         self.services = CallerServices(
             authorizer,
@@ -272,7 +241,7 @@ class SessionFactory:
             self._shared.metrics,
             context=self._context,
             one_login=True,
-            patience=self._shared.state.context.patience,
+            patience=self._shared.alterations.context.patience,
         )
         try:
             async with asyncio.timeout(brokers.patience.broker_answer_s):
@@ -295,7 +264,7 @@ class SessionFactory:
             except LoginRefusedError:
                 detail = "The brokers do not accept this user with this password."
                 raise LoginFailedError(detail) from None
-        ours = await self._shared.state.backends.admin.cluster_id()
+        ours = await self._shared.alterations.backends.admin.cluster_id()
         if view.cluster_id != ours:
             detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
             raise NotSentError(detail, code="cluster-unreachable")

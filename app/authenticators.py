@@ -4,7 +4,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
 
 import httpx
 from cryptography import x509
@@ -25,77 +24,46 @@ from app.http.rate_limits import LoginAttempts
 from app.kafka.config import key_password
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
-Opened = Callable[[AsyncExitStack, OpenSessions], Authenticator]
-"""Makes a method, and pushes what closes it; some open sessions of the brokers."""
+
+def open_authenticators(
+    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+) -> AuthenticatorChain:
+    """Return what asks the enabled authenticators; the stack closes them."""
+    rules = settings.ssl_principal_mapping_rules
+    openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
+        AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
+        AuthenticatorKind.CERTIFICATE: lambda: DirectCertificate(
+            ClientCertificates(PrincipalMapping(rules))
+        ),
+        AuthenticatorKind.PROXY_CERTIFICATE: lambda: ProxyCertificate(
+            settings.client_cert_header, proxied_certificates(settings)
+        ),
+        AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
+    }
+    return AuthenticatorChain([openers[kind]() for kind in settings.enabled_authenticators])
 
 
-class Authenticators:
-    """What the settings say of them, checked; ``open`` makes them.
-
-    Raises:
-        SettingsError: A setting cannot be used.
-    """
-
-    def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
-        self._openers = [
-            _PREPARATIONS[kind](settings, metrics) for kind in settings.enabled_authenticators
-        ]
-
-    def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> AuthenticatorChain:
-        """Return what asks them; the stack closes them."""
-        return AuthenticatorChain([opener(stack, sessions) for opener in self._openers])
-
-
-def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
+def _bearer(settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack) -> Bearer:
     tokens, rules = bearer_tokens(settings), token_rules(settings)
-    trusted = oidc_authorities(settings)
-
-    def open_authenticator(stack: AsyncExitStack, _: OpenSessions) -> Authenticator:
-        if rules is None:
-            return Bearer(tokens)
-        client = httpx.AsyncClient(verify=trusted, trust_env=False)
-        keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
-        metrics.watch_key_age(keys.age_s)
-        stack.push_async_callback(keys.close)
-        return Bearer(tokens, JsonWebTokens(rules, keys))
-
-    return open_authenticator
+    if rules is None:
+        return Bearer(tokens)
+    client = httpx.AsyncClient(verify=oidc_authorities(settings), trust_env=False)
+    keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
+    metrics.watch_key_age(keys.age_s)
+    stack.push_async_callback(keys.close)
+    return Bearer(tokens, JsonWebTokens(rules, keys))
 
 
-def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
+def _basic(
+    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+) -> Basic:
     login = settings.basic_login
-
-    def open_authenticator(stack: AsyncExitStack, open_sessions: OpenSessions) -> Authenticator:
-        if login is None:
-            message = "Basic is not configured"
-            raise ValueError(message)
-        sessions = open_sessions(login)
-        stack.push_async_callback(sessions.close)
-        count = partial(metrics.count_rate_limited, "logins")
-        return Basic(sessions, LoginAttempts(count))
-
-    return open_authenticator
-
-
-def _certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
-    method = DirectCertificate(
-        ClientCertificates(PrincipalMapping(settings.ssl_principal_mapping_rules))
-    )
-    return lambda *_: method
-
-
-def _proxy_certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
-    method = ProxyCertificate(settings.client_cert_header, proxied_certificates(settings))
-    return lambda *_: method
-
-
-_PREPARATIONS: Final[Mapping[AuthenticatorKind, Callable[[Settings, HttpMetrics], Opened]]] = {
-    AuthenticatorKind.BEARER: _bearer,
-    AuthenticatorKind.CERTIFICATE: _certificate,
-    AuthenticatorKind.PROXY_CERTIFICATE: _proxy_certificate,
-    AuthenticatorKind.BASIC: _basic,
-}
-"""Reads the settings of a kind, and returns what opens it."""
+    if login is None:
+        message = "QUOTAS_AUTHENTICATORS: basic is not configured."
+        raise SettingsError(message)
+    sessions = open_sessions(login)
+    stack.push_async_callback(sessions.close)
+    return Basic(sessions, LoginAttempts(partial(metrics.count_rate_limited, "logins")))
 
 
 def bearer_tokens(settings: Settings) -> BearerTokens | None:

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from app.alteration_wiring import (
+    Alterations,
     Backends,
     SharedServices,
-    build_alterations,
     open_sessions,
 )
-from app.authenticators import Authenticators
+from app.authenticators import open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies
 from app.http.guards import Services
@@ -61,7 +61,6 @@ class Wiring:
         self._settings = settings
         self.metrics = HttpMetrics(shared)
         self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
-        self._authenticators = Authenticators(settings, self.metrics)
         self._limits = Limits(
             settings.reads_per_s,
             settings.alterations_per_s,
@@ -117,9 +116,7 @@ class Wiring:
             denials = DeniedAttempts(admin.cluster_id, journal)
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
-            alterations = build_alterations(
-                backends, self._settings, self.metrics.alterations, policy
-            )
+            alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
             failures = AuthenticationFailures()
             failure_writer = FailureWriter(
                 failures, PostgresAuthenticationFailures(database), self.metrics.alterations
@@ -127,8 +124,10 @@ class Wiring:
             stack.push_async_callback(failure_writer.close)
             audit = AuditTrail(journal, authorizer, admin)
             images = SortedSnapshots()
-            shared = SharedServices(authorizer, denials, audit, alterations.state, images, counted)
-            authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
+            shared = SharedServices(authorizer, denials, audit, alterations, images, counted)
+            authenticator = open_authenticators(
+                self._settings, self.metrics, stack, partial(open_sessions, shared)
+            )
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
             alterations.tasks.watch(failure_writer.run())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from app.authenticators import Authenticators, tls_context, token_rules
+from app.authenticators import open_authenticators, tls_context, token_rules
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import Presented
 from app.http.metrics import HttpMetrics
@@ -261,9 +261,9 @@ def test_authenticators_are_enabled_by_what_is_configured(
 
 async def test_authenticators_are_tried_in_their_order(files: Path):
     changes = {**ALL, "authenticators": "certificate,bearer"}
-    chosen = Authenticators(settings(files, **changes), HttpMetrics())
     async with AsyncExitStack() as stack:
-        chain = chosen.open(stack, _no_sessions)
+        chosen = settings(files, **changes)
+        chain = open_authenticators(chosen, HttpMetrics(), stack, _no_sessions)
         with pytest.raises(UnauthenticatedError) as caught:
             await chain.authenticate(Presented(Headers(), "127.0.0.1", "127.0.0.1"))
     assert caught.value.schemes == ("Certificate", "Bearer")
