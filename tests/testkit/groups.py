@@ -1,7 +1,8 @@
 """The workers of `pytest -n`: each group of tests runs on one of them, in order.
 
-Fixtures of the session live once on each worker, so a group is what shares a broker, a Spark or a
-service, and changes it. Whatever is not in the table is a group for each file.
+A group is what shares a broker, a Spark or a service, and changes it: fixtures of the session live
+once on each worker, and end with their group. Whatever is not in the table is a group for each
+file, and those files share what they start.
 """
 
 import fcntl
@@ -72,6 +73,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the groups that take longest first; a run without workers keeps pytest's order."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _position(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stop the servers of a group in the table when its last test has run: idle ones cost, too."""
+    yield
+    if nextitem is not None and hasattr(item.config, "workerinput"):
+        group, following = (group_of(each.nodeid.partition("::")[0]) for each in (item, nextitem))
+        if group in _ORDER and group != following:
+            item.session._setupstate.teardown_exact(None)
 
 
 @pytest.hookimpl(wrapper=True)
