@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.dataset import dataset, partitioning
 
 from app.pipeline.tables import Table
 
@@ -28,6 +27,8 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 def read_arrow(folder: Path, table: Table) -> pa.Table:
     """Return the rows of a table below a folder, in the order of its files."""
+    from pyarrow.dataset import dataset, partitioning  # noqa: PLC0415 - brings pandas along
+
     schema, base = arrow_schema(table), folder / table.name
     kinds = pa.schema([(name, pa.string()) for name in table.partitions])
     flavor = partitioning(kinds, flavor="hive") if table.partitions else None

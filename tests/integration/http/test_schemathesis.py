@@ -136,12 +136,20 @@ def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_
     connection: requests.Session,
     subtests: pytest.Subtests,
 ) -> None:
-    """Send each request with a credential, then without one."""
+    """Send each request with a credential, then without one.
+
+    Without one, nothing of a request is read: the short run sends one of each method.
+    """
+    refused: set[tuple[str, str]] = set()
 
     @fixed_seed(SEED)
     @at_most(size(2, 20))
     def request(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=target.url, session=connection, headers=ALICE)
+        if (case.operation.label, case.method) in refused:
+            return
+        if size(short=True, long=False):
+            refused.add((case.operation.label, case.method))
         response = case.call_and_validate(base_url=target.url, session=connection)
         needs_a_caller = bool(case.operation.definition.raw["security"])
         if needs_a_caller and case.method == case.operation.method.upper():

@@ -17,13 +17,13 @@ from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import filter_violations
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
-from app.http.application import create_application
 from app.http.models import IP_SCHEMA
 from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import FILTER_SCHEMA, parse_filter
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
+from tests.unit.http.fake_service import document
 from tests.unit.http.promises import promised, relied_on
 
 ANY = "400 431 default 429"
@@ -77,11 +77,7 @@ PUBLIC = {
 }
 
 
-def no_services() -> Any:
-    raise AssertionError("describing an application opens nothing")
-
-
-DOCUMENT = create_application(no_services).openapi()
+DOCUMENT = document()
 DESCRIBED = {
     f"{method.upper()} {path}": operation
     for path, methods in DOCUMENT["paths"].items()
