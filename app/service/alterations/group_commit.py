@@ -6,17 +6,17 @@ many entities takes as long as that of a single entity.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
-from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin, EntityVerdict
+from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.runtime.clock import boot_time
 
 Item = TypeVar("Item")
@@ -182,7 +182,7 @@ class _BatchItem:
 
 
 class AlterBatcher:
-    """Sends alterations whose intents are committed; each caller gets his own verdicts.
+    """Sends alterations whose intents are committed; all of a request get its one answer.
 
     Source of the bounds: ``QuorumController.MAX_RECORDS_PER_USER_OP``; the controller refuses a
     request beyond them as a whole, so a neighbour's size must not count.
@@ -199,7 +199,7 @@ class AlterBatcher:
         broker_id: int | None,
         send_by: float,
     ) -> AlterAnswer:
-        """Alter, in one request with whoever else is waiting.
+        """Alter, in one request with whoever else is waiting; the answer has their verdicts too.
 
         Args:
             alterations: Of entities that nobody else alters meanwhile.
@@ -230,9 +230,7 @@ class AlterBatcher:
                     raise  # it was not for lack of time
             else:
                 sent = set(map(id, in_time))
-                return [
-                    _share_of(answer, item) if id(item) in sent else _too_late() for item in items
-                ]
+                return [answer if id(item) in sent else _too_late() for item in items]
         return [_too_late() for _ in items]
 
 
@@ -266,27 +264,6 @@ class _AlterBatch:
             self._changes, self._bytes = changes, size
             self._entities |= entities
         return fits
-
-
-class _LateShare:
-    """One caller's share of an answer that is still awaited."""
-
-    def __init__(self, late: Awaitable[AlterAnswer], item: _BatchItem) -> None:
-        self._late = late
-        self._item = item
-
-    def __await__(self) -> Generator[Any, None, AlterAnswer]:
-        """Wait for the whole answer."""
-        answer = yield from self._late.__await__()
-        return _share_of(answer, self._item)
-
-
-def _share_of(answer: AlterAnswer, item: _BatchItem) -> AlterAnswer:
-    verdicts: Mapping[ClientQuotaEntity, EntityVerdict] = {
-        alteration.entity: answer.verdicts[alteration.entity] for alteration in item.alterations
-    }
-    late = None if answer.late is None else _LateShare(answer.late, item)
-    return replace(answer, verdicts=verdicts, late=late)
 
 
 def _too_late() -> NotSentError:
