@@ -56,8 +56,6 @@ _BOUND: Final = ("entity", "actor", "since", "until", "outcome", "action")
 _ORDINALS: Final = range(2**31)
 """What the column holds."""
 
-_PLUS: Final = "RFC 3339; a plus sign is written `%2B`."
-
 
 class AuditParameters(QueryParameters):
     """The query."""
@@ -67,19 +65,10 @@ class AuditParameters(QueryParameters):
     actor: Annotated[str | None, Field(examples=["User:ci"])] = None
     """The principal who asked, as Kafka prints it. Another one than oneself needs the `audit`
     permission."""
-    since: Annotated[
-        TimeParameter | None,
-        Field(
-            description=f"The earliest time, included. {_PLUS}", examples=["2026-11-21T00:00:00Z"]
-        ),
-    ] = None
-    until: Annotated[
-        TimeParameter | None,
-        Field(
-            description=f"Upper bound, exclusive. {_PLUS}",
-            examples=["2026-11-22T00:00:00Z"],
-        ),
-    ] = None
+    since: Annotated[TimeParameter | None, Field(examples=["2026-11-21T00:00:00Z"])] = None
+    """The earliest time, included. RFC 3339; a plus sign is written `%2B`."""
+    until: Annotated[TimeParameter | None, Field(examples=["2026-11-22T00:00:00Z"])] = None
+    """Upper bound, exclusive. RFC 3339; a plus sign is written `%2B`."""
     outcome: Annotated[Outcome, Strict(strict=False)] | None = None
     """What became of the entity's alteration."""
     action: AuditAction | None = None

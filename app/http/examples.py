@@ -173,11 +173,11 @@ def _set(entity: Mapping[str, str | None], key: str, value: float) -> dict[str, 
 
 
 ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
-    "set-and-remove": {
-        "summary": "Raise one quota, remove another",
-        "value": {
+    "set-and-remove": _example(
+        "Raise one quota, remove another",
+        {
             "wait": "readable",
-            "reason": "INC-4711 raise for backfill",
+            "reason": sample.REASON,
             "alterations": [
                 {
                     "entity": _ALICE_ANY_CLIENT,
@@ -188,10 +188,10 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
                 }
             ],
         },
-    },
-    "check-only": {
-        "summary": "Let the broker check, if the value is as expected; change nothing",
-        "value": {
+    ),
+    "check-only": _example(
+        "Let the broker check, if the value is as expected; change nothing",
+        {
             "validate_only": True,
             "alterations": [
                 {
@@ -200,10 +200,10 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
                 }
             ],
         },
-    },
-    "several-kinds": {
-        "summary": "A client-id, an address and the default user, each on its own",
-        "value": {
+    ),
+    "several-kinds": _example(
+        "A client-id, an address and the default user, each on its own",
+        {
             "all_or_nothing": False,
             "wait": "all_brokers",
             "wait_ms": 10000,
@@ -213,46 +213,39 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
                 _set({"user": None}, "consumer_byte_rate", 9223372036854775807),
             ],
         },
-    },
+    ),
 }
 
 REPLACE_REQUESTS: Final[Mapping[str, Example]] = {
-    "replace": {
-        "summary": "These are all its values",
-        "value": {"reason": sample.REASON, "values": {sample.PRODUCER: 2097152}},
-    },
-    "check-replacing": {
-        "summary": "Only check",
-        "value": {"validate_only": True, "values": {sample.PRODUCER: 2097152}},
-    },
+    "replace": _example(
+        "These are all its values",
+        {"reason": sample.REASON, "values": {sample.PRODUCER: 2097152}},
+    ),
+    "check-replacing": _example(
+        "Only check", {"validate_only": True, "values": {sample.PRODUCER: 2097152}}
+    ),
 }
 
 REVERT_REQUESTS: Final[Mapping[str, Example]] = {
-    "take-back": {
-        "summary": "Take the alteration back",
-        "value": {"reason": "INC-4711 the backfill is done"},
-    },
-    "check-taking-back": {
-        "summary": "Only check whether it could be taken back",
-        "value": {"validate_only": True},
-    },
+    "take-back": _example("Take the alteration back", {"reason": "INC-4711 the backfill is done"}),
+    "check-taking-back": _example(
+        "Only check whether it could be taken back", {"validate_only": True}
+    ),
 }
 
 RESOLVE_REQUESTS: Final[Mapping[str, Example]] = {
-    "present": {
-        "summary": "What applies to two clients and an address",
-        "value": {
-            "identities": [{"user": "alice", "client-id": "etl"}, {"user": "bob"}, {"ip": "::1"}]
-        },
-    },
-    "what-if": {
-        "summary": "What would apply after an alteration",
-        "value": {
+    "present": _example(
+        "What applies to two clients and an address",
+        {"identities": [{"user": "alice", "client-id": "etl"}, {"user": "bob"}, {"ip": "::1"}]},
+    ),
+    "what-if": _example(
+        "What would apply after an alteration",
+        {
             "identities": [{"user": "alice", "client-id": "etl"}],
             "alterations": [_set(_ALICE_ANY_CLIENT, "producer_byte_rate", 1048576)],
             "max_age_ms": 0,
         },
-    },
+    ),
 }
 
 
@@ -485,10 +478,10 @@ USER_EXAMPLES: Final[Mapping[str, Any]] = {
             ],
         },
     ),
-    "scram-credentials": {
-        "summary": "Two users have credentials.",
-        "value": scram_users_json(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
-    },
+    "scram-credentials": _example(
+        "Two users have credentials.",
+        scram_users_json(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
+    ),
 }
 
 

@@ -308,6 +308,9 @@ TimeParameter = Annotated[
     datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 
+Since = Annotated[TimeParameter | None, Field(examples=["2026-11-20T00:00:00Z"])]
+Until = Annotated[TimeParameter | None, Field(examples=["2026-11-21T00:00:00Z"])]
+
 _TYPES: Final = "|".join(ENTITY_TYPES)
 _BESIDE_IP: Final = f"{EntityType.USER}|{EntityType.CLIENT_ID}"
 

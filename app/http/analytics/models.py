@@ -13,7 +13,8 @@ from app.http.query_params import (
     PageSize,
     PageToken,
     QueryParameters,
-    TimeParameter,
+    Since,
+    Until,
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, kind_of, own_error
@@ -22,7 +23,6 @@ RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"
 BUCKET_ID_PATTERN: Final = "^-?[0-9]{1,19}$"
 _LARGEST: Final = 2**31
 
-_PLUS: Final = "RFC 3339; a plus sign is written `%2B`."
 _MAX_NUMBER: Final = 2**31 - 1
 
 _Key = Annotated[
@@ -38,8 +38,6 @@ _Entity = Annotated[
         examples=[["user=alice"]],
     ),
 ]
-_SINCE: Final = "2026-11-20T00:00:00Z"
-_UNTIL: Final = "2026-11-21T00:00:00Z"
 
 
 class AnalyticsParameters(QueryParameters):
@@ -62,14 +60,10 @@ class UtilizationParameters(AnalyticsParameters):
         Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None, Field(examples=[0.8])
     ] = None
     """Only where p99 / limit is at least this; 0.8 is 80 % of the limit."""
-    since: Annotated[
-        TimeParameter | None,
-        Field(description=f"Only days that end after this time. {_PLUS}", examples=[_SINCE]),
-    ] = None
-    until: Annotated[
-        TimeParameter | None,
-        Field(description=f"Only days that begin before this time. {_PLUS}", examples=[_UNTIL]),
-    ] = None
+    since: Since = None
+    """Only days that end after this time. RFC 3339; a plus sign is written `%2B`."""
+    until: Until = None
+    """Only days that begin before this time. RFC 3339; a plus sign is written `%2B`."""
 
 
 class IncidentsParameters(AnalyticsParameters):
@@ -77,27 +71,19 @@ class IncidentsParameters(AnalyticsParameters):
 
     key: _Key = None
     entity: _Entity = ()
-    since: Annotated[
-        TimeParameter | None,
-        Field(description=f"Only what ends after this time. {_PLUS}", examples=[_SINCE]),
-    ] = None
-    until: Annotated[
-        TimeParameter | None,
-        Field(description=f"Only what begins before this time. {_PLUS}", examples=[_UNTIL]),
-    ] = None
+    since: Since = None
+    """Only what ends after this time. RFC 3339; a plus sign is written `%2B`."""
+    until: Until = None
+    """Only what begins before this time. RFC 3339; a plus sign is written `%2B`."""
 
 
 class BucketParameters(AnalyticsParameters):
     """The query of ``GET /analytics/buckets/{bucket_id}``."""
 
-    since: Annotated[
-        TimeParameter | None,
-        Field(description=f"The earliest hour, included. {_PLUS}", examples=[_SINCE]),
-    ] = None
-    until: Annotated[
-        TimeParameter | None,
-        Field(description=f"Upper bound, exclusive. {_PLUS}", examples=[_UNTIL]),
-    ] = None
+    since: Since = None
+    """The earliest hour, included. RFC 3339; a plus sign is written `%2B`."""
+    until: Until = None
+    """Upper bound, exclusive. RFC 3339; a plus sign is written `%2B`."""
     page_size: PageSize = 1440
 
 
