@@ -96,13 +96,7 @@ _NOT_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 
 @dataclass(frozen=True)
 class Document:
-    """A document as the service takes it.
-
-    Attributes:
-        file: Its name.
-        quotas: With ``entity`` and ``values``.
-        lines: Where what a JSON pointer names is written.
-    """
+    """A document as the service takes it; ``lines`` says where what a JSON pointer names is."""
 
     file: str
     quotas: list[dict[str, Any]]

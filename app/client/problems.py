@@ -60,11 +60,8 @@ _BY_RETRY: Final[Mapping[str, str]] = {
 class ServiceError(ClientError):
     """The service answered with a problem document, or with an error that is none.
 
-    Attributes:
-        status: Of the answer.
-        problem: The document, empty where there is none.
-        location: Where the truth about an alteration will be, or null.
-        locate: Finds what the user wrote for a pointer, or null.
+    ``location`` says where the truth about an alteration will be, ``locate`` what the user wrote
+    for a pointer; both may be null.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any], location: str | None) -> None:

@@ -205,7 +205,6 @@ class Connections:
         return len(self._all.members) < limits.all or self._drop(self._all, "all")
 
     def _drop(self, group: _Group, reason: str) -> bool:
-        """Close the oldest idle connection of a group; tell whether there was one."""
         oldest = next(iter(group.idle), None)
         if oldest is not None:
             self._close(oldest, reason)

@@ -35,11 +35,7 @@ class UnencryptedPasswordError(UnreadableRequestError):
 
 
 class UntrustedIdentityError(UnreadableRequestError):
-    """A header names the caller's certificate, and who sends it is no trusted proxy.
-
-    Attributes:
-        method: Of authentication, that the header is of.
-    """
+    """A header names the caller's certificate, and who sends it is no trusted proxy."""
 
     default_code = "untrusted-identity-header"
     method = "proxy-certificate"

@@ -95,11 +95,6 @@ _ALTERATION_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | None:
     """Return the key with the fingerprint of what is asked, or null where there is none.
 
-    Args:
-        headers: Of the request; the key may be bare or a quoted string.
-        route: The route's template, which belongs to what is asked.
-        body: As read; two bodies that are equal as JSON have the same fingerprint.
-
     Raises:
         UnreadableRequestError: Several keys, or one that is not 1-255 printable ASCII characters.
     """

@@ -241,7 +241,6 @@ class RequestMiddleware:
             self._record(scope, method, exchange)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with what the application returns or raises."""
         exchange: _ResponseRecorder = scope["state"]["exchange"]
         try:
             refuse_bad_headers(scope)

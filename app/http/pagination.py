@@ -16,9 +16,7 @@ _DIGEST_BYTES: Final = 16
 def query_fingerprint(route: str, conditions: Mapping[str, Any]) -> str:
     """Return what a token is bound to: the route and every condition but page and token.
 
-    Args:
-        route: The route's name, so that a token of one route is none of another.
-        conditions: Plain values by name; put the principal in where rows depend on it.
+    Put the principal in where rows depend on it.
     """
     return hashlib.sha256(
         json.dumps([route, conditions], sort_keys=True, default=str).encode()

@@ -136,10 +136,7 @@ def _count_nothing(_: str) -> None:
 class RateLimits:
     """Keeps count, refuses with ``RateLimitedError``; ``bodies`` has the slots for large ones.
 
-    Args:
-        limits: The figures.
-        count: Called with the limit that was reached.
-        now: A clock in seconds that never goes back.
+    ``count`` is called with the limit that was reached.
     """
 
     def __init__(
@@ -323,7 +320,6 @@ class LoginAttempts:
 
 
 def _recent(counts: Failures, key: bytes, now: float) -> list[float]:
-    """Return when the failures were that still count."""
     times = counts.get(key, [])
     while times and times[0] <= now - WITHIN_S:
         times.pop(0)

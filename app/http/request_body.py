@@ -300,7 +300,6 @@ def _content_length(request: Request) -> float:
 
 
 async def _receive_into(received: bytearray, request: Request) -> bool:
-    """Add a chunk of the body and tell whether more follows."""
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect

@@ -245,12 +245,7 @@ TIED: Final = {
 
 
 class _Kind(NamedTuple):
-    """Problems of one status that a route may answer.
-
-    Attributes:
-        codes: The most frequent.
-        headers: Beside those that every answer has.
-    """
+    """Problems of one status that a route may answer: the most frequent, and their headers."""
 
     codes: tuple[str, ...]
     headers: tuple[str, ...] = ()

@@ -41,14 +41,7 @@ _TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class TrafficClient:
-    """One connection that moves data as fast as its target, or as its quota lets it.
-
-    Attributes:
-        user: Whose account it uses; the password is the example users' own.
-        client_id: As it calls itself.
-        bytes_per_s: What it tries.
-        consumes: It reads instead of writing.
-    """
+    """One connection that moves data as fast as its target, or as its quota lets it."""
 
     user: str
     client_id: str

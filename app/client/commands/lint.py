@@ -28,16 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found.
-
-    Attributes:
-        rule: Its name, kebab-case.
-        severity: How sure it is that something is wrong.
-        entity: Where.
-        key: Of which quota; null where it is about the entity.
-        message: A sentence for people.
-        fixes: Command lines that would put it right; none where there is nothing to be done here.
-    """
+    """What was found, and command lines that mend it; ``key`` is null for the entity as a whole."""
 
     rule: str
     severity: Severity

@@ -41,13 +41,7 @@ class _Identity:
 
 
 class ClientCertificates:
-    """Judges certificates whose owner has proved to have the key.
-
-    Args:
-        mapping: From the subject to the user name.
-        issuers: One of them must have signed it; empty where that was seen to before.
-        now: The wall clock.
-    """
+    """Judges certificates whose owner has proved to have the key; ``issuers`` may be empty."""
 
     def __init__(
         self,
@@ -61,11 +55,7 @@ class ClientCertificates:
         self._identity = lru_cache(_REMEMBERED)(self._read)
 
     def principal(self, certificate: bytes) -> str:
-        """Return the principal of a certificate in DER.
-
-        Raises:
-            InvalidCertificateError: Malformed, not good today, of another issuer, or of nobody.
-        """
+        """Return the principal of a certificate in DER."""
         identity = self._identity(certificate)
         now = self._now()
         if not identity.begins <= now <= identity.ends:
@@ -177,11 +167,6 @@ def _from_pem(text: str) -> bytes:
 
 
 def _base64(text: str) -> bytes:
-    """Return what is encoded, where it is encoded canonically.
-
-    Raises:
-        ValueError: It is not, or it is nothing.
-    """
     data = base64.b64decode(text, validate=True)
     if not data or base64.b64encode(data).decode() != text:
         message = "this is not canonical base64"

@@ -263,16 +263,7 @@ _INSTANTS: Final = ("exp", "nbf", "iat")
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say.
-
-    Attributes:
-        issuer: The one issuer.
-        audience: This service's name there.
-        algorithms: Of ``ALGORITHMS``.
-        principal_claim: Its value is the user name.
-        principal_prefix: Stands before the value in the user name.
-        privileged: Super users and auditors that no token may name.
-    """
+    """What a token must say; it may name none of ``privileged``, super users and auditors."""
 
     issuer: str
     audience: str

@@ -146,7 +146,6 @@ class TrustedProxies:
         return set(noted) == {"https"}
 
     def _caller_at(self, addresses: Sequence[str]) -> int:
-        """Return where in a list of hops the caller stands."""
         positions = reversed(range(len(addresses)))
         outside = (
             at for at in positions if addresses[at] == UNKNOWN or not self.trust(addresses[at])

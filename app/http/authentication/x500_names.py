@@ -22,13 +22,7 @@ _FIRST_ARC_FACTOR: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element.
-
-    Attributes:
-        tag: Its identifier octet.
-        content: Without tag and length.
-        encoded: All of it.
-    """
+    """One element: its identifier octet, what is after tag and length, and all of it."""
 
     tag: int
     content: bytes

@@ -41,15 +41,9 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaListingResponse:
-    """What ``GET /quotas`` answers.
+    """What ``GET /quotas`` answers; ``entries`` are sorted by ``ClientQuotaEntity.sort_key``.
 
-    Attributes:
-        cluster_id: The cluster described.
-        as_of: When the broker was asked.
-        entries: Sorted by ``ClientQuotaEntity.sort_key``.
-        next_page_token: Null on the last page, and without pages.
-        chunks: The entries as they are written in JSON; null where they are not yet.
-        total: How many entities match; null without pages.
+    Without pages ``total`` is null; ``chunks`` are the entries as written in JSON, where they are.
     """
 
     cluster_id: str
@@ -61,11 +55,7 @@ class QuotaListingResponse:
 
 
 def negotiate(accept: str | None) -> Format:
-    """Return the format that the caller likes best; null or empty means JSON.
-
-    Raises:
-        NotAcceptableError: None of the four.
-    """
+    """Return the format that the caller likes best; null or empty means JSON."""
     media_type = best_match(accept, tuple(Format))
     if media_type is None:
         raise NotAcceptableError(f"Accept one of {', '.join(Format)}.")

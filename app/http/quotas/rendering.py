@@ -165,5 +165,4 @@ def _patch(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]
 
 
 def _are_too_small(chunks: Sequence[Chunk], number: int) -> bool:
-    """Tell whether many patches have left small chunks."""
     return len(chunks) > 1 and number < len(chunks) * CHUNK_ENTRIES / 2

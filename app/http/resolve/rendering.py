@@ -93,7 +93,6 @@ def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
 
 
 def _usage_json(usage: BucketUsage | None) -> dict[str, Any] | None:
-    """Return the last day of a bucket; null where nothing is published."""
     if usage is None:
         return None
     return {
