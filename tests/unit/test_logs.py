@@ -163,6 +163,7 @@ def test_dev_finds_what_is_wrong_with_settings_before_it_starts_anything(
         "QUOTAS_PORT: input should be less than or equal to 65535.",
         "QUOTAS_PROT is not a setting of this service; check its spelling. Is it QUOTAS_PORT?",
         "QUOTAS_TLS_PORT: input should be a valid integer",
+        "QUOTAS_TLS_CERT_FILE is needed with QUOTAS_TLS_PORT and not set.",
         f"QUOTAS_POLICY_FILE: {policy}, line 1: not YAML",
     ]
     lines = printed.splitlines()
