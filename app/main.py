@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -56,10 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _disable_core_dumps() -> None:
     """Let no crash of this process write its memory, which holds passwords, to a file."""
-    if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - Unix has it
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _serve(_: argparse.Namespace) -> int:

@@ -279,7 +279,7 @@ def _config(app: ASGIApp, connections: type[DeadlineHttpProtocol], grace_s: int)
         access_log=False,
         http=connections,
         ws="none",
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        loop="uvloop",
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,

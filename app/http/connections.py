@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import resource
 import socket
 import ssl
 import sys
@@ -15,17 +16,12 @@ from typing import Final
 
 from app.http.rate_limits import network_of
 
-if sys.platform != "win32":
-    import resource
-
 OTHER_FILES: Final = 100
 """What the process needs besides: brokers, Postgres, files."""
 
 
 def raise_fd_limit(wanted: int, besides: int = 0) -> int:
     """Return how many connections fit beside other files, after asking the system for more."""
-    if sys.platform == "win32":
-        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     other = OTHER_FILES + besides
     granted, needed = _number(soft), wanted + other
