@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from app.authenticators import bearer_tokens, oidc_authorities, proxied_certificates, tls_context
 from app.domain.errors import NotSentError, WrongClusterError
+from app.http.authentication.proxies import is_this_machine
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
 from app.policy_file import PolicyFileError, read_policy
@@ -330,18 +331,6 @@ def _postgres_hosts(parameters: Mapping[str, Any]) -> list[str]:
 
 def _is_local(host: str) -> bool:
     return not host or host.startswith(("/", "@")) or is_this_machine(host)
-
-
-def is_this_machine(host: str) -> bool:
-    """Tell whether a host is a loopback address or ``localhost``; no name is looked up."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 def _other_hosts(bootstrap_servers: str) -> list[str]:

@@ -9,7 +9,6 @@ from fastapi import Depends, Request, Response
 from pydantic import MISSING, Field, Strict
 
 from app.domain.alterations import Outcome
-from app.domain.alterations import Values as StoredValues
 from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
 from app.http.encoding import (
     JsonResponse,
@@ -17,7 +16,7 @@ from app.http.encoding import (
     quota_value_json,
     refusal_json,
     rfc3339,
-    values_json,
+    values_or_null,
 )
 from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
@@ -215,8 +214,8 @@ def audit_row_json(row: Row) -> dict[str, Any]:
         "action": row.action,
         "entity": None if row.entity is None else entity_json(row.entity),
         "ops": None if row.ops is None else [_op(op) for op in row.ops],
-        "before": _values(row.before),
-        "after": _values(row.after),
+        "before": values_or_null(row.before),
+        "after": values_or_null(row.after),
         "outcome": row.outcome,
         "reason": row.reason,
         "request_id": row.request_id,
@@ -230,7 +229,3 @@ def _op(op: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(value, int | float):
         return {**op, "value": quota_value_json(float(value))}
     return dict(op)
-
-
-def _values(values: StoredValues | None) -> dict[str, Any] | None:
-    return None if values is None else values_json(values)

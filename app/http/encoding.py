@@ -155,8 +155,8 @@ def alteration_result_json(result: AlterationResult) -> dict[str, Any]:
         "entity": entity_json(result.entity),
         "outcome": result.outcome.value,
         "changed": result.changed,
-        "before": _values_or_null(result.before),
-        "after": _values_or_null(result.after),
+        "before": values_or_null(result.before),
+        "after": values_or_null(result.after),
         "error": refusal_json(result.error),
     }
     if result.warnings:
@@ -164,7 +164,8 @@ def alteration_result_json(result: AlterationResult) -> dict[str, Any]:
     return document
 
 
-def _values_or_null(values: Values | None) -> dict[str, JsonNumber] | None:
+def values_or_null(values: Values | None) -> dict[str, JsonNumber] | None:
+    """Return the values of one entity; null where they are unknown."""
     return None if values is None else values_json(values)
 
 

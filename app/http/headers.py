@@ -104,7 +104,7 @@ def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | 
     text = _unquote(values[0].strip(_BLANKS))
     if len(values) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
         detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
-        raise _unreadable(KEY_HEADER, "bad-idempotency-key", detail)
+        raise bad_header(KEY_HEADER, "bad-idempotency-key", detail)
     return IdempotencyKey(text, fingerprint(route, body))
 
 
@@ -121,7 +121,7 @@ def read_superseded(headers: Headers) -> str | None:
     if len(values) == 1 and _ALTERATION_ID.fullmatch(text):
         return text
     detail = f"{SUPERSEDE_HEADER} takes the id of one alteration."
-    raise _unreadable(SUPERSEDE_HEADER, "bad-supersede", detail)
+    raise bad_header(SUPERSEDE_HEADER, "bad-supersede", detail)
 
 
 def fingerprint(route: str, body: JsonValue) -> bytes:
@@ -159,5 +159,6 @@ def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
 
 
-def _unreadable(header: str, code: str, detail: str) -> UnreadableRequestError:
+def bad_header(header: str, code: str, detail: str) -> UnreadableRequestError:
+    """Return the refusal of a header."""
     return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])

@@ -18,9 +18,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.entities import Caller
-from app.domain.errors import QuotaError, Sent, UnreadableRequestError, Violation
+from app.domain.errors import QuotaError, Sent
 from app.http.errors import HeadersTooLargeError, PreflightRefusedError
-from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER
+from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER, bad_header
 from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
 
@@ -356,13 +356,13 @@ def refuse_bad_headers(scope: Scope) -> None:
 def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
     credentials = [value for name, value in judged if name == _AUTHORIZATION]
     if len(credentials) > 1 or any(b"," in item and _are_joined(item) for item in credentials):
-        raise _ambiguous("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
+        raise bad_header("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
     names = [name for name, _ in judged]
     if len(names) == len(credentials):
         return
     lengths = names.count(_CONTENT_LENGTH)
     if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
-        raise _ambiguous("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
+        raise bad_header("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
 
 
 def _are_joined(credentials: bytes) -> bool:
@@ -382,7 +382,3 @@ Possessive and from the beginning of a word: a long header takes no longer than 
 
 _SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
 _AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."
-
-
-def _ambiguous(header: str, code: str, detail: str) -> UnreadableRequestError:
-    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])

@@ -19,7 +19,7 @@ from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC, services_of
 from app.http.headers import best_match, list_field, names_tag
 from app.http.models import ResponseModel
-from app.http.problem_catalog import PROBLEMS, Words
+from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import any_query
 from app.http.responses import ANY, answer_of, content_of, problems, text_answer
 from app.http.route import feature_router
@@ -230,10 +230,9 @@ _FOR_OPERATORS: Final = "<h2>If you run this service</h2>\n<p>{}</p>\n"
 def problem_page(code: str) -> str | None:
     """Return the page as HTML; null if there is no such problem."""
     problem = PROBLEMS.get(code)
-    return None if problem is None else _render(code, problem.words)
-
-
-def _render(code: str, text: Words) -> str:
+    if problem is None:
+        return None
+    text = problem.words
     explanation = _EXPLANATION.format(
         code=escape(code),
         cause=escape(text.cause),

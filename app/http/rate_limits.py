@@ -129,10 +129,6 @@ class Limits:
     public_per_s: float = 0.0
 
 
-def _count_nothing(_: str) -> None:
-    """Count nothing."""
-
-
 class RateLimits:
     """Keeps count, refuses with ``RateLimitedError``; ``bodies`` has the slots for large ones.
 
@@ -142,7 +138,7 @@ class RateLimits:
     def __init__(
         self,
         limits: Limits,
-        count: Callable[[str], None] = _count_nothing,
+        count: Callable[[str], None] = lambda _limit: None,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from app.http.authentication.proxies import is_this_machine
 from app.server import Listener
 from app.settings import Settings, SettingsError
 from app.startup_checks import (
     find_unsafe,
     is_local_postgres,
-    is_this_machine,
     load_settings,
     warn,
 )

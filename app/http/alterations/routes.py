@@ -164,11 +164,7 @@ async def show_alteration(
 ) -> Response:
     """Show what is recorded of one alteration, to its principal and to auditors."""
     record = await services_of(request).audit.alteration(granted.caller, alteration_id)
-    return await off_loop(len(record.results), _record_response, record)
-
-
-def _record_response(record: AlterationRecord) -> Response:
-    return JsonResponse(record_json(record))
+    return await off_loop(len(record.results), lambda: JsonResponse(record_json(record)))
 
 
 async def alteration_response(

@@ -15,6 +15,7 @@ from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Violation
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
+from app.http.headers import bad_header
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOBODY: Final = frozenset({"", "*", "ANONYMOUS"})
@@ -140,8 +141,7 @@ def _names_a_certificate(name: str) -> bool:
 
 def several_credentials(detail: str, header: str = "authorization") -> UnreadableRequestError:
     """Return the refusal of a request with several credentials, or several forms of one."""
-    code = "several-credentials"
-    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])
+    return bad_header(header, "several-credentials", detail)
 
 
 class Authenticator(Protocol):

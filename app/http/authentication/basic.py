@@ -5,13 +5,13 @@ Source: RFC 7617.
 
 import base64
 import binascii
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.entities import Caller
 from app.http.authentication.authenticator import Presented, host_of, principal_of
+from app.http.authentication.proxies import is_this_machine
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
 from app.http.rate_limits import LoginAttempts
 from app.service.auth.sessions import SessionLease, Sessions
@@ -56,7 +56,7 @@ class Basic:
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller."""
-        is_local = _is_loopback(presented.peer) and not presented.is_from_proxy
+        is_local = is_this_machine(presented.peer) and not presented.is_from_proxy
         if not (presented.is_encrypted or is_local):
             raise UnencryptedPasswordError(
                 "The password came unencrypted and is public in the network now: change it, and "
@@ -97,12 +97,3 @@ def _principal(user: str) -> str:
         return principal_of(user)
     except InvalidTokenError as error:
         raise LoginFailedError(error.detail) from None
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

@@ -100,6 +100,18 @@ def _address(text: str) -> str:
     return canonical_ip(found[1] if found else text) or UNKNOWN
 
 
+def is_this_machine(host: str) -> bool:
+    """Tell whether a host is a loopback address or ``localhost``; no name is looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 

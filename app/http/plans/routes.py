@@ -108,11 +108,7 @@ def _plans(request: Request) -> MakePlans:
 
 
 async def _respond(plan: StoredPlan) -> Response:
-    return await off_loop(len(plan.changes), _response, plan)
-
-
-def _response(plan: StoredPlan) -> Response:
-    return JsonResponse(plan_json(plan))
+    return await off_loop(len(plan.changes), lambda: JsonResponse(plan_json(plan)))
 
 
 def plan_json(plan: StoredPlan) -> dict[str, Any]:
