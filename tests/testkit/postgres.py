@@ -83,7 +83,8 @@ def migrated_database(server: LocalPostgres, name: str) -> tuple[str, str]:
     return server.create_database(name)
 
 
-def _database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> AuditDatabase:
+def database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> AuditDatabase:
+    """Return a database of the server by its name and the URLs of its owner and the service."""
     superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
     return AuditDatabase(name, *urls, superuser_url)
 
@@ -92,14 +93,14 @@ def _database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> Aud
 def empty_database(postgres: LocalPostgres) -> AuditDatabase:
     """A database without any table."""
     name = f"empty_{next(_NUMBERS)}"
-    return _database_of(postgres, name, postgres.create_database(name))
+    return database_of(postgres, name, postgres.create_database(name))
 
 
 @pytest.fixture
 def audit_database(postgres: LocalPostgres) -> AuditDatabase:
     """A database with an empty audit log."""
     name = f"audit_{next(_NUMBERS)}"
-    return _database_of(postgres, name, migrated_database(postgres, name))
+    return database_of(postgres, name, migrated_database(postgres, name))
 
 
 def audit_entity(

@@ -280,3 +280,14 @@ async def test_asking_whether_the_log_is_writable_leaves_no_trace(
     await journal.check_writable()
     with psycopg.connect(audit_database.owner_url) as connection:
         assert connection.execute("select count(*) from audit_event").fetchone() == (0,)
+
+
+async def test_rows_that_arrive_between_two_pages_do_not_shift_them(journal: PostgresJournal):
+    for number in range(10):
+        await intend(journal, audit_request(audit_entity(0, {"user": f"user-{number}"})))
+    whole = await journal.audit_rows(AuditQuery(limit=10))
+    first = await journal.audit_rows(AuditQuery(limit=5))
+    await intend(journal, audit_request(audit_entity(0, {"user": "new"})))
+    second = await journal.audit_rows(AuditQuery(limit=5, after=first.next_after))
+    assert [*first.rows, *second.rows] == [*whole.rows]
+    assert len(whole.rows) == 10
