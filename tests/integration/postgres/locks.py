@@ -5,15 +5,28 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
 from app.domain.alterations import AlterationResult, Outcome, Values
+from app.domain.errors import EntityBusyError
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
-from app.service.ports.audit_log import AuditConclusion, AuditRequest
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intent_of
 
 AFTER: Values = {"producer_byte_rate": 1024.0}
+
+INSERT = (
+    "insert into quota_entity (cluster_id, entity_hash, alteration_id, ordinal, received_at, "
+    "owner, taken_at, handed_over_by) values (%s, %s, gen_random_uuid(), 0, now(), 'other', now(), "
+    "now()) on conflict (cluster_id, entity_hash) do update set (alteration_id, ordinal, "
+    "received_at, owner, taken_at, handed_over_by) = (excluded.alteration_id, 0, now(), 'other', "
+    "now(), now())"
+)
+
+FREE = "update quota_entity set alteration_id = null"
 
 
 def request_of(*users: str) -> AuditRequest:
@@ -76,3 +89,17 @@ class Tables:
         )
         (row,) = self.run(query, hash=entity_hash(entity)) or [None]
         return row
+
+
+async def take(journal: PostgresJournal, request: AuditRequest) -> Intent:
+    return await journal.record_intent(intent_of(request))
+
+
+async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | None:
+    with pytest.raises(EntityBusyError) as raised:
+        await take(journal, request)
+    error = raised.value
+    assert (error.code, error.sent, error.retry) == ("entity-busy", "no", "safe")
+    assert error.retry_after_s is not None
+    assert error.retry_after_s >= 1
+    return error.alteration_id

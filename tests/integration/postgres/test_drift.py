@@ -9,16 +9,20 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotSentError
 from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditQuery, AuditRow
 from app.service.ports.recovery import AuditedState, Drift, Recovered
-from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.taking import INSERT
+from app.service.recovery.drift import DriftWatch
+from tests.integration.postgres.locks import AFTER, INSERT, Tables, concluded, request_of
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of
 
@@ -321,3 +325,18 @@ async def test_who_loses_its_connection_leads_again_only_if_nobody_else_does(
 
 async def test_nothing_recorded_leaves_an_answer_of_nothing(drift: PostgresDriftJournal):
     assert await drift.record_drift(CLUSTER, []) == []
+
+
+async def test_who_cannot_reach_the_cluster_lets_another_watch(two: tuple[Database, Database]):
+    brokers = FakeBrokers([]), FakeBrokers([])
+    journals = [PostgresDriftJournal(database) for database in two]
+    blind, seeing = (
+        DriftWatch(each, Barrier(each, CurrentValues(each)), journal, CountedMetrics())
+        for each, journal in zip(brokers, journals, strict=True)
+    )
+    brokers[0].reachable = False
+    with pytest.raises(NotSentError):
+        await blind.round()
+    await seeing.round()
+    assert await journals[1].baseline("fake") == {}
+    assert not await journals[0].try_lead("fake")

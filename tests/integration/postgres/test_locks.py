@@ -23,8 +23,16 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import run_as, until_a_call_waits
-from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.taking import FREE, INSERT, holder_of, take
+from tests.integration.postgres.locks import (
+    AFTER,
+    FREE,
+    INSERT,
+    Tables,
+    concluded,
+    holder_of,
+    request_of,
+    take,
+)
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intent_of

@@ -1,5 +1,8 @@
 """Events find what they belong to by index and by hash, whatever Postgres believes there to be."""
 
+import re
+
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -8,10 +11,12 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from benchmarks.log_growth import planned
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.locks import concluded
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
+SCAN = re.compile(r"(?:Seq Scan|Scan using \w+) on (?:audit|quota|idempotency)\w*.*\n(?=(.*))")
 SCANS = """
     select sum(seq_scan) from pg_stat_xact_user_tables
     where relname = 'quota_entity' or relname like 'audit\\_e%'
@@ -77,3 +82,11 @@ async def test_outcomes_find_locks_and_intents_by_index(
 
     before, after = await database.writing.run(look)
     assert before == after
+
+
+def test_no_statement_that_writes_the_log_reads_a_whole_table(audit_database: AuditDatabase):
+    with psycopg.connect(audit_database.superuser_url, autocommit=True) as postgres:
+        plans = [plan for _, plan in planned(postgres)]
+    following = [match[1].strip() for plan in plans for match in SCAN.finditer(plan)]
+    assert len(following) > 20
+    assert [line for line in following if not line.startswith("Index Cond:")] == []

@@ -22,8 +22,7 @@ from app.postgres.log_writer import (
 from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
-from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.taking import FREE
+from tests.integration.postgres.locks import AFTER, FREE, Tables, concluded, request_of
 from tests.testkit.postgres import AuditDatabase, intend, intent_of
 
 T = TypeVar("T")
