@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
@@ -43,19 +43,8 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
 
 _NO_RESULT: Final = frozenset(
     {
-        *(
-            "out",
-            "pg",
-            "master",
-            "conf",
-            "json",
-            "plot",
-            "explain",
-            "dry_run",
-            "command",
-            "fail_on",
-        ),
-        *("token_file", "kafka_config", "input", "quotas"),
+        *("out", "pg", "master", "conf", "json", "plot", "explain", "dry_run"),
+        *("command", "fail_on", "token_file", "kafka_config", "input", "quotas"),
     }
 )
 """Options that change nothing in the result, or name what is read."""
@@ -69,18 +58,6 @@ _FOLDERS: Final[Mapping[str, str]] = {
     "out": "that the tables are written to",
 }
 """The options that name a folder of tables, and which it is."""
-
-
-class Command(Protocol):
-    """A module of ``app.pipeline.commands``."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options that this job alone has."""
-
-    def run(self, job: "Job") -> None:
-        """Do the job, or raise a ``PipelineError``."""
 
 
 @dataclass

@@ -30,6 +30,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.replaceHashWithSortAgg": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.parquet.block.row.count.limit": "1000000",
@@ -49,7 +50,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
 """Joins are broadcast where a job says so; partition columns keep the types of ``tables``. Times of
-nanoseconds in Parquet, which Spark has no type for, are read as whole numbers.
+nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. What is sorted by
+the columns of an aggregation is summed up without hashes.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used

@@ -90,10 +90,10 @@ def ingest(job: Job, request: Request, inputs: Inputs, out: Lake) -> list[Partit
     explain(job, OBSERVATION_MINUTE, minutes)
     try:
         counted = tally(minutes)
-        _require_one_cluster(job, points, minutes)
+        _require_one_cluster(job, points, counted)
         _say_unnamed(job, counted)
         points = _with_broken_files(points, inputs, counted)
-        days = _days(job, minutes, counted)
+        days = _days(job, counted)
         constants = {"grain": request.rules.map.grain, "source": inputs.kind}
         constants["ingest_run_id"] = job.run_id
         rows = minutes.where("samples > 0").withColumns(
@@ -156,16 +156,13 @@ def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
     }
 
 
-def _require_one_cluster(job: Job, points: DataFrame, minutes: DataFrame) -> None:
+def _require_one_cluster(job: Job, points: DataFrame, counted: Tally) -> None:
     """Raise where one cluster id would hide several.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several.
     """
-    if not job.options.cluster:
-        return
-    first, last = minutes.agg(sf.min("first_cluster"), sf.max("last_cluster")).collect()[0]
-    if first == last:
+    if not (job.options.cluster and counted.is_mixed):
         return
     clusters = points.where("problem is null and cluster != ''").select("cluster").distinct()
     names = ", ".join(sorted(row.cluster for row in clusters.collect()))
@@ -181,12 +178,10 @@ def _say_unnamed(job: Job, counted: Tally) -> None:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
 
 
-def _days(job: Job, minutes: DataFrame, counted: Tally) -> list[Partition]:
+def _days(job: Job, counted: Tally) -> list[Partition]:
     """Return the days that have rows, and those of ``--from`` and ``--to`` for each cluster."""
-    rows = minutes.where("samples > 0").select("cluster_id", sf.col("dt").cast("string"))
-    days = {(row.cluster_id, row.dt) for row in rows.distinct().collect()}
-    clusters = sorted(counted.clusters | ({job.options.cluster} - {None}))
-    days |= {(cluster, day) for cluster in clusters for day in _days_of_period(job)}
+    clusters = counted.clusters | ({job.options.cluster} - {None})
+    days = counted.days | {(name, day) for name in clusters for day in _days_of_period(job)}
     return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
 
 

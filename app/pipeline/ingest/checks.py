@@ -25,6 +25,8 @@ REASONS: Final = (
 )
 """Why a row is quarantined."""
 
+_USED: Final = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
+_REFUSED: Final = {DUPLICATE: "duplicates", MISSING_RATE: "lonely"}
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
 _MINUTE_S: Final = 60
@@ -68,15 +70,22 @@ class Tally:
         used: Rows that count, by attribute.
         refused: Rows that do not, by reason.
         left_out: Rows outside the period; they are no input.
-        clusters: The cluster ids of the points that count.
         brokers: That reported.
+        days: Of which there are rates: cluster id and day.
+        is_mixed: Whether the input names several clusters.
     """
 
     used: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
-    clusters: set[str] = field(default_factory=set)
     brokers: Sequence[Broker] = ()
+    days: set[tuple[str, str]] = field(default_factory=set)
+    is_mixed: bool = False
+
+    @property
+    def clusters(self) -> set[str]:
+        """The cluster ids of the points that count."""
+        return {broker.cluster_id for broker in self.brokers}
 
     @property
     def quarantined(self) -> int:
@@ -91,40 +100,45 @@ class Tally:
 
 def tally(minutes: DataFrame) -> Tally:
     """Add up what ``sum_minutes`` counted."""
-    refused: dict[str, int] = {}
-    used: dict[str, int] = {}
-    sums = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
-    columns = {**sums, DUPLICATE: "duplicates", MISSING_RATE: "lonely", "rows": "rows"}
-    totals = [sf.sum(column).alias(name) for name, column in columns.items()]
-    for row in minutes.groupBy("problem").agg(*totals).collect():
-        if row.problem is not None:
-            refused[row.problem] = row.rows
-            continue
-        used = {name: row[name] for name in sums if row[name]}
-        refused |= {name: row[name] for name in (DUPLICATE, MISSING_RATE) if row[name]}
+    rows = _by_broker(minutes).collect()
+    refused = {row.problem: row.rows for row in rows if row.problem is not None}
     left_out = refused.pop(OUTSIDE, 0)
-    brokers = _brokers(minutes)
-    clusters = {broker.cluster_id for broker in brokers}
-    return Tally(used, dict(sorted(refused.items())), left_out, clusters, brokers)
+    fine = [row for row in rows if row.problem is None]
+    counts = {
+        name: count
+        for name, column in (_USED | _REFUSED).items()
+        if (count := sum(row[column] for row in fine))
+    }
+    refused |= {name: counts.pop(name) for name in _REFUSED if name in counts}
+    clusters = {row[name] for row in fine for name in ("first_cluster", "last_cluster")} - {None}
+    return Tally(
+        counts,
+        dict(sorted(refused.items())),
+        left_out,
+        sorted(Broker(*(row[name] for name in Broker._fields)) for row in fine if row["first"]),
+        {(row.cluster_id, day) for row in fine for day in row.days},
+        len(clusters) > 1,
+    )
 
 
-def _brokers(minutes: DataFrame) -> Sequence[Broker]:
-    reported = sf.expr("samples + throttles + tokens + ups - failed")
+def _by_broker(minutes: DataFrame) -> DataFrame:
+    sums = (
+        *(sf.sum(name).alias(name) for name in ("rows", "failed", *_USED.values())),
+        *(sf.sum(name).alias(name) for name in _REFUSED.values()),
+        *(sf.min(name).alias(name) for name in ("first", "first_cluster")),
+        *(sf.max(name).alias(name) for name in ("last", "last_cluster")),
+    )
+    used = sf.expr("samples + throttles + tokens + ups")
+    brokers = ("problem", "cluster_id", "broker_id")
     by_minute = (
-        minutes.where("samples + throttles + tokens + ups > 0")
-        .groupBy("cluster_id", "broker_id", "ts")
-        .agg(
-            sf.sum(reported).alias("reported"),
-            *(sf.min("first").alias("first"), sf.max("last").alias("last")),
-            sf.sum("failed").alias("failed"),
-        )
+        minutes.select(*brokers, "ts", "samples", "counted.*")
+        .withColumns({name: sf.when(used > 0, sf.col(name)) for name in ("first", "last")})
+        .groupBy(*brokers, "ts")
+        .agg(*sums)
     )
-    brokers = by_minute.groupBy("cluster_id", "broker_id").agg(
-        sf.count_if(sf.col("reported") > 0).alias("minutes"),
-        *(sf.min("first").alias("first"), sf.max("last").alias("last")),
-        sf.sum("failed").alias("failed"),
-    )
-    return sorted(Broker(*row) for row in brokers.collect())
+    day = sf.when(sf.col("samples") > 0, sf.col("ts").cast("date").cast("string"))
+    reported = sf.count_if(used > sf.col("failed")).alias("minutes")
+    return by_minute.groupBy(*brokers).agg(*sums, reported, sf.collect_set(day).alias("days"))
 
 
 def checks(
