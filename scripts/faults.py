@@ -81,9 +81,7 @@ class Step:
 
 CRASH = "tests/faults/crash_recovery"
 QUORUM, REAL_BROKER = (f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker"))
-STANDALONE, REAL_METRICS = (
-    f"tests/pipeline/test_{name}.py" for name in ("standalone", "real_metrics")
-)
+CLUSTERS, REAL_METRICS = (f"tests/pipeline/test_{name}.py" for name in ("clusters", "real_metrics"))
 IN_HTTP = "tests/integration/http"
 
 STEPS = (
@@ -130,8 +128,8 @@ STEPS = (
     Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
     Step("real-broker", 12, (REAL_BROKER,)),
     Step("quorum", 40, (QUORUM,)),
-    Step("pipeline", 8, ("tests/pipeline", f"--ignore={STANDALONE}", f"--ignore={REAL_METRICS}")),
-    Step("standalone-cluster", 4, (STANDALONE,)),
+    Step("pipeline", 8, ("tests/pipeline", f"--ignore={CLUSTERS}", f"--ignore={REAL_METRICS}")),
+    Step("clusters", 6, (CLUSTERS,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
     Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),

@@ -17,6 +17,16 @@ from app.localdev.jars import (
 )
 
 LOG4J = "org.apache.logging.log4j:{}:2.25.1"
+HADOOP = (
+    "org.apache.hadoop:hadoop-client-minicluster:3.5.0",
+    "org.apache.hadoop:hadoop-client-api:3.5.0",
+    "org.apache.hadoop:hadoop-client-runtime:3.5.0",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+    # The ResourceManager does not start without it.
+    "org.bouncycastle:bcpkix-jdk18on:1.82",
+)
+"""The daemons of HDFS and YARN, for tests of the pipeline on a cluster."""
+
 AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
 TEST_GROUPS = {"junit", "net.bytebuddy", "org.hamcrest", "org.mockito", "org.objenesis"}
@@ -33,6 +43,7 @@ def main() -> None:
         tools = f"{broker}+org.apache.kafka:{TOOLS_ARTIFACT}:{version}"
         (tools_jar,) = (jar for jar in _resolve(tools) if jar.artifact == TOOLS_ARTIFACT)
         _write(f"kafka-{version}", [*_resolve(broker), tools_jar])
+    _write("hadoop", _resolve("+".join(HADOOP)))
     # The agent's jar holds what it needs.
     _write(AGENT_LOCK, [jar for jar in _resolve(AGENT) if jar.artifact in AGENT])
 

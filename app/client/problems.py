@@ -21,7 +21,7 @@ _SERVER_ERROR: Final = 500
 
 _NO_OUTCOME_YET: Final = ("outcome-not-recorded", "idempotency-key-running")
 
-_MAX_VIOLATIONS: Final = 100
+_MAX_VIOLATIONS: Final = 20
 
 _NEXT: Final[Mapping[str, str]] = {
     "unauthenticated": "Give a credential: --token-file, --user or --cert, or a profile.",

@@ -60,8 +60,13 @@ def class_path(*, tools: bool = False) -> list[Path]:
 
 def metrics_agent() -> Path:
     """Return the jar of the JMX exporter's agent, fetched likewise."""
-    (jar,) = _present(_read_lock(AGENT_LOCK))
+    (jar,) = jars_of(AGENT_LOCK)
     return jar
+
+
+def jars_of(lock: str) -> list[Path]:
+    """Return all jars of a lock, fetched likewise."""
+    return _present(_read_lock(lock))
 
 
 def _present(wanted: Sequence[Jar]) -> list[Path]:

@@ -1,0 +1,252 @@
+"""Clusters that share nothing with the driver but HDFS give what this machine gives alone."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pyspark
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import Row, SparkSession
+
+import app
+from app.domain.quota_keys import QuotaKey
+from app.localdev.kafka import LocalKafka
+from app.localdev.processes import HOST, free_ports
+from app.pipeline.lake import Lake
+from app.pipeline.spark import _prepare_environment
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    OBSERVATION_MINUTE,
+    QUOTA_VERSION,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+    Table,
+)
+from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
+from tests.pipeline.resolve.clusters import Version, quota_table
+from tests.testkit.hadoop import Hadoop
+
+pytestmark = pytest.mark.long
+
+DEADLINE_S = 180.0
+COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.sql.shuffle.partitions": "4",
+}
+POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) for n in range(600)]
+
+
+class Cluster:
+    """Where the master listens, and what it says of itself."""
+
+    def __init__(self, port: int, web_port: int) -> None:
+        self.master = f"spark://{HOST}:{port}"
+        self._status = f"http://{HOST}:{web_port}/json/"
+
+    def status(self) -> dict[str, Any]:
+        with urlopen(self._status, timeout=10) as answer:
+            state: dict[str, Any] = json.load(answer)
+        return state
+
+    def alive(self) -> int:
+        try:
+            return sum(worker["state"] == "ALIVE" for worker in self.status()["workers"])
+        except (OSError, json.JSONDecodeError):
+            # A master that starts answers with an empty page at first.
+            return 0
+
+
+@contextmanager
+def daemon(folder: Path, name: str, *arguments: str, hiding: Sequence[str] = ()) -> Iterator[None]:
+    """Run a daemon of Spark for the length of a block.
+
+    Args:
+        folder: For its log.
+        name: Of its class.
+        arguments: Its own.
+        hiding: What runs the command, so that it does not see all files.
+    """
+    environ = {**os.environ, "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
+    command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *arguments, "--host", HOST]
+    with (folder / f"{name}-{arguments[1]}.log").open("w") as log:
+        process = subprocess.Popen([*hiding, *command], env=environ, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def without(first: Path, second: Path) -> list[str]:
+    """Return the command that runs another one to which two folders are empty."""
+    script = 'mount -t tmpfs none "$0" && mount -t tmpfs none "$1" && shift && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(first), str(second)]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the driver, which nobody else sees."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="module")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
+    with ExitStack() as stack:
+        made = Hadoop(tmp_path_factory.mktemp("hadoop"))
+        made.start_hdfs(stack)
+        made.start_yarn(stack)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("standalone")
+    port, web, *others = free_ports(6)
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
+        _prepare_environment(folder, "spark://")
+        made = Cluster(port, web)
+        ports = ("--port", str(port), "--webui-port", str(web))
+        stack.enter_context(daemon(folder, "master.Master", *ports))
+        for number in (0, 1):
+            work = folder / f"worker-{number}"
+            ports = ("--port", str(others[number]), "--webui-port", str(others[number + 2]))
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
+            worker = (*ports, *size, made.master)
+            # The program itself is hidden, too: it is sent to them.
+            hiding = without(driver, Path(app.__file__).parent)
+            stack.enter_context(daemon(folder, "worker.Worker", *worker, hiding=hiding))
+        until = time.monotonic() + DEADLINE_S
+        while made.alive() < 2:
+            assert time.monotonic() < until, "\n".join(
+                log.read_text() for log in folder.glob("*.log")
+            )
+            time.sleep(0.2)
+        yield made
+
+
+class Jobs:
+    """Runs jobs of the command.
+
+    Args:
+        driver: For the driver's own files.
+        options: Of each job.
+        environ: Of each job, beside what is set.
+    """
+
+    def __init__(
+        self, driver: Path, *options: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._options = options
+        self._environ = {"TMPDIR": str(driver), "SPARK_LOCAL_IP": HOST, **(environ or {})}
+
+    def __call__(self, name: str, *options: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [COMMAND, name, "--json", "--cluster", "c", *options, *self._options],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **self._environ},
+        )
+        assert done.returncode == 0, done.stderr
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+
+def settings(chosen: Mapping[str, str]) -> list[str]:
+    return [argument for item in chosen.items() for argument in ("--conf", "=".join(item))]
+
+
+@pytest.fixture
+def alone(driver: Path) -> Jobs:
+    return Jobs(driver)
+
+
+@pytest.fixture
+def standalone(driver: Path, cluster: Cluster) -> Jobs:
+    return Jobs(driver, "--master", cluster.master, *settings(SMALL))
+
+
+@pytest.fixture
+def yarn(driver: Path, hadoop: Hadoop) -> Jobs:
+    jars = Path(pyspark.__file__).parent / "jars"
+    chosen = {**SMALL, "spark.executor.instances": "2", "spark.yarn.jars": f"local:{jars}/*"}
+    environ = {"HADOOP_CONF_DIR": str(hadoop.conf)}
+    return Jobs(driver, "--master", "yarn", *settings(chosen), environ=environ)
+
+
+def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:
+    return sorted(spark.read.parquet(f"{out}/{table.name}").collect(), key=str)
+
+
+def minutes(spark: SparkSession, out: str) -> list[Row]:
+    unlike = ("source", "ingest_run_id")
+    return sorted(
+        spark.read.parquet(f"{out}/{OBSERVATION_MINUTE.name}").drop(*unlike).collect(), key=str
+    )
+
+
+def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
+    *,
+    alone: Jobs,
+    standalone: Jobs,
+    cluster: Cluster,
+    hadoop: Hadoop,
+    spark: SparkSession,
+    tmp_path: Path,
+):
+    source = hadoop.put(write_adapter(POINTS, tmp_path), "/files/points.jsonl")
+    file = ("--format", "adapter-json", "--input", source)
+    one, two, three = (f"{hadoop.uri}/files/{out}" for out in ("alone", "spread", "topic"))
+    ingested = alone("ingest", *file, "--out", one)
+    spread = standalone("ingest", *file, "--out", two)
+    assert spread["rows_used"] == ingested["rows_used"] == len(POINTS)
+    assert minutes(spark, two) == minutes(spark, one)
+    with LocalKafka(tmp_path / "kafka", extra_properties={"num.partitions": "4"}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for point in POINTS:
+            producer.produce("metrics", adapter_message(point))
+        assert producer.flush(60) == 0
+        topic = ("--format", "kafka-json", "--input", f"kafka://{kafka.bootstrap_servers}/metrics")
+        streamed = standalone("ingest", *topic, "--out", three)
+    assert sum(offset["to"] - offset["from"] for offset in streamed["offsets"]) == len(POINTS)
+    assert minutes(spark, three) == minutes(spark, one)
+    done = cluster.status()["completedapps"]
+    assert [item["state"] for item in done] == ["FINISHED", "FINISHED"]
+
+
+@pytest.mark.parametrize("where", ["standalone", "yarn"])
+def test_the_chain_to_incidents_gives_on_two_nodes_what_it_gives_on_one_machine(
+    *,
+    where: str,
+    alone: Jobs,
+    hadoop: Hadoop,
+    spark: SparkSession,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+):
+    several: Jobs = request.getfixturevalue(where)
+    entity = (("user", "user 1"),)
+    limit = Version("c", entity, QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
+    root = f"{hadoop.uri}/{where}"
+    Lake(spark, f"{root}/quotas").write(spark.createDataFrame(quota_table([limit])), QUOTA_VERSION)
+    source = hadoop.put(write_adapter(POINTS, tmp_path), f"/{where}/points.jsonl")
+    options = ("--format", "adapter-json", "--input", source, "--quotas", f"{root}/quotas")
+    alone("run", *options, "--out", f"{root}/alone")
+    report = several("run", *options, "--out", f"{root}/spread")
+    assert report["rows_out"]["throttle_incident"] > 0
+    for table in (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT):
+        spread = rows_of(spark, f"{root}/spread", table)
+        assert spread == rows_of(spark, f"{root}/alone", table) != [], table.name
