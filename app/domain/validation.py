@@ -7,6 +7,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
+from math import isinf
 from typing import Final
 
 from app.domain.addresses import canonical_ip
@@ -33,9 +34,8 @@ def exact_float(value: Decimal) -> float | None:
     """
     value = meant(value)
     number = float(value)
-    if number in (float("inf"), float("-inf")) or value != value.to_integral_value():
-        return number
-    return number if Decimal(number) == value else None
+    is_rounded = not isinf(number) and value == value.to_integral_value() and number != value
+    return None if is_rounded else number
 
 
 def _op_violations(
@@ -91,13 +91,13 @@ def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
     rule = QUOTA_KEY_RULES.get(key)
     if value <= 0:
         yield "not-positive", f"{key} must be greater than 0.", "INVALID_REQUEST"
-    elif number == float("inf"):
+    elif isinf(number):
         kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
         yield "not-finite", f"{key} must be a finite number.", kafka_code
     elif rule is not None:
         yield from _bound_problems(key, value, rule, is_whole=is_whole)
-    is_exact = not is_whole or number in (value, float("inf"))
-    if not is_exact and (rule is None or value <= rule.maximum):
+    is_rounded = is_whole and not isinf(number) and number != value
+    if is_rounded and (rule is None or value <= rule.maximum):
         yield "not-exact", _NOT_EXACT, None
 
 
