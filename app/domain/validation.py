@@ -34,8 +34,11 @@ def exact_float(value: Decimal) -> float | None:
     """
     value = meant(value)
     number = float(value)
-    is_rounded = not isinf(number) and value == value.to_integral_value() and number != value
-    return None if is_rounded else number
+    return None if _is_rounded(value, number) else number
+
+
+def _is_rounded(value: Decimal, number: float) -> bool:
+    return number != value and not isinf(number) and value == value.to_integral_value()
 
 
 def _op_violations(
@@ -87,7 +90,6 @@ Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
 def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
     value = meant(written)
     number = float(value)
-    is_whole = value == value.to_integral_value()
     rule = QUOTA_KEY_RULES.get(key)
     if value <= 0:
         yield "not-positive", f"{key} must be greater than 0.", "INVALID_REQUEST"
@@ -95,9 +97,8 @@ def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
         kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
         yield "not-finite", f"{key} must be a finite number.", kafka_code
     elif rule is not None:
-        yield from _bound_problems(key, value, rule, is_whole=is_whole)
-    is_rounded = is_whole and not isinf(number) and number != value
-    if is_rounded and (rule is None or value <= rule.maximum):
+        yield from _bound_problems(key, value, rule)
+    if _is_rounded(value, number) and (rule is None or value <= rule.maximum):
         yield "not-exact", _NOT_EXACT, None
 
 
@@ -111,11 +112,9 @@ _BROKER_TOLERANCE: Final = 1e-6
 """The fraction that a broker lets pass. Source: ``ClientQuotaControlManager``."""
 
 
-def _bound_problems(
-    key: str, value: Decimal, rule: QuotaKeyRule, *, is_whole: bool
-) -> Iterator[Problem]:
+def _bound_problems(key: str, value: Decimal, rule: QuotaKeyRule) -> Iterator[Problem]:
     kafka_error = "INVALID_REQUEST"
-    if rule.integral and not is_whole:
+    if rule.integral and value != value.to_integral_value():
         kafka_code = kafka_error if float(value) % 1 > _BROKER_TOLERANCE else None
         yield "fraction", f"{key} cannot be a fractional value.", kafka_code
     if value < _exactly(rule.minimum):
