@@ -91,7 +91,7 @@ class GuardedRoute(APIRoute):
             raise UndeclaredRouteError(message)
         queries = (call for call in calls if isinstance(call, StrictQuery))
         self.query = next(queries, no_parameters)
-        keyed = _idempotency_key in calls
+        self._keyed = _idempotency_key in calls
         # What nobody wants the value of need not be solved for each request.
         self.dependant.dependencies = [
             dependency for dependency in dependencies if dependency.name is not None
@@ -108,8 +108,7 @@ class GuardedRoute(APIRoute):
             if body is not None:
                 content = await read_object(request, partial(read, request))
             else:
-                if keyed:
-                    self._read_key(request, state["query"] and state["query"].model_dump())
+                self._read_key(request, state["query"])
                 if begins:
                     begin_work(request)
             return await handle(ReadRequest(request, content))
@@ -118,17 +117,18 @@ class GuardedRoute(APIRoute):
 
         def read(request: Request, document: JsonObject) -> BaseModel:
             content: BaseModel = validated(model, document)
-            if keyed:
-                self._read_key(request, document)
+            self._read_key(request, document)
             return content
 
         return answer
 
     def _read_key(self, request: Request, asked: Any) -> None:
-        """Read the ``Idempotency-Key``; a body or a query is what is asked."""
-        route = " ".join((self.path, *request.path_params.values()))
-        key = read_key(request.headers, route, asked)
-        request.scope["state"]["idempotency_key"] = key
+        """Read the ``Idempotency-Key`` where it is wanted; a body or a query is what is asked."""
+        if self._keyed:
+            route = " ".join((self.path, *request.path_params.values()))
+            document = asked.model_dump() if isinstance(asked, BaseModel) else asked
+            key = read_key(request.headers, route, document)
+            request.scope["state"]["idempotency_key"] = key
 
 
 class ReadRequest(Request):
