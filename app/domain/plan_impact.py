@@ -23,7 +23,7 @@ from app.domain.resolution_levels import (
     Slot,
 )
 
-_ANY_OTHER: Final = "\x00 any other"
+ANY_OTHER: Final = "\x00 any other"
 """A name that no caller has: Kafka's names come from text without U+0000."""
 
 _USER, _CLIENT_ID, _IP = EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value
@@ -86,7 +86,7 @@ def _applying(index: QuotaIndex, entity: ClientQuotaEntity, key: str) -> Configu
         return None
     if _IP in names:
         return _applying_to_address(index, names[_IP], key)
-    user, client_id = (names.get(kind) or _ANY_OTHER for kind in (_USER, _CLIENT_ID))
+    user, client_id = (names.get(kind) or ANY_OTHER for kind in (_USER, _CLIENT_ID))
     resolved = resolve_client(index, user, client_id).quotas.get(QuotaKey(key))
     return None if resolved is None else resolved.source
 

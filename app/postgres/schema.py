@@ -50,6 +50,7 @@ LOG_VIEWS: Final = ("audit_log", "audit_entity_event")
 
 ANALYTICS_TABLES: Final = (
     "utilization_daily",
+    "utilization_hist",
     "throttle_incident",
     "bucket_hour",
     "dim_bucket",

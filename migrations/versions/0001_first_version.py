@@ -302,6 +302,14 @@ RESULTS = {
   throttle_ms_max double precision,
   util_p99 double precision,
   headroom double precision""",
+    "utilization_hist": """
+  cluster_id text not null,
+  dt date not null,
+  broker_id integer,
+  key text not null,
+  bucket_id bigint not null,
+  bin integer not null,
+  n bigint not null""",
     "throttle_incident": f"""
   cluster_id text not null,
   incident_id text not null,
@@ -348,6 +356,9 @@ create index utilization_daily_fullest on utilization_daily
   (cluster_id, dt desc, coalesce(util_p99, -1) desc, bucket_id, coalesce(broker_id, -1));
 create index utilization_daily_of_bucket
   on utilization_daily (cluster_id, bucket_id, dt desc);
+create unique index utilization_hist_once
+  on utilization_hist (cluster_id, bucket_id, dt, bin) where broker_id is null;
+create index utilization_hist_of_day on utilization_hist (cluster_id, dt);
 create unique index throttle_incident_once on throttle_incident (cluster_id, incident_id);
 create index throttle_incident_newest
   on throttle_incident (cluster_id, start desc, incident_id);

@@ -11,14 +11,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from app.domain.bucket_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.jobs.bucket_rules import is_over, is_throttled, throttle_ms, usable_limit
-
-ZERO_BIN: Final = -(2**31)
-"""The bin of a rate of zero: the smallest int."""
 
 PERCENTILES: Final = (50, 95, 99)
 
-_LN_RATIO: Final = math.log(1.01)
+_LN_RATIO: Final = math.log(BIN_RATIO)
 _BROKER_DAY: Final = ("cluster_id", "dt", "broker_id")
 _BUCKET_DAY: Final = ("cluster_id", "dt", "key", "bucket_id")
 _SUMS: Final = ("minutes_over_80", "minutes_over_100", "throttled_minutes", "bytes")

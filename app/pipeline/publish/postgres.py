@@ -1,5 +1,7 @@
 """Publish results to Postgres, where the service serves them from: days, hours and incidents.
 
+Of histograms those of all brokers together go there.
+
 Minutes stay in the lake: they are too many beside a log that has to answer in a second.
 """
 
@@ -25,19 +27,20 @@ from app.pipeline.tables import (
     DIM_BUCKET,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
+    UTILIZATION_HIST,
     Table,
 )
 
 SERVED: Final[Mapping[str, Sequence[Table]]] = {
     "resolve": (DIM_BUCKET,),
-    "utilization": (DIM_BUCKET, UTILIZATION_DAILY, BUCKET_HOUR),
+    "utilization": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR),
     "incidents": (DIM_BUCKET, THROTTLE_INCIDENT),
-    "run": (DIM_BUCKET, UTILIZATION_DAILY, BUCKET_HOUR, THROTTLE_INCIDENT),
+    "run": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 }
 """The tables with a twin in Postgres that a job writes."""
 
-HOURS_FOR_DAYS: Final = 14
-"""So many days, up to a cluster's newest, have their hours served."""
+DETAILS_FOR_DAYS: Final = 14
+"""So many days, up to a cluster's newest, have their hours and histograms served."""
 
 _BATCH: Final = 10_000
 _AS_CSV: Final = csv.WriteOptions(include_header=False, quoting_style="all_valid")
@@ -66,12 +69,10 @@ _MERGE: Final = """
     do update set first_seen = least(old.first_seen, excluded.first_seen),
       last_seen = greatest(old.last_seen, excluded.last_seen)
 """
-_DROP_OLD_HOURS: Final = """
-    delete from bucket_hour using (
-      select cluster_id as c, max(dt) - %s as d from bucket_hour
-      where cluster_id = any(%s) group by cluster_id) as old
-    where cluster_id = c and dt <= d
-"""
+_DROP_OLD: Final = sql.SQL(
+    "delete from {table} using (select cluster_id as c, max(dt) - %s as d from {table} "
+    "where cluster_id = any(%s) group by cluster_id) as old where cluster_id = c and dt <= d"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ def publish_results(job: Job, results: Results) -> None:
                 table.name: _replace(connection, table, batches, results.days)
                 for table, batches in results.tables.items()
             }
-            connection.execute(_DROP_OLD_HOURS, [HOURS_FOR_DAYS, clusters])
+            for table in (BUCKET_HOUR, UTILIZATION_HIST):
+                drop = _DROP_OLD.format(table=sql.Identifier(table.name))
+                connection.execute(drop, [DETAILS_FOR_DAYS, clusters])
             publication = Publication(
                 cluster_id=clusters[0] if len(clusters) == 1 else None,
                 reach=results.reach,
@@ -154,6 +157,8 @@ def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Ta
         rows = lake.read(table)
         for name, value in partition.items():
             rows = rows.where(sf.col(name) == value)
+        if table is UTILIZATION_HIST:
+            rows = rows.where("broker_id is null")
         yield rows.toArrow()
 
 

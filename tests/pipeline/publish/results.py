@@ -16,6 +16,7 @@ from app.pipeline.tables import (
     DIM_BUCKET,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
+    UTILIZATION_HIST,
     Table,
 )
 from tests.testkit.bucket_worlds import arrow
@@ -51,6 +52,11 @@ def day(**columns: Any) -> dict[str, Any]:
     return {**OF_BUCKET, **row, **figures, "coverage": 0.75, "util_p99": 0.95, **columns}
 
 
+def minutes(number: int, bin: int, **columns: Any) -> dict[str, Any]:  # noqa: A002
+    """Some minutes of the bucket in one bin, all brokers pooled."""
+    return {**OF_BUCKET, "dt": DAY, "broker_id": None, "bin": bin, "n": number, **columns}
+
+
 def bucket(**columns: Any) -> dict[str, Any]:
     """Who spends from the bucket: alice, who has a quota of her own."""
     row = {"level": 3, "bucket_user": "alice", "bucket_client": ""}
@@ -70,6 +76,7 @@ SAMPLE: Rows = {
     DIM_BUCKET: [bucket()],
     UTILIZATION_DAILY: [day(), day(broker_id=1)],
     THROTTLE_INCIDENT: [incident("i-1", 0)],
+    UTILIZATION_HIST: [minutes(2, -(2**31)), minutes(1, 458)],
 }
 REACH = Reach(MIDNIGHT + timedelta(minutes=5), 0.75)
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
-from app.pipeline.publish.postgres import HOURS_FOR_DAYS, publish
+from app.pipeline.publish.postgres import DETAILS_FOR_DAYS, publish
 from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -19,6 +19,7 @@ from app.pipeline.tables import (
     DIM_BUCKET,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
+    UTILIZATION_HIST,
     Table,
 )
 from tests.pipeline.publish.results import (
@@ -31,6 +32,7 @@ from tests.pipeline.publish.results import (
     hour,
     incident,
     job_of,
+    minutes,
     publish_rows,
 )
 from tests.testkit import bucket_worlds
@@ -62,6 +64,7 @@ def test_every_served_table_is_published_with_its_values(audit_database: AuditDa
         "dim_bucket": 1,
         "utilization_daily": 2,
         "throttle_incident": 1,
+        "utilization_hist": 2,
     }
 
 
@@ -71,7 +74,7 @@ def test_a_run_is_recorded_with_what_it_published(audit_database: AuditDatabase)
     publish_rows(audit_database.service_url, SAMPLE, job)
     (run,) = rows_of(audit_database.service_url, "pipeline_run")
     assert (run["run_id"], run["job"], run["state"]) == (job.run_id, "run", "succeeded")
-    assert (run["cluster_id"], run["rows_in"], run["rows_out"]) == (CLUSTER, 17, 7)
+    assert (run["cluster_id"], run["rows_in"], run["rows_out"]) == (CLUSTER, 17, 9)
     assert (run["data_through"], run["coverage"]) == (MIDNIGHT + timedelta(minutes=5), 0.75)
     assert run["options"] == {"input": ["/data/in"]}
     assert run["started_at"] <= run["ended_at"]
@@ -82,7 +85,7 @@ def test_publishing_again_leaves_the_same_rows(audit_database: AuditDatabase):
     url = audit_database.service_url
     for _ in range(2):
         publish_rows(url, SAMPLE)
-    assert counts(url) == [3, 1, 2, 1]
+    assert counts(url) == [3, 1, 2, 1, 2]
     assert len(rows_of(url, "pipeline_run")) == 2
 
 
@@ -96,9 +99,9 @@ def test_a_day_is_replaced_and_other_days_and_clusters_stay(audit_database: Audi
     }
     publish_rows(url, other, days=(DAY, TOMORROW))
     publish_rows(url, SAMPLE)
-    assert counts(url) == [5, 3, 4, 3]
+    assert counts(url) == [5, 3, 4, 3, 2]
     publish_rows(url, {BUCKET_HOUR: [hour(0, rate_max=7.0)]})
-    assert counts(url) == [3, 3, 4, 3]
+    assert counts(url) == [3, 3, 4, 3, 2]
     assert [row["rate_max"] for row in rows_of(url, "bucket_hour") if row["rate_max"] == 7]
 
 
@@ -106,19 +109,26 @@ def test_a_table_without_rows_ends_empty_for_the_days(audit_database: AuditDatab
     url = audit_database.service_url
     publish_rows(url, SAMPLE)
     publish_rows(url, {THROTTLE_INCIDENT: []}, job_of("incidents"))
-    assert counts(url) == [3, 1, 2, 0]
-    publish_rows(url, {UTILIZATION_DAILY: [], BUCKET_HOUR: []}, job_of("utilization"))
-    assert counts(url) == [0, 1, 0, 0]
+    assert counts(url) == [3, 1, 2, 0, 2]
+    publish_rows(
+        url, {UTILIZATION_DAILY: [], UTILIZATION_HIST: [], BUCKET_HOUR: []}, job_of("utilization")
+    )
+    assert counts(url) == [0, 1, 0, 0, 0]
 
 
-def test_hours_are_served_for_a_cluster_s_last_days_alone(audit_database: AuditDatabase):
+def test_hours_and_histograms_are_served_for_a_cluster_s_last_days_alone(
+    audit_database: AuditDatabase,
+):
     url = audit_database.service_url
-    days = [DAY + timedelta(days=number) for number in range(HOURS_FOR_DAYS + 2)]
+    days = [DAY + timedelta(days=number) for number in range(DETAILS_FOR_DAYS + 2)]
     for number, each in enumerate(days):
-        publish_rows(url, {BUCKET_HOUR: [hour(24 * number)]}, days=(each,))
-    publish_rows(url, {BUCKET_HOUR: [hour(0, cluster_id="lkc-2")]})
-    served = [(row["cluster_id"], row["dt"]) for row in rows_of(url, "bucket_hour")]
-    assert served == [*((CLUSTER, each) for each in days[2:]), ("lkc-2", DAY)]
+        rows = {BUCKET_HOUR: [hour(24 * number)], UTILIZATION_HIST: [minutes(1, 0, dt=each)]}
+        publish_rows(url, rows, days=(each,))
+    other = {"cluster_id": "lkc-2"}
+    publish_rows(url, {BUCKET_HOUR: [hour(0, **other)], UTILIZATION_HIST: [minutes(1, 0, **other)]})
+    for table in ("bucket_hour", "utilization_hist"):
+        served = [(row["cluster_id"], row["dt"]) for row in rows_of(url, table)]
+        assert served == [*((CLUSTER, each) for each in days[2:]), ("lkc-2", DAY)]
 
 
 def test_incidents_of_other_days_that_a_folder_keeps_are_published_once(
@@ -208,25 +218,29 @@ def test_a_cancelled_run_of_the_queue_publishes_nothing(
             connection.execute(cancel)
             with pytest.raises(InfrastructureError, match="cancelled"):
                 publish_rows(database, SAMPLE, job)
-    assert counts(database) == [0, 0, 0, 0]
+    assert counts(database) == [0, 0, 0, 0, 0]
 
 
 def test_what_a_job_wrote_is_published_with_its_reach(
     database: str, spark: SparkSession, tmp_path: Path
 ):
     lake = Lake(spark, str(tmp_path))
-    rows = {**SAMPLE, BUCKET_HOUR: [*SAMPLE[BUCKET_HOUR], hour(24)]}
+    rows = {
+        **SAMPLE,
+        BUCKET_HOUR: [*SAMPLE[BUCKET_HOUR], hour(24)],
+        UTILIZATION_HIST: [*SAMPLE[UTILIZATION_HIST], minutes(1, 458, broker_id=1)],
+    }
     for table, each in rows.items():
         lake.write(bucket_worlds.frame(spark, table, map(dict, each)), table)
-    minutes = [bucket_worlds.minute(n, cluster_id=CLUSTER) for n in (0, 1, 3)]
+    reported = [bucket_worlds.minute(n, cluster_id=CLUSTER) for n in (0, 1, 3)]
     job = job_of("run", out=str(tmp_path), catalog=None)
     job.session = spark
     publish(
         job,
-        bucket_worlds.frame(spark, BUCKET_MINUTE, minutes),
+        bucket_worlds.frame(spark, BUCKET_MINUTE, reported),
         [{"cluster_id": CLUSTER, "dt": f"{DAY}"}],
     )
-    assert counts(database) == [3, 1, 2, 1]
+    assert counts(database) == [3, 1, 2, 1, 2]
     (run,) = rows_of(database, "pipeline_run")
     assert (run["data_through"], run["coverage"]) == (MIDNIGHT + timedelta(minutes=4), 0.75)
 
