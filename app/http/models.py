@@ -60,6 +60,7 @@ MAX_IDENTITIES: Final = 10_000
 MAX_REASON_CHARACTERS: Final = 1_000
 MAX_WAIT_MS: Final = 60_000
 
+BUCKET_ID_PATTERN: Final = "^-?[0-9]{1,19}$"
 UUID7_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 """A UUIDv7 in lower case. Source: RFC 9562."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import text
 
+from app.domain.bucket_impact import BucketName, PublishedBucket
 from app.postgres.analytics_query import page_statement, position_of, quoted
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
@@ -17,7 +18,6 @@ from app.service.queries.analytics import (
     MAX_QUEUED_RUNS,
     AnalyticsPage,
     AnalyticsQuery,
-    BucketName,
     BucketUsage,
     PublishedRun,
     QueuedRun,
@@ -110,6 +110,37 @@ _USAGE: Final = text(
     """
 )
 
+_BUCKETS_WITH_HISTOGRAMS: Final = text(
+    """
+    with bucket as (
+      select bucket_id, key, bucket_user, bucket_client from dim_bucket
+      where cluster_id = :cluster_id and key = any(:keys)
+      union
+      select bucket_id, key, bucket_user, bucket_client from dim_bucket
+      join unnest(cast(:user_keys as text[]), cast(:users as text[])) as want (key, bucket_user)
+        using (key, bucket_user)
+      where cluster_id = :cluster_id
+    )
+    select bucket_id, key, bucket_user, bucket_client, max(peak) as peak, count(*) as days,
+      max(dt) as dt,
+      coalesce(bool_or(throttled_minutes > 0 or minutes_over_100 > 0), false) as censored
+    from bucket join utilization_daily using (bucket_id, key)
+    where cluster_id = :cluster_id and broker_id is null
+      and dt >= (select min(dt) from utilization_hist where cluster_id = :cluster_id)
+    group by bucket_id, key, bucket_user, bucket_client order by peak desc limit :most
+    """
+)
+_SHARES_OVER: Final = text(
+    """
+    select bucket_id, coalesce(sum(n) filter (where h.bin > want.bin), 0) / sum(n) as share
+    from unnest(cast(:bucket_ids as bigint[]), cast(:bins as integer[])) as want (bucket_id, bin)
+    join utilization_hist h using (bucket_id)
+    where cluster_id = :cluster_id group by bucket_id
+    """
+)
+_MOST_BUCKETS: Final = 10_000
+"""So many buckets are looked at for the impact of a change: those with the highest peaks."""
+
 
 class PostgresAnalytics:
     """The port ``AnalyticsStore`` on Postgres; every method is one transaction."""
@@ -152,6 +183,21 @@ class PostgresAnalytics:
         """
         asked = [bucket for bucket in buckets if "\0" not in bucket.user + bucket.client_id]
         return await self._database.querying.run(partial(_usage, cluster_id, asked))
+
+    async def published_buckets(
+        self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]
+    ) -> Sequence[PublishedBucket] | None:
+        """See ``AnalyticsStore``."""
+        return await self._database.querying.run(
+            partial(_published_buckets, cluster_id, users, keys),
+            within_s=self._database.patience.report_s,
+        )
+
+    async def shares_over(self, cluster_id: str, bins: Mapping[int, int]) -> Mapping[int, float]:
+        """See ``AnalyticsStore``."""
+        return await self._database.querying.run(
+            partial(_shares_over, cluster_id, bins), within_s=self._database.patience.report_s
+        )
 
 
 async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
@@ -228,12 +274,53 @@ async def _usage(
 
 
 def _usage_of(row: Any, through: datetime | None) -> BucketUsage:
-    end = datetime.combine(row.dt, time(), UTC) + timedelta(days=1)
     return BucketUsage(
         p95=row.p95,
         p99=row.p99,
         max=row.peak,
         throttled_minutes=row.throttled_minutes,
-        data_through=end if through is None else min(end, through),
+        data_through=_end_of(row, through),
         coverage=row.coverage,
     )
+
+
+async def _published_buckets(
+    cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str], lease: Lease
+) -> Sequence[PublishedBucket] | None:
+    of = {"name": "utilization_hist", "cluster_id": cluster_id}
+    if (await lease.connection.execute(_PUBLISHED, of)).one_or_none() is None:
+        return None
+    through = (await lease.connection.execute(_REACH, {"cluster_id": cluster_id})).scalar_one()
+    values = {
+        "cluster_id": cluster_id,
+        "keys": list(keys),
+        "user_keys": [key for key, _ in users],
+        "users": [user for _, user in users],
+        "most": _MOST_BUCKETS,
+    }
+    found = await lease.connection.execute(_BUCKETS_WITH_HISTOGRAMS, values)
+    return [
+        PublishedBucket(
+            row.bucket_id,
+            BucketName(row.key, row.bucket_user, row.bucket_client),
+            row.peak,
+            row.days,
+            _end_of(row, through),
+            row.censored,
+        )
+        for row in found
+    ]
+
+
+async def _shares_over(
+    cluster_id: str, bins: Mapping[int, int], lease: Lease
+) -> Mapping[int, float]:
+    values = {"cluster_id": cluster_id, "bucket_ids": list(bins), "bins": list(bins.values())}
+    found = await lease.connection.execute(_SHARES_OVER, values)
+    return {row.bucket_id: float(row.share) for row in found}
+
+
+def _end_of(row: Any, through: datetime | None) -> datetime:
+    """Return the end of a row's day, or that of the data where it is earlier."""
+    end = datetime.combine(row.dt, time(), UTC) + timedelta(days=1)
+    return end if through is None else min(end, through)

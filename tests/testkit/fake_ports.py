@@ -17,6 +17,7 @@ from app.domain.alterations import (
     Values,
     apply_ops,
 )
+from app.domain.bucket_impact import BucketName, PublishedBucket
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
 from app.domain.filters import ClientQuotaFilter
@@ -55,7 +56,6 @@ from app.service.queries.analytics import (
     COLUMNS,
     AnalyticsPage,
     AnalyticsQuery,
-    BucketName,
     BucketUsage,
     QueuedRun,
     Result,
@@ -383,6 +383,8 @@ class FakeAnalytics:
 
     runs: dict[str, Row] = field(default_factory=dict)
     usages: dict[BucketName, BucketUsage] = field(default_factory=dict)
+    buckets: list[PublishedBucket] | None = None
+    shares: dict[int, float] = field(default_factory=dict)
     down: bool = False
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
@@ -420,6 +422,16 @@ class FakeAnalytics:
         if self.down:
             raise NotSentError("Postgres does not answer.")
         return {bucket: self.usages[bucket] for bucket in buckets if bucket in self.usages}
+
+    async def published_buckets(
+        self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]
+    ) -> Sequence[PublishedBucket] | None:
+        if self.down:
+            raise NotSentError("Postgres does not answer.")
+        return self.buckets
+
+    async def shares_over(self, cluster_id: str, bins: Mapping[int, int]) -> Mapping[int, float]:
+        return self.shares
 
 
 def alter_context(metrics: AlterationMetrics) -> AlterContext:

@@ -31,6 +31,7 @@ from app.domain.quota_keys import (
     keys_for,
 )
 from app.domain.validation import MAX_NAME_BYTES
+from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_nothing
 from app.http.encoding import NOT_NUMBERS, has_lone_surrogate, quote
 from app.http.models import (
     IP_SCHEMA,
@@ -364,11 +365,14 @@ class AlterationRequest(Waiting, Proposals):
         Field(default_factory=list, json_schema_extra={"minItems": 1}),
     ]
     """Each entity at most once; at most 10,000 changed keys in all."""
+    impact: Annotated[bool, WITH_IMPACT] = False
 
     def model_post_init(self, _: Any) -> None:
         """Read it once: FastAPI validates the model again, and validators would run again."""
         self._read(self.alterations)
         self._violations = (*self.broken_waits(), *broken_reason(self.reason))
+        if self.impact and not self.validate_only:
+            self._violations += (impact_of_nothing("an alteration that is only checked"),)
 
 
 class ReplaceRequest(Waiting):
@@ -451,9 +455,7 @@ class AlterationResult(ResponseModel):
     """Only where there are some."""
 
 
-class AlterationReport(ResponseModel):
-    """What became of an alteration."""
-
+class _Report(ResponseModel):
     alteration_id: AlterationId
     cluster_id: ClusterId
     validate_only: bool
@@ -467,6 +469,12 @@ class AlterationReport(ResponseModel):
     results: Annotated[list[AlterationResult], Field(description="In request order.")]
 
 
+class AlterationReport(_Report):
+    """What became of an alteration."""
+
+    impact: ImpactAnswer | MISSING = MISSING
+
+
 class AlterationEvent(ResponseModel):
     """One event of an alteration."""
 
@@ -477,7 +485,7 @@ class AlterationEvent(ResponseModel):
     detail: str
 
 
-class AlterationRecord(AlterationReport):
+class AlterationRecord(_Report):
     """What the log knows of an alteration."""
 
     principal: str

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
 
-from app.domain.alterations import Overall, overall_outcome
+from app.domain.alterations import Outcome, Overall, overall_outcome
 from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError, Violation
+from app.http.alterations.impact import impact_of_values
 from app.http.alterations.models import (
     AlterationRecord as RecordDocument,
 )
@@ -118,7 +119,8 @@ async def alter_quotas(
         wait_ms=body.longest_ms,
         expected=body.expected,
     )
-    return await alteration_response(request, command, services_of(request).alter.alter(command))
+    altering = services_of(request).alter.alter(command)
+    return await alteration_response(request, command, altering, with_impact=body.impact)
 
 
 @router.post(
@@ -168,7 +170,11 @@ async def show_alteration(
 
 
 async def alteration_response(
-    request: Request, command: AlterCommand, altering: Awaitable[AlterationReport]
+    request: Request,
+    command: AlterCommand,
+    altering: Awaitable[AlterationReport],
+    *,
+    with_impact: bool = False,
 ) -> Response:
     """Wait for an alteration, count how it ended, and answer."""
     metrics = services_of(request).metrics
@@ -178,15 +184,23 @@ async def alteration_response(
         _record_metrics(metrics, command, error)
         raise
     _record_metrics(metrics, command, report)
-    return await off_loop(len(report.results), _response, report)
+    impact = {"impact": await _impact(request, command, report)} if with_impact else {}
+    return await off_loop(len(report.results), _response, report, impact)
 
 
-def _response(report: AlterationReport) -> Response:
+async def _impact(request: Request, command: AlterCommand, report: AlterationReport) -> Any:
+    pairs = zip(command.alterations, report.results, strict=True)
+    valid = [pair for pair in pairs if pair[1].outcome is Outcome.VALIDATED]
+    values = {result.entity: result.after or {} for _, result in valid}
+    return await impact_of_values(request, [alteration for alteration, _ in valid], values)
+
+
+def _response(report: AlterationReport, impact: Mapping[str, Any]) -> Response:
     status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
     headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
     if report.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return JsonResponse(alteration_json(report), status, headers=headers)
+    return JsonResponse({**alteration_json(report), **impact}, status, headers=headers)
 
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {

@@ -6,7 +6,14 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
-from app.http.models import ClusterId, NextPageToken, ResponseModel, StoredValue, Time
+from app.http.models import (
+    BUCKET_ID_PATTERN,
+    ClusterId,
+    NextPageToken,
+    ResponseModel,
+    StoredValue,
+    Time,
+)
 from app.http.query_params import (
     READ_NUMBER,
     Filter,
@@ -20,7 +27,6 @@ from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, kind_of, own_error
 
 RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"
-BUCKET_ID_PATTERN: Final = "^-?[0-9]{1,19}$"
 _LARGEST: Final = 2**31
 
 _MAX_NUMBER: Final = 2**31 - 1

@@ -9,7 +9,6 @@ from fastapi import Depends, Request, Response
 from app.domain.authorization import DecisionRule
 from app.domain.errors import NotFoundError
 from app.http.analytics.models import (
-    BUCKET_ID_PATTERN,
     RUN_ID_PATTERN,
     AnalyticsParameters,
     BucketPage,
@@ -24,6 +23,7 @@ from app.http.analytics.models import (
 )
 from app.http.encoding import JsonResponse, plain_json
 from app.http.guards import MayAlter, may_describe, services_of
+from app.http.models import BUCKET_ID_PATTERN
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
 from app.http.responses import (

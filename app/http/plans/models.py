@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NotRequired, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import MISSING, BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 from typing_extensions import TypedDict
 
 from app.domain import plans
@@ -11,6 +11,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.plans import DesiredQuota, WhyKept
+from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer
 from app.http.alterations.models import (
     UP_TO_MAX_ENTITIES,
     DesiredValues,
@@ -73,6 +74,7 @@ class PlanRequest(RequestBody):
     """The body of ``POST /quotas/plans``."""
 
     document: DesiredQuotas
+    impact: Annotated[bool, WITH_IMPACT] = False
     owner: Annotated[
         str | None,
         WithJsonSchema(
@@ -246,3 +248,4 @@ class Plan(ResponseModel):
     """What only force would do."""
     unpruned: Annotated[list[UnprunedKey], Field(alias="kept")]
     """What pruning leaves."""
+    impact: ImpactAnswer | MISSING = MISSING

@@ -1,5 +1,6 @@
 """``POST /quotas/plans``, a plan, and applying it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -7,6 +8,7 @@ from fastapi import Request, Response
 
 from app.domain.alterations import Op
 from app.domain.plans import Conflict, PlannedChange, Unpruned
+from app.http.alterations.impact import impact_of_values
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import (
     JsonResponse,
@@ -63,7 +65,9 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large
     with large.work(granted.caller.principal, len(wanted.quotas)):
-        return await _respond(await _plans(request).make(command))
+        plan = await _plans(request).make(command)
+        impact = {"impact": await _impact(request, plan.changes)} if body.impact else {}
+        return await _respond(plan, impact)
 
 
 @router.get(
@@ -107,8 +111,15 @@ def _plans(request: Request) -> MakePlans:
     return MakePlans(services.describe, services.plans, services.cluster)
 
 
-async def _respond(plan: StoredPlan) -> Response:
-    return await off_loop(len(plan.changes), lambda: JsonResponse(plan_json(plan)))
+async def _impact(request: Request, changes: Sequence[PlannedChange]) -> Any:
+    values = {change.alteration.entity: change.after for change in changes}
+    return await impact_of_values(request, [change.alteration for change in changes], values)
+
+
+async def _respond(plan: StoredPlan, impact: Mapping[str, Any] | None = None) -> Response:
+    return await off_loop(
+        len(plan.changes), lambda: JsonResponse({**plan_json(plan), **(impact or {})})
+    )
 
 
 def plan_json(plan: StoredPlan) -> dict[str, Any]:

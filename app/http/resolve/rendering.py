@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.domain.addresses import canonical_ip
+from app.domain.bucket_impact import BucketName, spent_from
 from app.domain.entities import EntityType
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
@@ -19,7 +20,7 @@ from app.http.encoding import (
     quota_value_json,
     rfc3339,
 )
-from app.service.queries.analytics import BucketName, BucketUsage
+from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
 
@@ -86,7 +87,7 @@ _NOT_NOW: Final = "The usage is left out: the database that holds it does not an
 def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
     """Return the bucket of each key; an address has none that the pipeline knows."""
     return {
-        key: BucketName(key.value, quota.shared_by["user"], quota.shared_by["client-id"])
+        key: spent_from(quota)
         for key, quota in resolution.quotas.items()
         if "ip" not in quota.shared_by
     }
@@ -184,11 +185,15 @@ Names = Mapping[str, Sequence[str]]
 """Of many identities, by type, in their order."""
 
 
-def resolutions_bytes(basis: ResolutionBasis) -> bytes:
-    """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
-    head = json_bytes({**answer_head(basis.cluster_id, basis.as_of), "results": []})
+def resolutions_bytes(basis: ResolutionBasis, more: Mapping[str, Any] | None = None) -> bytes:
+    """Return the answer for many identities, in order; ``proposed`` where there was a what-if.
+
+    ``more`` are other members of it.
+    """
+    head = answer_head(basis.cluster_id, basis.as_of)
+    head_bytes = json_bytes({**head, **(more or {}), "results": []})
     with pause_gc():
-        return b"".join([head.removesuffix(b"]}"), b",".join(_results(basis)), b"]}\n"])
+        return b"".join([head_bytes.removesuffix(b"]}"), b",".join(_results(basis)), b"]}\n"])
 
 
 def _results(basis: ResolutionBasis) -> Sequence[bytes]:

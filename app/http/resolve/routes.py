@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Annotated, Final, NotRequired, Self
+from typing import Annotated, Any, Final, NotRequired, Self
 
 from fastapi import Depends, Request, Response
 from pydantic import MISSING, Field, PrivateAttr, WithJsonSchema, model_validator
@@ -13,6 +13,12 @@ from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
 from app.domain.quota_keys import Scope
 from app.domain.resolution_levels import QuotaSource
+from app.http.alterations.impact import (
+    WITH_IMPACT,
+    ImpactAnswer,
+    impact_of,
+    impact_of_nothing,
+)
 from app.http.alterations.models import (
     LONE_SURROGATE,
     UP_TO_MAX_ENTITIES,
@@ -146,6 +152,7 @@ class ResolveRequest(Proposals):
         Field(json_schema_extra={"default": DEFAULT_RESOLVE_AGE_MS}),
     ] = Decimal(DEFAULT_RESOLVE_AGE_MS)
     """How old the image may be, in milliseconds; 0 asks now."""
+    impact: Annotated[bool, WITH_IMPACT] = False
     _identities: tuple[DomainIdentity, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
@@ -166,6 +173,8 @@ class ResolveRequest(Proposals):
                 continue
             yield from identity_violations(identity, partial(_pointer, f"/identities/{index}"))
         yield from broken_number("max_age_ms", self.max_age_ms, MAX_AGE_MS)
+        if self.impact and "alterations" not in self.model_fields_set:
+            yield impact_of_nothing("alterations, which this request has not,")
 
     def query(self) -> ResolveQuery:
         """Return what to resolve."""
@@ -284,6 +293,7 @@ class ResolveAnswer(ResponseModel):
     as_of: Time
     results: list[ResolveResult]
     """In the order of the identities."""
+    impact: ImpactAnswer | MISSING = MISSING
 
 
 router = feature_router("resolve")
@@ -338,5 +348,10 @@ async def resolve_many(request: Request, body: ResolveRequest) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
     basis = await services_of(request).resolve.basis(query)
-    content = await off_loop(len(query.identities), resolutions_bytes, basis)
+    impact: dict[str, Any] = {}
+    if body.impact and basis.proposed is not None:
+        alterations = query.alterations or ()
+        found = await impact_of(request, alterations, basis.present, basis.proposed)
+        impact = {"impact": found}
+    content = await off_loop(len(query.identities), resolutions_bytes, basis, impact)
     return Response(content, media_type=JSON)

@@ -5,9 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Protocol
 
-from app.domain.entities import Caller
+from app.domain.alterations import ClientQuotaAlteration
+from app.domain.bucket_impact import (
+    BucketName,
+    PublishedBucket,
+    TouchedBucket,
+    touched_buckets,
+)
+from app.domain.entities import Caller, EntityType
 from app.domain.errors import (
     ClusterAuthorizationError,
     InvalidRequestError,
@@ -19,12 +27,15 @@ from app.domain.errors import (
 )
 from app.domain.filters import ClientQuotaFilter, check_filter
 from app.domain.pipeline_runs import OptionValue, run_violations
+from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
 from app.service.ports.brokers import ClusterIdentity
 from app.service.runtime.clock import new_alteration_id
+from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
 
 NO_RUN: Final = "no-run"
+UNAVAILABLE: Final = "unavailable"
 
 MAX_QUEUED_RUNS: Final = 100
 MAX_OWN_QUEUED_RUNS: Final = 10
@@ -102,15 +113,6 @@ class AnalyticsPage:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketName:
-    """A bucket as the metric tags name it."""
-
-    key: str
-    user: str
-    client_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class BucketUsage:
     """The last day of a bucket, all brokers pooled; rates are in the key's unit.
 
@@ -126,6 +128,19 @@ class BucketUsage:
     throttled_minutes: int | None
     data_through: datetime | None
     coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketImpact:
+    """What a change would have meant for a bucket.
+
+    Attributes:
+        share_of_minutes_over: 0 to 1: the minutes on a broker in which its rate was over the new
+            limit; null where its callers would not share it any more.
+    """
+
+    touched: TouchedBucket
+    share_of_minutes_over: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +182,26 @@ class AnalyticsStore(Protocol):
         """Return the last day of each bucket that has one."""
         ...
 
+    async def published_buckets(
+        self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]
+    ) -> Sequence[PublishedBucket] | None:
+        """Return the buckets with a histogram; null where no run has published any.
+
+        Args:
+            cluster_id: Whose.
+            users: Keys with the user of their buckets.
+            keys: Keys of which all buckets are wanted.
+        """
+        ...
+
+    async def shares_over(self, cluster_id: str, bins: Mapping[int, int]) -> Mapping[int, float]:
+        """Return the share of minutes above a bin, 0 to 1, by bucket id."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
-    """Answers ``/analytics/…`` of one cluster and tells ``GET /quotas/resolve`` about usage."""
+    """Answers ``/analytics/…`` of one cluster, and tells other requests about usage."""
 
     store: AnalyticsStore
     cluster: ClusterIdentity
@@ -251,11 +282,65 @@ class Analytics:
             logger.warning("usage is left out of a resolution: %s", error.detail)
             return None
 
+    async def impact(
+        self,
+        alterations: Sequence[ClientQuotaAlteration],
+        present: QuotaIndex,
+        proposed: QuotaIndex,
+    ) -> Sequence[BucketImpact] | str:
+        """Return what alterations would have meant for the buckets that they touch.
+
+        Args:
+            alterations: Valid ones.
+            present: What is stored.
+            proposed: As if they had been applied.
+
+        Returns:
+            The buckets; in place of them ``no-run`` where no run has published histograms, or
+            ``unavailable`` where nobody can tell now.
+        """
+        try:
+            cluster_id = await self.cluster.cluster_id()
+            wanted = _buckets_wanted(alterations)
+            published = await self.store.published_buckets(cluster_id, *wanted)
+            if published is None:
+                return NO_RUN
+            number = len(published) + len(alterations)
+            found = partial(touched_buckets, published, alterations)
+            touched = await off_loop(number, found, present, proposed)
+            bins = {
+                each.bucket.bucket_id: each.highest_bin
+                for each in touched
+                if each.comparable and each.highest_bin is not None
+            }
+            shares = await self.store.shares_over(cluster_id, bins) if bins else {}
+        except NotSentError as error:
+            logger.warning("the impact is left out of an answer: %s", error.detail)
+            return UNAVAILABLE
+        return [
+            BucketImpact(each, shares.get(each.bucket.bucket_id, 0.0) if each.comparable else None)
+            for each in touched
+        ]
+
 
 _FULL: Final = (
     f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_OWN_QUEUED_RUNS} of them queued by one "
     "principal; nothing was queued. Wait for some to end, or cancel some of yours."
 )
+
+
+def _buckets_wanted(
+    alterations: Sequence[ClientQuotaAlteration],
+) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
+    """Return keys with the users that alterations name, and keys for which any user may matter."""
+    users: set[tuple[str, str]] = set()
+    keys: set[str] = set()
+    for alteration in alterations:
+        user = alteration.entity.as_dict().get(EntityType.USER)
+        for op in alteration.ops:
+            if op.key in CLIENT_KEYS:
+                keys.add(op.key) if user is None else users.add((op.key, user))
+    return sorted(users), sorted(keys)
 
 
 def _of_another_cluster(cluster_id: str) -> Violation:

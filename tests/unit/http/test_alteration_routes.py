@@ -315,3 +315,13 @@ async def test_a_revert_may_supersede_what_holds_its_entity(service: FakeService
     assert (answer.status, answer.document["code"]) == (400, "bad-supersede")
     answer = await revert(service, requested_id, supersede=lost.document["alteration_id"])
     assert (answer.status, service.brokers.quotas[ALICE]) == (200, {})
+
+
+async def test_an_impact_that_cannot_be_read_refuses_no_check(service: FakeService):
+    body = setting(9, validate_only=True, impact=True)
+    for down, reason in ((False, "no-run"), (True, "unavailable")):
+        service.analytics.down = down
+        answer = await service.post(ALTERATIONS, body)
+        assert (answer.status, answer.document["impact"]) == (200, {"reason": reason})
+    refused = await service.post(ALTERATIONS, setting(9, impact=True))
+    assert refused.document["errors"][0]["code"] == "impact-of-nothing"

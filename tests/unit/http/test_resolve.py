@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
+from app.domain.bucket_impact import BucketName
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
@@ -23,7 +24,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.service.auth.run_as_caller import RefusedAtTheActError
-from app.service.queries.analytics import BucketName, BucketUsage
+from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery, resolved
 from tests.testkit.fake_ports import FakeImage
 from tests.testkit.sizes import size

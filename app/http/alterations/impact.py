@@ -1,0 +1,119 @@
+"""``impact``: what a change that is only checked would have meant for past traffic."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Request
+from pydantic import Field
+
+from app.domain.alterations import ClientQuotaAlteration, Values
+from app.domain.bucket_impact import MAX_BUCKETS
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import Violation
+from app.domain.resolution_index import QuotaIndex
+from app.http.encoding import plain_json
+from app.http.guards import services_of
+from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
+from app.service.queries.analytics import BucketImpact as Impact
+from app.service.queries.resolve import ResolveQuery
+
+WITH_IMPACT: Final = Field(
+    title="WithImpact",
+    description="Add `impact`: what the change would have meant for the traffic of the last days.",
+)
+
+
+class BucketTags(ResponseModel):
+    """Who spends from a bucket, as metric tags: empty for any."""
+
+    user: str
+    client_id: Annotated[str, Field(alias="client-id")]
+
+
+class BucketImpact(ResponseModel):
+    """What the change would have meant for one bucket."""
+
+    bucket_id: Annotated[str, Field(pattern=BUCKET_ID_PATTERN)]
+    key: str
+    shared_by: BucketTags
+    limit_now: StoredValue | None
+    """Null: unlimited."""
+    limit_new: StoredValue | None
+    """Likewise."""
+    share_of_minutes_over: Annotated[float | None, Field(ge=0, le=1)]
+    """The minutes on a broker in which its highest rate was over the new limit, 0 to 1; those less
+    than 1 % over it are missed. Null: its callers would not share it any more, and its history
+    does not tell them apart."""
+    peak: StoredValue
+    """The highest rate of a minute on a broker, in the key's unit."""
+    days: Annotated[int, Field(ge=1)]
+    """Days with data, at most 14."""
+    data_through: Time
+    """The end of the last minute with data."""
+    censored: bool
+    """Whether it was throttled or over its limit in those days: then it may want more than it
+    had."""
+
+
+class NoImpact(ResponseModel):
+    """Why there is no impact."""
+
+    reason: Literal["no-run", "unavailable"]
+    """`no-run`: the pipeline has published no histograms. `unavailable`: the database does not
+    answer now."""
+
+
+ImpactAnswer = Annotated[
+    list[BucketImpact] | NoImpact,
+    Field(
+        description=(
+            "With `impact` only: the buckets with published traffic whose limit or callers would "
+            f"change, at most {MAX_BUCKETS}, those with the highest peak beside their new limit "
+            "first."
+        )
+    ),
+]
+
+
+def impact_of_nothing(of: str) -> Violation:
+    """Return the violation of a request that asks for an impact and has no proposal."""
+    return Violation("/impact", "impact-of-nothing", f"There is an impact of {of} alone.")
+
+
+async def impact_of_values(
+    request: Request,
+    alterations: Sequence[ClientQuotaAlteration],
+    values: Mapping[ClientQuotaEntity, Values],
+) -> Any:
+    """Return the impact of valid alterations; ``values`` are what the entities would have."""
+    basis = await services_of(request).resolve.basis(ResolveQuery(()))
+    return await impact_of(request, alterations, basis.present, basis.present.with_values(values))
+
+
+async def impact_of(
+    request: Request,
+    alterations: Sequence[ClientQuotaAlteration],
+    present: QuotaIndex,
+    proposed: QuotaIndex,
+) -> Any:
+    """Return the impact of alterations as JSON."""
+    found = await services_of(request).analytics.impact(alterations, present, proposed)
+    return {"reason": found} if isinstance(found, str) else [_bucket(each) for each in found]
+
+
+def _bucket(impact: Impact) -> Any:
+    touched, bucket = impact.touched, impact.touched.bucket
+    return plain_json(
+        {
+            "bucket_id": str(bucket.bucket_id),
+            "key": bucket.name.key,
+            "shared_by": {"user": bucket.name.user, "client-id": bucket.name.client_id},
+            "limit_now": touched.limit_now,
+            "limit_new": touched.limit_new,
+            "share_of_minutes_over": impact.share_of_minutes_over,
+            "peak": bucket.peak,
+            "days": bucket.days,
+            "data_through": bucket.data_through,
+            "censored": bucket.censored,
+        }
+    )
