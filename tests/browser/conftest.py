@@ -10,8 +10,22 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
-from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, publish_rows
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    DIM_BUCKET,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+)
+from tests.pipeline.publish.results import (
+    Rows,
+    bucket,
+    day,
+    hour,
+    incident,
+    minutes,
+    publish_rows,
+)
 from tests.testkit.browser import chromium
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.patience import PROMPT
@@ -37,6 +51,8 @@ USE: Rows = {
         day(**LIMITED, peak=8.5 * MIB, util_p99=0.94),
         day(bucket_id=2, level=6, util_p99=0.31, **{**LIMITED, "p99": 2.5 * MIB}, peak=3.0 * MIB),
     ],
+    # Bins of 3 and of 8.5 MiB/s.
+    UTILIZATION_HIST: [minutes(3, 1503), minutes(1, 1608)],
     THROTTLE_INCIDENT: [incident("i-1", 840, est_deferred_bytes=90 * MIB)],
     BUCKET_HOUR: [
         hour(number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(24)

@@ -273,7 +273,7 @@ def test_near_a_limit_shows_buckets_and_use_by_hour_and_leads_to_raising(visitor
 
 @pytest.mark.parametrize(
     ("limit", "sentence"),
-    [("16 MiB", "8.5 MiB/s, below"), ("8000 KiB", "8.5 MiB/s. Clients would at times")],
+    [("16 MiB", "over in 0 % of minutes; peak 8.5 MiB/s"), ("8000 KiB", "over in 25 % of minutes")],
 )
 def test_a_check_compares_the_new_limit_with_the_use_that_was_seen(
     visitors: Visitors, limit: str, sentence: str
@@ -282,7 +282,7 @@ def test_a_check_compares_the_new_limit_with_the_use_that_was_seen(
     row(page, "Near a limit", "alice").get_by_role("link", name="Raise").click()
     page.get_by_label("producer_byte_rate", exact=True).fill(limit)
     button(page, "Check").click()
-    expect(page.get_by_text(f"the last day's peak was {sentence}")).to_be_visible()
+    expect(page.get_by_text(f"last day: would have been {sentence}")).to_be_visible()
 
 
 def test_who_has_no_rights_reads_why(visitors: Visitors):

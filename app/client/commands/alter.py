@@ -9,14 +9,15 @@ from urllib.parse import quote
 
 from app.client.arguments import add_change_options, entity_chosen
 from app.client.commands.show import EXIT_CODES, result_lines, show
-from app.client.entities import read_changes
+from app.client.entities import read_changes, show_value
 from app.client.errors import DONE, UNKNOWN_OUTCOME, UsageError
 from app.client.http import THE_COMMAND, document
 from app.client.output import Context
 from app.client.problems import Locate, ServiceError, explain
-from app.domain.entities import show_entity
+from app.domain.entities import show_entity, visible
 
 _FINE: Final = ("applied", "validated")
+_MOST_BUCKETS: Final = 10
 
 
 @contextmanager
@@ -75,9 +76,24 @@ def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] |
     if code == DONE and report is not None:
         for result in report["results"]:
             context.tell(*result_lines(result))
+        context.tell(*impact_lines(report))
         if not report["validate_only"]:
             context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
     return code
+
+
+def impact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which past traffic would have been over the new limits, as far as it is published."""
+    impact = answer.get("impact")
+    buckets = impact if isinstance(impact, list) else []
+    for each in [each for each in buckets if each["share_of_minutes_over"] != 0][:_MOST_BUCKETS]:
+        shared_by = {kind: name for kind, name in each["shared_by"].items() if name}
+        share = each["share_of_minutes_over"]
+        often = "perhaps over" if share is None else f"over in {100 * share:.3g} % of minutes"
+        yield (
+            f"{show_entity(shared_by)} {visible(each['key'])}: last {each['days']} days "
+            f"{often}, peak {show_value(each['peak'])}"
+        )
 
 
 def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -95,8 +111,10 @@ def run(context: Context) -> int:
     ops = read_changes(_join_lists(context, "add"), _join_lists(context, "delete"))
     if not ops:
         raise UsageError("--alter needs --add or --delete.")
+    validate_only = bool(context.option("validate_only"))
     body: dict[str, Any] = {
-        "validate_only": bool(context.option("validate_only")),
+        "validate_only": validate_only,
+        "impact": validate_only,
         "alterations": [{"entity": entity_chosen(context), "ops": ops}],
     }
     if context.option("reason") is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.arguments import add_change_options
-from app.client.commands.alter import locate_refusals, send
+from app.client.commands.alter import impact_lines, locate_refusals, send
 from app.client.documents import Document, read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
@@ -59,7 +59,7 @@ def add_plan_options(parser: ArgumentParser) -> None:
 
 def plan_body(context: Context, document: Document) -> dict[str, Any]:
     """Return the request for a plan."""
-    body: dict[str, Any] = {"document": document.body()}
+    body: dict[str, Any] = {"document": document.body(), "impact": True}
     for name in ("owner", "scope", "prune", "adopt"):
         value = context.option(name)
         if value is not None:
@@ -79,6 +79,7 @@ def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -
     yield from _more(plan["conflicts"], first)
     yield from _unpruned_lines(plan.get("kept", ())[:first])
     yield from _more(plan.get("kept", ()), first)
+    yield from impact_lines(plan)
     yield _summary(plan)
 
 

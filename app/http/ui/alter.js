@@ -1,6 +1,7 @@
 // Sends alterations and says what became of them, the unknown included.
 import { Problem, call, get, newKey } from "./api.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
+import { PastUse } from "./usage.js";
 import { BeforeAndAfter, Entity, Outcome, Refusal, Time } from "./components.js";
 
 const OPEN = ["unknown", "intent", "sent"];
@@ -60,6 +61,7 @@ export function Report({ report }) {
       ${(result.warnings ?? []).map((each) => html`<p class="notice open">${each}</p>`)}
       ${result.error && html`<p class="refusal">${result.error.message}</p>`}
       <${BeforeAndAfter} before=${result.before} after=${result.after} />`)}
+    <${PastUse} impact=${report.impact} />
   </section>`;
 }
 

@@ -5,8 +5,9 @@ import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
 import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./components.js";
-import { UseBesideChange } from "./usage.js";
 import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
+
+const CHECK = { validate_only: true, impact: true };
 
 /** The values of an entity now; none where it has no quota. */
 export async function present(key, signal) {
@@ -58,7 +59,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     const unreadable = keys.find((key) => Number.isNaN(values[key]));
     setFault(unreadable ? "Some values cannot be read; see the fields." : ops.length ? "" : "Nothing is changed: write a value first.");
     if (unreadable || !ops.length) return alteration.clear();
-    const report = await alteration.send("/quotas/alterations", { validate_only, ...body });
+    const report = await alteration.send("/quotas/alterations", validate_only ? { ...CHECK, ...body } : body);
     if (report && !validate_only) settle(report);
   };
   const settle = ({ outcome, results }) => {
@@ -108,8 +109,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
     <${Answer} alteration=${alteration} settled=${settle} actions=${refused}
       isAtField=${(violation) => fieldOf(violation, ops) in faults} />
-    ${alteration.report?.outcome === "validated" && html`<${UseBesideChange} key=${JSON.stringify(ops)} entity=${entity} ops=${ops} />`}
-    <${Curl} path="/quotas/alterations" body=${{ validate_only: true, ...body }} title="curl, to check" />
+    <${Curl} path="/quotas/alterations" body=${{ ...CHECK, ...body }} title="curl, to check" />
     <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />
   </form>`;
 }

@@ -6,6 +6,7 @@ import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./components.js";
 import { inWords, number } from "./quantities.js";
+import { PastUse } from "./usage.js";
 
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
 
@@ -26,7 +27,7 @@ export function PlanScreen({ me, query }) {
     setPlan(null);
     try {
       const scopes = scope.split("\n").map((line) => line.trim()).filter(Boolean);
-      const body = { document: await readDocument(text), owner: owner.trim() || undefined, prune, scope: scopes };
+      const body = { document: await readDocument(text), owner: owner.trim() || undefined, prune, scope: scopes, impact: true };
       setSent(body);
       const { document: made } = await call("/quotas/plans", { body });
       setPlan(made);
@@ -110,7 +111,8 @@ function Result({ plan, me }) {
   return html`<section>
     <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${plan.changes.length} changes`}</h2>
     <p class="muted">For ${plan.owner}${plan.scope.length ? `, within ${plan.scope.join(", ")}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
-    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />`}
+    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
+      <${PastUse} impact=${plan.impact} />`}
     ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
       <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
         key: i,

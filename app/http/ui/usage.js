@@ -1,6 +1,6 @@
 // Near a limit: buckets by how much of their limit they use, by hour, and open incidents.
 import { get, withQuery } from "./api.js";
-import { entityKey, filterOf } from "./entities.js";
+import { entityKey, entityText, filterOf } from "./entities.js";
 import { html, useState } from "./lib.js";
 import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./components.js";
 import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
@@ -210,20 +210,26 @@ function Incidents({ of }) {
   }}<//>`;
 }
 
-/** What the last days' use says of new limits; nothing where no use was seen. */
-export function UseBesideChange({ entity, ops }) {
-  const path = withQuery("/analytics/utilization", { entity: filterOf(entity), page_size: 500 });
-  const use = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
-  const sentences = ops.filter((op) => !op.remove).flatMap((op) => {
-    const days = newestDays(use.data?.rows ?? []).filter((day) => day.key === op.key);
-    const over = days.filter((day) => day.peak > op.value);
-    const often = over.filter((day) => day.p99 > op.value);
-    if (!days.length) return [];
-    const most = Math.max(...days.map((day) => day.peak ?? 0));
-    const seen = `${op.key}: the last day's peak was ${inWords(op.key, most)}`;
-    if (!over.length) return [`${seen}, below the new limit.`];
-    const who = days.length === 1 ? "Clients" : `${over.length} of ${days.length} buckets`;
-    return [`${seen}. ${who} would ${often.length ? "often" : "at times"} be throttled at ${inWords(op.key, op.value)}.`];
-  });
-  return sentences.map((text) => html`<p class="notice ${text.includes("throttled") ? "open" : ""}">${text}</p>`);
+/** What a checked change would have meant for the traffic of the last days. */
+export function PastUse({ impact }) {
+  if (!impact) return null;
+  if (impact.reason) return html`<p class="muted">${NO_PAST[impact.reason] ?? impact.reason}</p>`;
+  if (!impact.length) return html`<p class="muted">No use of those whose limit would change is published.</p>`;
+  return impact.map((each) => html`<p key=${each.bucket_id} class="notice ${each.share_of_minutes_over === 0 ? "" : "open"}">
+    ${each.key} of ${bucketText(each.shared_by)}, ${each.days === 1 ? "last day" : `last ${each.days} days`}: ${pastUse(each)}</p>`);
+}
+
+const NO_PAST = {
+  "no-run": "No past use to compare with: no run of the pipeline has published it.",
+  unavailable: "Past use cannot be read now.",
+};
+
+const bucketText = ({ user, "client-id": clientId }) => entityText({ ...(user && { user }), ...(clientId && { "client-id": clientId }) });
+
+function pastUse({ key, share_of_minutes_over: share, peak, censored }) {
+  const words = [share === null ? "some of them would get a limit of their own, so past use cannot tell"
+    : `would have been over in ${share && share < 0.0001 ? "under 0.01" : number(100 * share)} % of minutes`];
+  words.push(`peak ${inWords(key, peak)}`);
+  if (censored) words.push("throttled or over the limit at times, so more may be wanted than was used");
+  return `${words.join("; ")}.`;
 }

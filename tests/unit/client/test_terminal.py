@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -143,6 +144,40 @@ def test_yes_is_not_asked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", Typed("n\n"))
     with scripted_service(Reply(200, PLAN), Reply(200, APPLIED)) as service:
         assert run(service, "apply", "--plan", "p1", "--yes") == 0
+
+
+OVER = {
+    "key": P,
+    "shared_by": {"user": "alice", "client-id": ""},
+    "share_of_minutes_over": 0.03,
+    "peak": 800_000,
+    "days": 14,
+}
+
+
+@pytest.mark.parametrize(
+    ("impact", "line"),
+    [
+        ([OVER], "last 14 days over in 3 % of minutes, peak 800000\n"),
+        ([{**OVER, "share_of_minutes_over": None}], "last 14 days perhaps over, peak 800000\n"),
+        ([{**OVER, "share_of_minutes_over": 0}], ""),
+        ({"reason": "no-run"}, ""),
+    ],
+)
+@pytest.mark.usefixtures("terminal")
+def test_a_check_and_a_plan_say_how_often_past_use_was_over_the_new_limit(
+    impact: Any, line: str, capsys: pytest.CaptureFixture[str]
+):
+    line = line and f"{{user=alice}} {P}: {line}"
+    checked = {**APPLIED, "validate_only": True, "outcome": "validated", "impact": impact}
+    with scripted_service(Reply(200, checked)) as service:
+        assert run(service, *ALTER, "--validate-only") == 0
+        assert service.asked[0][3]["impact"] is True
+    assert capsys.readouterr().err.endswith(f"  {P}: 1 -> 2\n{line}")
+    plan = {**PLAN, "impact": impact}
+    with scripted_service(Reply(200, plan), Reply(200, APPLIED)) as service:
+        run(service, "apply", "--plan", "p1", "--yes")
+    assert f"\n\n{line}Plan p1: 1 entity" in capsys.readouterr().err
 
 
 def test_a_long_plan_is_summed_up(capsys: pytest.CaptureFixture[str]):
