@@ -1,6 +1,5 @@
 """``GET /audit``: who changed what, when, and what became of it."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -10,16 +9,10 @@ from pydantic import MISSING, Field, Strict
 
 from app.domain.alterations import Outcome
 from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
-from app.http.encoding import (
-    JsonResponse,
-    entity_json,
-    quota_value_json,
-    refusal_json,
-    rfc3339,
-    values_or_null,
-)
+from app.http.encoding import JsonResponse
 from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
+    EMPTY_IS_MISSING,
     AlterationId,
     AuditAction,
     ClusterId,
@@ -47,7 +40,6 @@ from app.http.route import feature_router
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
-from app.service.ports.audit_log import AuditRow as Row
 
 router = feature_router("audit")
 
@@ -122,8 +114,8 @@ class AuditRow(ResponseModel):
     """The caller's own words."""
     request_id: RequestId
     error: Refusal | None
-    plan: AppliedPlan | MISSING = MISSING
-    denied: DeniedChange | MISSING = MISSING
+    plan: Annotated[AppliedPlan | MISSING, EMPTY_IS_MISSING] = MISSING
+    denied: Annotated[DeniedChange | MISSING, EMPTY_IS_MISSING] = MISSING
 
 
 class AuditPage(ResponseModel):
@@ -160,9 +152,8 @@ async def show_audit(
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
         await services.denials.record(granted.caller, refusal, attempt)
         raise
-    rows = [audit_row_json(row) for row in page.rows]
-    token = _token(page, fingerprint)
-    return JsonResponse({"rows": rows, "next_page_token": token})
+    rows = [AuditRow.model_validate(row) for row in page.rows]
+    return JsonResponse(AuditPage(rows=rows, next_page_token=_token(page, fingerprint)))
 
 
 def _query(query: AuditParameters, after: tuple[datetime, str, int] | None) -> AuditQuery:
@@ -199,33 +190,3 @@ def _token(page: RowPage, fingerprint: str) -> str | None:
         return None
     at, alteration_id, ordinal = page.next_after
     return page_token([at.isoformat(), alteration_id, ordinal], fingerprint)
-
-
-def audit_row_json(row: Row) -> dict[str, Any]:
-    """Return one row; ``plan`` is there only where one was applied, ``denied`` for denials only."""
-    further = {"plan": row.plan, "denied": row.denied}
-    return {
-        "cluster_id": row.cluster_id,
-        "alteration_id": row.alteration_id,
-        "at": rfc3339(row.at),
-        "principal": row.principal,
-        "authentication": row.authentication,
-        "client_address": row.client_address,
-        "action": row.action,
-        "entity": None if row.entity is None else entity_json(row.entity),
-        "ops": None if row.ops is None else [_op(op) for op in row.ops],
-        "before": values_or_null(row.before),
-        "after": values_or_null(row.after),
-        "outcome": row.outcome,
-        "reason": row.reason,
-        "request_id": row.request_id,
-        "error": refusal_json(row.error),
-        **{name: dict(value) for name, value in further.items() if value is not None},
-    }
-
-
-def _op(op: Mapping[str, Any]) -> dict[str, Any]:
-    value = op.get("value")
-    if isinstance(value, int | float):
-        return {**op, "value": quota_value_json(float(value))}
-    return dict(op)

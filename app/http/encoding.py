@@ -8,9 +8,11 @@ from decimal import Decimal
 from typing import Any, Final
 
 import orjson
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 from starlette.responses import Response
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Values
+from app.domain.alterations import Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import LONG_MAX, TWO_TO_63
 
@@ -68,14 +70,23 @@ def json_texts(scalars: Sequence[Any]) -> list[bytes]:
     return whole.removeprefix(b"[\n  ").removesuffix(b"\n]").split(b",\n  ")
 
 
+def model_bytes(model: BaseModel) -> bytes:
+    """Encode a model; lone surrogates are escaped."""
+    try:
+        return model.model_dump_json(by_alias=True).encode()
+    except PydanticSerializationError:  # a lone surrogate
+        return json_bytes(model.model_dump(by_alias=True))
+
+
 class JsonResponse(Response):
-    """A JSON answer, encoded with ``json_bytes``."""
+    """A JSON answer: a model of one, or a document."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """Encode the content, with an end of line for terminals."""
-        return json_bytes(content) + b"\n"
+        encode = model_bytes if isinstance(content, BaseModel) else json_bytes
+        return encode(content) + b"\n"
 
 
 JsonNumber = int | float | str
@@ -140,33 +151,6 @@ def quota_json(entity: ClientQuotaEntity, values: Values) -> dict[str, Any]:
         "entity_key": entity.key,
         "values": values_json(values),
     }
-
-
-def refusal_json(refusal: KafkaRefusal | None) -> dict[str, str | None] | None:
-    """Return why an entity was refused, or null."""
-    if refusal is None:
-        return None
-    return {"kafka_error": refusal.kafka_error, "message": refusal.message}
-
-
-def alteration_result_json(result: AlterationResult) -> dict[str, Any]:
-    """Return what became of one entity; ``warnings`` is there only where there are some."""
-    document: dict[str, Any] = {
-        "entity": entity_json(result.entity),
-        "outcome": result.outcome.value,
-        "changed": result.changed,
-        "before": values_or_null(result.before),
-        "after": values_or_null(result.after),
-        "error": refusal_json(result.error),
-    }
-    if result.warnings:
-        document["warnings"] = list(result.warnings)
-    return document
-
-
-def values_or_null(values: Values | None) -> dict[str, JsonNumber] | None:
-    """Return the values of one entity; null where they are unknown."""
-    return None if values is None else values_json(values)
 
 
 def child(pointer: str, token: str | int) -> str:

@@ -7,23 +7,25 @@ from typing import Any, Final
 
 import orjson
 import yaml
+from pydantic import BaseModel
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.plans import DesiredQuota, Holding, PlanRequest, base_of, make_plan
 from app.domain.resolution_index import QuotaIndex
 from app.http import example_values as sample
-from app.http.alterations.routes import alteration_json, record_json
-from app.http.analytics.routes import page_json, row_json
-from app.http.audit import audit_row_json
-from app.http.encoding import quota_json, rfc3339
+from app.http.alterations.routes import alteration_document, record_document
+from app.http.analytics.models import PipelineRun
+from app.http.analytics.routes import page_model
+from app.http.audit import AuditPage
+from app.http.encoding import model_bytes, quota_json, rfc3339
 from app.http.models import API_VERSION
 from app.http.pages import service_json
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
-from app.http.quotas.routes import capabilities_json
+from app.http.quotas.routes import capabilities
 from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
 from app.http.responses import PROBLEM_EXAMPLES
-from app.http.users import scram_users_json
+from app.http.users import scram_users
 from app.service.alterations.command import AlterationReport
 from app.service.plans import PLAN_TTL, planned
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow
@@ -36,6 +38,8 @@ Example = dict[str, Any]
 
 
 def _example(summary: str, value: Any) -> Example:
+    if isinstance(value, BaseModel):
+        value = orjson.loads(model_bytes(value))
     return {"summary": summary, "value": value}
 
 
@@ -45,9 +49,9 @@ def _listing(media_type: Format) -> str:
     return b"".join(encode(media_type, answer)).decode()
 
 
-def _report(*results: AlterationResult, readable: bool | None) -> dict[str, Any]:
+def _report(*results: AlterationResult, readable: bool | None) -> BaseModel:
     validate_only = results[0].outcome is Outcome.VALIDATED
-    return alteration_json(
+    return alteration_document(
         AlterationReport(sample.ALTERATION_ID, sample.CLUSTER_ID, validate_only, results, readable)
     )
 
@@ -58,7 +62,7 @@ _LOST: Final = (sample.LATER, "outcome", "unknown")
 _FOUND: Final = (sample.MUCH_LATER, "recovery", "observed_other")
 
 
-def _record(*events: tuple[datetime, str, str]) -> dict[str, Any]:
+def _record(*events: tuple[datetime, str, str]) -> BaseModel:
     request = AuditRequest(
         alteration_id=sample.ALTERATION_ID,
         cluster_id=sample.CLUSTER_ID,
@@ -70,7 +74,7 @@ def _record(*events: tuple[datetime, str, str]) -> dict[str, Any]:
     )
     history = ((sample.AT, "intent", "committed before anything was sent"), *events)
     results = {0: sample.OBSERVED_OTHER if _FOUND in events else sample.APPLIED}
-    return record_json(
+    return record_document(
         AlterationRecord(request, sample.AT, results, concluded=True, history=history)
     )
 
@@ -90,7 +94,7 @@ def _what_if() -> dict[str, Any]:
     return dict(orjson.loads(resolutions_bytes(basis)))
 
 
-def _audit_page() -> dict[str, Any]:
+def _audit_page() -> AuditPage:
     row = AuditRow(
         cluster_id=sample.CLUSTER_ID,
         alteration_id=sample.ALTERATION_ID,
@@ -108,7 +112,7 @@ def _audit_page() -> dict[str, Any]:
         request_id=sample.REQUEST_ID,
         error=None,
     )
-    return {"rows": [audit_row_json(row)], "next_page_token": sample.PAGE_TOKEN}
+    return AuditPage.model_validate({"rows": [row], "next_page_token": sample.PAGE_TOKEN})
 
 
 _BROKERS: Final = {"describe_api_version": 1, "alter_api_version": 1, "metadata_version": 29}
@@ -128,7 +132,7 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
     "quotas-ndjson": _example("The same, one a line", _listing(Format.NDJSON)),
     "quotas-csv": _example("The same as a table", _listing(Format.CSV)),
     "quotas-yaml": _example("The same as a document", yaml.safe_load(_listing(Format.YAML))),
-    "capabilities": _example("Keys, bounds and limits", capabilities_json(_BROKERS)),
+    "capabilities": _example("Keys, bounds and limits", capabilities(_BROKERS)),
     "alteration-applied": _example("Applied", _report(sample.APPLIED, readable=True)),
     "alteration-validated": _example("Only checked", _report(sample.VALIDATED, readable=None)),
     "alteration-partial": _example(
@@ -423,10 +427,9 @@ _CANCELLED: Final[Row] = {
 }
 
 
-def _page(table: Result, row: Row) -> dict[str, Any]:
+def _page(table: Result, row: Row) -> BaseModel:
     run = PublishedRun(sample.ALTERATION_ID, _END, 0.98)
-    document = page_json(AnalyticsPage(run, [row], [], None), COLUMNS[table], sample.PAGE_TOKEN)
-    return document if table is Result.RUNS else {**document, "buckets": [row_json(_BUCKET)]}
+    return page_model(table, AnalyticsPage(run, [row], [_BUCKET], None), sample.PAGE_TOKEN)
 
 
 ANALYTICS_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
@@ -434,9 +437,9 @@ ANALYTICS_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
     "incidents": _example("Four minutes of throttling", _page(Result.INCIDENTS, _INCIDENT)),
     "bucket-hours": _example("One hour", _page(Result.HOURS, _HOUR)),
     "runs": _example("One run", _page(Result.RUNS, _SUCCEEDED)),
-    "run-queued": _example("It waits for a worker", row_json(_QUEUED)),
-    "run-succeeded": _example("It has published", row_json(_SUCCEEDED)),
-    "run-cancelled": _example("It never began", row_json(_CANCELLED)),
+    "run-queued": _example("It waits for a worker", PipelineRun.model_validate(_QUEUED)),
+    "run-succeeded": _example("It has published", PipelineRun.model_validate(_SUCCEEDED)),
+    "run-cancelled": _example("It never began", PipelineRun.model_validate(_CANCELLED)),
 }
 
 RUN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
@@ -480,7 +483,7 @@ USER_EXAMPLES: Final[Mapping[str, Any]] = {
     ),
     "scram-credentials": _example(
         "Two users have credentials.",
-        scram_users_json(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
+        scram_users(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
     ),
 }
 

@@ -1,12 +1,26 @@
 """What the documents of every feature are made of: entities, stored values, times, identifiers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import MISSING, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    MISSING,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from typing_extensions import TypeAliasType
 
+from app.domain.alterations import AlterationResult as DomainResult
+from app.domain.alterations import Outcome
+from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
+from app.http.encoding import JsonNumber, entity_json, plain_json, values_json
 
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _DOTTED: Final = rf"{_OCTET}(\.{_OCTET}){{3}}"
@@ -45,12 +59,20 @@ Source: RFC 4291 2.2.
 
 
 class ResponseModel(BaseModel):
-    """Describes a JSON object of an answer, which has these members and no other.
+    """A JSON object of an answer, which has these members and no other.
 
-    The docstring of a member is its description. Answers are written without it, by ``*_json``.
+    It is made with ``model_validate`` of a value of the domain that has them as attributes, or of
+    a row. The docstring of a member is its description.
     """
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", from_attributes=True, use_attribute_docstrings=True)
+
+
+PLAIN: Final = BeforeValidator(plain_json)
+"""Of a member that is made of a value of the domain."""
+
+EMPTY_IS_MISSING: Final = BeforeValidator(lambda value: value or MISSING)
+"""Of a member that an answer has only where there is something."""
 
 
 API_VERSION: Final = "quotas/v1"
@@ -78,10 +100,17 @@ STORED_VALUE: Final = WithJsonSchema(
 
 _NAME: Final = {"type": ["string", "null"]}
 
+
+def _entity(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Take an entity of the domain as it is: the name of a refused one may be no Unicode text."""
+    return entity_json(value) if isinstance(value, ClientQuotaEntity) else validate(value)
+
+
 Entity = TypeAliasType(
     "Entity",
     Annotated[
         dict[str, str | None],
+        WrapValidator(_entity),
         WithJsonSchema(
             {
                 "type": "object",
@@ -114,20 +143,26 @@ EntityKey = TypeAliasType(
     ],
 )
 
-JsonNumber = int | float | str
-
-StoredValue = TypeAliasType("StoredValue", Annotated[JsonNumber, STORED_VALUE])
+StoredValue = TypeAliasType("StoredValue", Annotated[JsonNumber, PLAIN, STORED_VALUE])
 
 QUOTA_VALUES: Final = Field(
     description="From quota key to stored value; keys that no rule knows are passed on."
 )
 
-QuotaValues = TypeAliasType("QuotaValues", Annotated[dict[str, StoredValue], QUOTA_VALUES])
+
+def _values(values: Any, _: ValidatorFunctionWrapHandler) -> Any:
+    return values_json(values)
+
+
+QuotaValues = TypeAliasType(
+    "QuotaValues", Annotated[dict[str, StoredValue], WrapValidator(_values), QUOTA_VALUES]
+)
 
 Time = TypeAliasType(
     "Time",
     Annotated[
         str,
+        PLAIN,
         Field(
             pattern=_UTC_MILLISECONDS,
             description="RFC 3339, UTC, milliseconds.",
@@ -181,8 +216,32 @@ class Refusal(ResponseModel):
 
     kafka_error: str | None
     """Kafka's name; null where the rule is this service's own."""
-    message: str
+    message: SkipValidation[str]
     """The broker's or this service's words."""
+
+
+class AlterationResult(ResponseModel):
+    """What became of one entity."""
+
+    entity: Entity
+    outcome: Outcome
+    """`not_applied`: valid, and held back because another entity was refused, or found not applied.
+    `unknown`: sent, and no definite answer yet. Recovery may find `observed_other`: neither the
+    values before nor those asked for. `superseded`: another alteration took over before that."""
+    changed: bool | None
+    """Whether a value differs; null where the outcome is unknown."""
+    before: Values
+    after: Values
+    error: Refusal | None
+    warnings: Annotated[
+        Annotated[list[SkipValidation[str]], Field(min_length=1)] | MISSING, EMPTY_IS_MISSING
+    ] = MISSING
+    """Only where there are some."""
+
+
+def alteration_results(results: Iterable[DomainResult]) -> list[AlterationResult]:
+    """Return them one by one, because no single call into C may take long."""
+    return [AlterationResult.model_validate(result) for result in results]
 
 
 class Op(ResponseModel):

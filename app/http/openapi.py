@@ -9,9 +9,8 @@ from fastapi import FastAPI
 from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
-from app.http.alterations.models import AlterationResult
 from app.http.examples import EXAMPLES
-from app.http.models import AlterationId, QuotaValues, RequestId, ResponseModel
+from app.http.models import AlterationId, AlterationResult, QuotaValues, RequestId, ResponseModel
 from app.http.quotas.models import QuotaDocument
 from app.http.responses import HEADERS, PROBLEM_RESPONSES, REQUEST_HEADERS, SCHEMES
 

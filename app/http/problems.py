@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from app.domain.alterations import AlterationResult
 from app.domain.errors import (
     MAX_VIOLATIONS,
     EntityBusyError,
@@ -18,11 +17,12 @@ from app.domain.errors import (
     UnauthenticatedError,
     Violation,
 )
-from app.http.encoding import alteration_result_json, json_bytes, plain_json
+from app.http.encoding import json_bytes, plain_json
 from app.http.errors import (
     InvalidTokenError,
 )
 from app.http.headers import REPLAYED_HEADER
+from app.http.models import alteration_results
 from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -76,7 +76,8 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
     if error.alteration_id is not None:
         document["alteration_id"] = error.alteration_id
     if error.results is not None:
-        document["results"] = [_result_json(result) for result in error.results]
+        results = alteration_results(error.results)
+        document["results"] = [result.model_dump() for result in results]
     return document
 
 
@@ -143,10 +144,6 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
     if violation.values is not None:
         document["values"] = plain_json(violation.values)
     return document
-
-
-def _result_json(result: Any) -> Any:
-    return alteration_result_json(result) if isinstance(result, AlterationResult) else result
 
 
 _HEADERS: Final = {

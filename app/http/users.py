@@ -1,15 +1,15 @@
 """``GET /me``, the caller, and ``GET /users/scram-credentials``, who has credentials at all."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Request, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from app.domain.authorization import Operation
-from app.domain.policy import KeyLimits, PolicyRule
-from app.http.encoding import JsonResponse, plain_json, rfc3339
+from app.domain.filters import ClientQuotaFilter
+from app.http.encoding import JsonNumber, JsonResponse
 from app.http.guards import AnyCaller, may_list_scram, services_of
-from app.http.models import ClusterId, ResponseModel, Time
+from app.http.models import PLAIN, ClusterId, ResponseModel, Time
 from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
 from app.service.ports.brokers import ScramUsers as Users
@@ -30,12 +30,19 @@ class Permissions(ResponseModel):
     """List SCRAM credentials: DESCRIBE on the Cluster."""
 
 
+_Number = Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number"})]
+
+
+def _components(pattern: ClientQuotaFilter) -> list[str]:
+    return list(map(str, pattern.components))
+
+
 class PolicyKeyLimits(ResponseModel):
     """What a rule lets its principals do with a key."""
 
-    min: float | None
+    min: Annotated[_Number | None, Field(validation_alias="minimum")]
     """The smallest value; null: no bound."""
-    max: float | None
+    max: Annotated[_Number | None, Field(validation_alias="maximum")]
     """The largest value; null: no bound."""
     remove: bool
     """Whether the key may be removed."""
@@ -45,7 +52,7 @@ class BoundingRule(ResponseModel):
     """A rule of the policy, which allows changes that the ACLs allow."""
 
     name: str
-    entities: list[list[str]]
+    entities: list[Annotated[list[str], BeforeValidator(_components)]]
     """Patterns, one of which must match: components as in `filter` of `GET /quotas`, which must all
     match, on entities of exactly these types."""
     keys: dict[str, PolicyKeyLimits]
@@ -94,27 +101,9 @@ async def show_caller(request: Request, granted: AnyCaller) -> Response:
             "audit": services.authorizer.is_auditor(caller),
             "scram": await may(Operation.DESCRIBE),
         },
-        "policy": None if rules is None else [rule_json(rule) for rule in rules],
+        "policy": rules,
     }
-    return JsonResponse(document)
-
-
-def rule_json(rule: PolicyRule) -> dict[str, Any]:
-    """Return a rule in the words of the policy's file."""
-    return {
-        "name": rule.name,
-        "entities": [list(map(str, pattern.components)) for pattern in rule.entities],
-        "keys": {key: _limits_json(limits) for key, limits in rule.keys.items()},
-        "defaults": rule.defaults,
-    }
-
-
-def _limits_json(limits: KeyLimits) -> dict[str, Any]:
-    return {
-        "min": plain_json(limits.minimum),
-        "max": plain_json(limits.maximum),
-        "remove": limits.remove,
-    }
+    return JsonResponse(Me.model_validate(document))
 
 
 class ScramCredential(ResponseModel):
@@ -154,22 +143,14 @@ class ScramUsers(ResponseModel):
 )
 async def describe_scram_credentials(request: Request) -> Response:
     """Report mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""
-    return JsonResponse(scram_users_json(await services_of(request).scram.scram_users()))
+    return JsonResponse(scram_users(await services_of(request).scram.scram_users()))
 
 
-def scram_users_json(answer: Users) -> dict[str, Any]:
+def scram_users(answer: Users) -> ScramUsers:
     """Return the users by name, with what Kafka reports of their credentials."""
-    return {
-        "cluster_id": answer.cluster_id,
-        "as_of": rfc3339(answer.as_of),
-        "users": [
-            {
-                "user": user,
-                "credentials": [
-                    {"mechanism": credential.mechanism, "iterations": credential.iterations}
-                    for credential in credentials
-                ],
-            }
-            for user, credentials in answer.users.items()
-        ],
-    }
+    users = [
+        {"user": user, "credentials": credentials} for user, credentials in answer.users.items()
+    ]
+    return ScramUsers.model_validate(
+        {"cluster_id": answer.cluster_id, "as_of": answer.as_of, "users": users}
+    )

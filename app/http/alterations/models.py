@@ -16,7 +16,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
-from app.domain.alterations import Op, Outcome, Overall
+from app.domain.alterations import Op, Overall
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
 from app.domain.plans import DesiredValue
@@ -40,14 +40,12 @@ from app.http.models import (
     QUOTA_VALUES,
     STORED_VALUE,
     AlterationId,
+    AlterationResult,
     AuditAction,
     ClusterId,
-    Entity,
-    Refusal,
     RequestId,
     ResponseModel,
     Time,
-    Values,
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
@@ -436,23 +434,6 @@ def broken_reason(reason: str | None) -> Iterator[Violation]:
         yield Violation("/reason", "nul-in-reason", detail)
     if has_lone_surrogate(reason):
         yield Violation("/reason", "lone-surrogate", LONE_SURROGATE)
-
-
-class AlterationResult(ResponseModel):
-    """What became of one entity."""
-
-    entity: Entity
-    outcome: Outcome
-    """`not_applied`: valid, and held back because another entity was refused, or found not applied.
-    `unknown`: sent, and no definite answer yet. Recovery may find `observed_other`: neither the
-    values before nor those asked for. `superseded`: another alteration took over before that."""
-    changed: bool | None
-    """Whether a value differs; null where the outcome is unknown."""
-    before: Values
-    after: Values
-    error: Refusal | None
-    warnings: Annotated[list[str], Field(min_length=1)] | MISSING = MISSING
-    """Only where there are some."""
 
 
 class _Report(ResponseModel):

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
+from pydantic import MISSING
 
 from app.domain.alterations import Outcome, Overall, overall_outcome
 from app.domain.authorization import Operation
@@ -15,12 +16,15 @@ from app.http.alterations.models import (
     AlterationRecord as RecordDocument,
 )
 from app.http.alterations.models import AlterationReport as ReportDocument
-from app.http.alterations.models import AlterationRequest, RevertRequest
-from app.http.encoding import JsonResponse, alteration_result_json, rfc3339
+from app.http.alterations.models import (
+    AlterationRequest,
+    RevertRequest,
+)
+from app.http.encoding import JsonResponse
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
-from app.http.models import UUID7_PATTERN
+from app.http.models import UUID7_PATTERN, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import (
     ALTERING,
@@ -166,7 +170,7 @@ async def show_alteration(
 ) -> Response:
     """Show what is recorded of one alteration, to its principal and to auditors."""
     record = await services_of(request).audit.alteration(granted.caller, alteration_id)
-    return await off_loop(len(record.results), lambda: JsonResponse(record_json(record)))
+    return await off_loop(len(record.results), lambda: JsonResponse(record_document(record)))
 
 
 async def alteration_response(
@@ -184,7 +188,7 @@ async def alteration_response(
         _record_metrics(metrics, command, error)
         raise
     _record_metrics(metrics, command, report)
-    impact = {"impact": await _impact(request, command, report)} if with_impact else {}
+    impact = await _impact(request, command, report) if with_impact else MISSING
     return await off_loop(len(report.results), _response, report, impact)
 
 
@@ -195,12 +199,12 @@ async def _impact(request: Request, command: AlterCommand, report: AlterationRep
     return await impact_of_values(request, [alteration for alteration, _ in valid], values)
 
 
-def _response(report: AlterationReport, impact: Mapping[str, Any]) -> Response:
+def _response(report: AlterationReport, impact: Any) -> Response:
     status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
     headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
     if report.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return JsonResponse({**alteration_json(report), **impact}, status, headers=headers)
+    return JsonResponse(alteration_document(report, impact), status, headers=headers)
 
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {
@@ -234,38 +238,40 @@ def _key_result(ending: AlterationReport | QuotaError) -> str | None:
     return "new" if recorded else None
 
 
-def alteration_json(report: AlterationReport) -> dict[str, Any]:
+def alteration_document(report: AlterationReport, impact: Any = MISSING) -> ReportDocument:
     """Return the answer to an alteration."""
-    return {
-        "alteration_id": report.alteration_id,
-        "cluster_id": report.cluster_id,
-        "validate_only": report.validate_only,
-        "outcome": report.overall.value,
-        "readable": report.readable,
-        "results": [alteration_result_json(result) for result in report.results],
-    }
+    return ReportDocument(
+        alteration_id=report.alteration_id,
+        cluster_id=report.cluster_id,
+        validate_only=report.validate_only,
+        outcome=report.overall,
+        readable=report.readable,
+        results=alteration_results(report.results),
+        impact=impact,
+    )
 
 
-def record_json(record: AlterationRecord) -> dict[str, Any]:
+def record_document(record: AlterationRecord) -> RecordDocument:
     """Return what the log knows of an alteration."""
     request = record.request
     results = [record.results[ordinal] for ordinal in sorted(record.results)]
     outcomes = [result.outcome for result in results]
     denied = not outcomes and request.action == "denied"
-    return {
-        "alteration_id": request.alteration_id,
-        "cluster_id": request.cluster_id,
-        "validate_only": request.action == "validate",
-        "outcome": Overall.REFUSED.value if denied else overall_outcome(outcomes).value,
-        "readable": None,
-        "results": [alteration_result_json(result) for result in results],
-        "principal": request.caller.principal,
-        "client_address": request.caller.host,
-        "action": request.action,
-        "reason": request.reason,
-        "request_id": request.request_id,
-        "history": [
-            {"at": rfc3339(at), "event": event, "detail": detail}
-            for at, event, detail in record.history
-        ],
-    }
+    return RecordDocument.model_validate(
+        {
+            "alteration_id": request.alteration_id,
+            "cluster_id": request.cluster_id,
+            "validate_only": request.action == "validate",
+            "outcome": Overall.REFUSED if denied else overall_outcome(outcomes),
+            "readable": None,
+            "results": alteration_results(results),
+            "principal": request.caller.principal,
+            "client_address": request.caller.host,
+            "action": request.action,
+            "reason": request.reason,
+            "request_id": request.request_id,
+            "history": [
+                {"at": at, "event": event, "detail": detail} for at, event, detail in record.history
+            ],
+        }
+    )

@@ -1,13 +1,16 @@
 """Documents of ``/analytics``: what may be asked, rows of the pipeline's tables, its runs."""
 
+from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
+from app.http.encoding import JsonNumber
 from app.http.models import (
     BUCKET_ID_PATTERN,
+    PLAIN,
     ClusterId,
     NextPageToken,
     ResponseModel,
@@ -154,14 +157,16 @@ class RunRequest(RequestBody):
 
 
 _Coverage = Annotated[
-    Annotated[float, Field(ge=0, le=1)] | None,
+    Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+    | None,
     Field(description="The share of the minutes that were seen."),
 ]
 _BucketId = Annotated[
     str,
+    BeforeValidator(str),
     Field(pattern=BUCKET_ID_PATTERN, description="A whole number of 64 bits, as text."),
 ]
-_Day = Annotated[str, Field(description="A day in UTC.", json_schema_extra={"format": "date"})]
+_Day = Annotated[date, Field(description="A day in UTC.")]
 _KeyName = Annotated[str, Field(description="The quota key.")]
 _Limit = Annotated[StoredValue | None, Field(description="Of the key's unit; null: unlimited.")]
 _Level = Annotated[

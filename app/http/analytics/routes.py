@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
@@ -21,9 +22,9 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
-from app.http.encoding import JsonResponse, plain_json
+from app.http.encoding import JsonResponse
 from app.http.guards import MayAlter, may_describe, services_of
-from app.http.models import BUCKET_ID_PATTERN
+from app.http.models import BUCKET_ID_PATTERN, ResponseModel
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
 from app.http.responses import (
@@ -36,7 +37,7 @@ from app.http.responses import (
     request_examples,
 )
 from app.http.route import feature_router, path_id
-from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result, Row
+from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
 from app.service.runtime.tasks import off_loop
 
 router = feature_router("analytics")
@@ -131,7 +132,9 @@ async def show_runs(
 )
 async def show_run(request: Request, run_id: RunId) -> Response:
     """Show one run: how far it is, or what became of it."""
-    return JsonResponse(row_json(await services_of(request).analytics.run(run_id)))
+    return JsonResponse(
+        PipelineRun.model_validate(await services_of(request).analytics.run(run_id))
+    )
 
 
 @router.post(
@@ -156,7 +159,7 @@ async def queue_run(request: Request, granted: MayAlter, body: RunRequest) -> Re
     """Queue a run for the next worker that is free."""
     row = await services_of(request).analytics.queue(granted.caller, body.job, body.options)
     location = f"/analytics/runs/{row['run_id']}"
-    return JsonResponse(row_json(row), 202, {"Location": location})
+    return JsonResponse(PipelineRun.model_validate(row), 202, {"Location": location})
 
 
 @router.post(
@@ -174,7 +177,7 @@ async def cancel_run(request: Request, granted: MayAlter, run_id: RunId) -> Resp
     may_cancel_any = granted.evidence.get("rule") == DecisionRule.SUPER_USER
     analytics = services_of(request).analytics
     row = await analytics.cancel(granted.caller, run_id, may_cancel_any=may_cancel_any)
-    return JsonResponse(row_json(row))
+    return JsonResponse(PipelineRun.model_validate(row))
 
 
 async def _page(
@@ -197,8 +200,7 @@ async def _page(
         raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
     further = page.next_after
     more = None if further is None else page_token(list(further), fingerprint)
-    document = await off_loop(len(page.rows), _document, page, table, more)
-    return JsonResponse(document)
+    return JsonResponse(await off_loop(len(page.rows), page_model, table, page, more))
 
 
 def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,32 +208,23 @@ def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
     return {**conditions, "entity": parse_filter(entity, parameter="entity") if entity else None}
 
 
-def _document(page: AnalyticsPage, table: Result, token: str | None) -> dict[str, Any]:
-    document = page_json(page, COLUMNS[table], token)
-    if table is not Result.RUNS:
-        document["buckets"] = [row_json(bucket) for bucket in page.buckets]
-    return document
+_MODELS: Final[Mapping[Result, type[ResponseModel]]] = {
+    Result.UTILIZATION: UtilizationPage,
+    Result.INCIDENTS: IncidentPage,
+    Result.HOURS: BucketPage,
+    Result.RUNS: RunPage,
+}
+_NO_RUN: Final = dict.fromkeys(("run_id", "data_through", "coverage"))
 
 
-_TEXTS: Final = frozenset({"bucket_id"})
-"""Integers of 64 bits, which a reader that knows float64 only would round."""
-
-
-def page_json(page: AnalyticsPage, columns: tuple[str, ...], token: str | None) -> dict[str, Any]:
-    """Return one page; ``columns`` are those of its rows."""
-    run = page.run
-    return {
-        "run_id": None if run is None else run.run_id,
-        "data_through": None if run is None else plain_json(run.data_through),
-        "coverage": None if run is None else plain_json(run.coverage),
-        "rows": [row_json({name: row[name] for name in columns}) for row in page.rows],
+def page_model(table: Result, page: AnalyticsPage, token: str | None) -> ResponseModel:
+    """Return one page of a table."""
+    columns = COLUMNS[table]
+    document = {
+        **(asdict(page.run) if page.run else _NO_RUN),
+        "rows": [{name: row[name] for name in columns} for row in page.rows],
         "next_page_token": token,
     }
-
-
-def row_json(row: Row) -> dict[str, Any]:
-    """Return one row of a table, by column."""
-    return {
-        name: str(value) if name in _TEXTS and value is not None else plain_json(value)
-        for name, value in row.items()
-    }
+    if table is not Result.RUNS:
+        document["buckets"] = page.buckets
+    return _MODELS[table].model_validate(document)

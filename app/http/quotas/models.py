@@ -1,10 +1,11 @@
 """Documents of ``GET /quotas`` and ``GET /quotas/capabilities``."""
 
+from collections.abc import Collection
 from typing import Annotated, Any, Final
 
-from pydantic import MISSING, Field, WithJsonSchema
+from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 
-from app.domain.entities import EntityType
+from app.domain.entities import ENTITY_TYPES, EntityType
 from app.domain.quota_keys import Scope
 from app.http.models import (
     API_VERSION,
@@ -118,6 +119,10 @@ QUOTA_TABLE: Final = (
 )
 
 
+def _in_order(kinds: Collection[EntityType]) -> list[EntityType]:
+    return [kind for kind in ENTITY_TYPES if kind in kinds]
+
+
 class KeyRule(ResponseModel):
     """What a quota key limits, and how."""
 
@@ -125,7 +130,7 @@ class KeyRule(ResponseModel):
     """Of the value, such as `bytes/s`."""
     scope: Scope
     """Who counts: each broker on its own, or the cluster."""
-    entity_types: list[EntityType]
+    entity_types: Annotated[list[EntityType], BeforeValidator(_in_order)]
     """The types that entities with this key are made of."""
     integral: bool
     """Whether a fraction is refused."""

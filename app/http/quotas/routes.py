@@ -10,9 +10,9 @@ from starlette.responses import StreamingResponse
 
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.errors import BadPageTokenError
-from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
+from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
-from app.http.encoding import JsonResponse, quota_value_json
+from app.http.encoding import JsonResponse
 from app.http.guards import Services, may_describe, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
@@ -34,6 +34,7 @@ from app.http.quotas.models import (
     Capabilities,
     DescribeParameters,
     QuotaListing,
+    RequestLimits,
 )
 from app.http.quotas.rendering import SEPARATOR, Chunk, joined, json_chunks
 from app.http.request_body import MAX_BODY_BYTES
@@ -54,33 +55,24 @@ _OLDEST_BROKER = "2.6"
 _CERTIFIED_BROKER = "4.3.1"
 
 
-def capabilities_json(brokers: Mapping[str, Any]) -> dict[str, Any]:
+def capabilities(brokers: Mapping[str, Any]) -> Capabilities:
     """Return what can be asked for; ``brokers`` is what the cluster reports of itself."""
-    return {
-        "entity_types": [kind.value for kind in ENTITY_TYPES],
-        "keys": {key: _key_json(rule) for key, rule in QUOTA_KEY_RULES.items()},
-        "brokers": {"oldest": _OLDEST_BROKER, "certified": _CERTIFIED_BROKER, **brokers},
-        "limits": {
-            "body_bytes": MAX_BODY_BYTES,
-            "changes_per_request": MAX_CHANGES,
-            "encoded_bytes_per_request": MAX_ENCODED_BYTES,
-            "name_bytes": MAX_NAME_BYTES,
-            "identities_per_request": MAX_IDENTITIES,
-            "reason_characters": MAX_REASON_CHARACTERS,
-            "wait_ms": MAX_WAIT_MS,
-        },
-    }
-
-
-def _key_json(rule: QuotaKeyRule) -> dict[str, Any]:
-    return {
-        "unit": rule.unit,
-        "scope": rule.scope.value,
-        "entity_types": [kind.value for kind in ENTITY_TYPES if kind in rule.entity_types],
-        "integral": rule.integral,
-        "minimum": quota_value_json(float(rule.minimum)),
-        "maximum": quota_value_json(float(rule.maximum)),
-    }
+    return Capabilities.model_validate(
+        {
+            "entity_types": ENTITY_TYPES,
+            "keys": QUOTA_KEY_RULES,
+            "brokers": {"oldest": _OLDEST_BROKER, "certified": _CERTIFIED_BROKER, **brokers},
+            "limits": RequestLimits(
+                body_bytes=MAX_BODY_BYTES,
+                changes_per_request=MAX_CHANGES,
+                encoded_bytes_per_request=MAX_ENCODED_BYTES,
+                name_bytes=MAX_NAME_BYTES,
+                identities_per_request=MAX_IDENTITIES,
+                reason_characters=MAX_REASON_CHARACTERS,
+                wait_ms=MAX_WAIT_MS,
+            ),
+        }
+    )
 
 
 _CHUNKS_AT_ONCE: Final = 4
@@ -256,4 +248,4 @@ def _entity(position: Any) -> ClientQuotaEntity:
 )
 async def show_capabilities(request: Request) -> Response:
     """Report the entity types, the keys with unit and bounds, and the limits of this service."""
-    return JsonResponse(capabilities_json(await services_of(request).brokers()))
+    return JsonResponse(capabilities(await services_of(request).brokers()))

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.http.encoding import (
-    alteration_result_json,
     json_bytes,
+    model_bytes,
     quota_json,
     quota_value_json,
     read_time,
     rfc3339,
 )
+from app.http.models import AlterationResult as ResultModel
 from app.http.request_body import parse_json
 
 ALICE = ClientQuotaEntity.of({"user": "alice", "client-id": None})
@@ -71,8 +72,12 @@ def test_a_quota_has_its_entity_its_key_and_its_values_sorted():
     )
 
 
+def written(result: AlterationResult) -> Any:
+    return json.loads(model_bytes(ResultModel.model_validate(result)))
+
+
 def test_a_result_has_every_member_even_where_the_outcome_is_unknown():
-    assert alteration_result_json(AlterationResult(ALICE, Outcome.UNKNOWN)) == {
+    assert written(AlterationResult(ALICE, Outcome.UNKNOWN)) == {
         "entity": {"user": "alice", "client-id": None},
         "outcome": "unknown",
         "changed": None,
@@ -92,7 +97,7 @@ def test_a_result_tells_values_refusal_and_warnings():
         error=KafkaRefusal("INVALID_REQUEST", "no"),
         warnings=("careful",),
     )
-    document = alteration_result_json(result)
+    document = written(result)
     assert document["before"] == {"request_percentage": "NaN"}
     assert document["after"] == {}
     assert document["error"] == {"kafka_error": "INVALID_REQUEST", "message": "no"}
@@ -111,6 +116,15 @@ def test_every_text_can_be_encoded_lone_surrogates_and_large_integers_too(docume
 
 def test_a_lone_surrogate_is_escaped():
     assert json_bytes(["\ud800"]) == b'["\\ud800"]'
+
+
+def test_a_refused_name_with_a_lone_surrogate_is_written_as_it_came():
+    entity = ClientQuotaEntity.of({"user": "\ud800"})
+    error = KafkaRefusal(None, "\ud800 is no Unicode text")
+    document = written(AlterationResult(entity, Outcome.REFUSED, error=error, warnings=("\ud800",)))
+    assert document["entity"] == {"user": "\ud800"}
+    assert document["error"]["message"] == error.message
+    assert document["warnings"] == ["\ud800"]
 
 
 ZONES = st.timezones() | st.integers(-1439, 1439).map(
