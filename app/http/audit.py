@@ -12,7 +12,7 @@ from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
 from app.http.encoding import JsonResponse
 from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
-    EMPTY_IS_MISSING,
+    UNSET_IS_MISSING,
     AlterationId,
     AuditAction,
     ClusterId,
@@ -114,8 +114,8 @@ class AuditRow(ResponseModel):
     """The caller's own words."""
     request_id: RequestId
     error: Refusal | None
-    plan: Annotated[AppliedPlan | MISSING, EMPTY_IS_MISSING] = MISSING
-    denied: Annotated[DeniedChange | MISSING, EMPTY_IS_MISSING] = MISSING
+    plan: Annotated[AppliedPlan | MISSING, UNSET_IS_MISSING] = MISSING
+    denied: Annotated[DeniedChange | MISSING, UNSET_IS_MISSING] = MISSING
 
 
 class AuditPage(ResponseModel):

@@ -20,7 +20,7 @@ from app.http.audit import AuditPage
 from app.http.encoding import model_bytes, quota_json, rfc3339
 from app.http.models import API_VERSION
 from app.http.pages import service_json
-from app.http.plans.routes import plan_json
+from app.http.plans.routes import plan_document
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities
 from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
@@ -272,7 +272,7 @@ def _plan() -> dict[str, Any]:
         sample.ADDRESS: {sample.CONNECTIONS: Holding(_OWNER, 50.0)},
     }
     plan = planned(wanted, sample.QUOTAS, holdings)
-    return plan_json(
+    document = plan_document(
         StoredPlan(
             plan_id=_PLAN_ID,
             cluster_id=sample.CLUSTER_ID,
@@ -290,6 +290,7 @@ def _plan() -> dict[str, Any]:
             rests_on=plan.rests_on,
         )
     )
+    return dict(orjson.loads(model_bytes(document)))
 
 
 def _nothing() -> dict[str, Any]:

@@ -71,8 +71,13 @@ class ResponseModel(BaseModel):
 PLAIN: Final = BeforeValidator(plain_json)
 """Of a member that is made of a value of the domain."""
 
-EMPTY_IS_MISSING: Final = BeforeValidator(lambda value: value or MISSING)
+UNSET_IS_MISSING: Final = BeforeValidator(
+    lambda value: MISSING if value is None or value is False or value == () else value
+)
 """Of a member that an answer has only where there is something."""
+
+Number = Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number"})]
+"""Written as stored values are."""
 
 
 API_VERSION: Final = "quotas/v1"
@@ -234,7 +239,7 @@ class AlterationResult(ResponseModel):
     after: Values
     error: Refusal | None
     warnings: Annotated[
-        Annotated[list[SkipValidation[str]], Field(min_length=1)] | MISSING, EMPTY_IS_MISSING
+        Annotated[list[SkipValidation[str]], Field(min_length=1)] | MISSING, UNSET_IS_MISSING
     ] = MISSING
     """Only where there are some."""
 
@@ -248,8 +253,8 @@ class Op(ResponseModel):
     """A key that is to be set or removed."""
 
     key: str
-    value: StoredValue | MISSING = MISSING
-    remove: Literal[True] | MISSING = MISSING
+    value: Annotated[StoredValue | MISSING, UNSET_IS_MISSING] = MISSING
+    remove: Annotated[Literal[True] | MISSING, UNSET_IS_MISSING] = MISSING
 
 
 def some_of_the_keys(schema: dict[str, Any]) -> None:

@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from app.domain.authorization import Operation
 from app.domain.filters import ClientQuotaFilter
-from app.http.encoding import JsonNumber, JsonResponse
+from app.http.encoding import JsonResponse
 from app.http.guards import AnyCaller, may_list_scram, services_of
-from app.http.models import PLAIN, ClusterId, ResponseModel, Time
+from app.http.models import ClusterId, Number, ResponseModel, Time
 from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
 from app.service.ports.brokers import ScramUsers as Users
@@ -30,9 +30,6 @@ class Permissions(ResponseModel):
     """List SCRAM credentials: DESCRIBE on the Cluster."""
 
 
-_Number = Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number"})]
-
-
 def _components(pattern: ClientQuotaFilter) -> list[str]:
     return list(map(str, pattern.components))
 
@@ -40,9 +37,9 @@ def _components(pattern: ClientQuotaFilter) -> list[str]:
 class PolicyKeyLimits(ResponseModel):
     """What a rule lets its principals do with a key."""
 
-    min: Annotated[_Number | None, Field(validation_alias="minimum")]
+    min: Annotated[Number | None, Field(validation_alias="minimum")]
     """The smallest value; null: no bound."""
-    max: Annotated[_Number | None, Field(validation_alias="maximum")]
+    max: Annotated[Number | None, Field(validation_alias="maximum")]
     """The largest value; null: no bound."""
     remove: bool
     """Whether the key may be removed."""

@@ -11,7 +11,6 @@ from app.domain.bucket_impact import MAX_BUCKETS
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.resolution_index import QuotaIndex
-from app.http.encoding import plain_json
 from app.http.guards import services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
 from app.service.queries.analytics import BucketImpact as Impact
@@ -96,14 +95,16 @@ async def impact_of(
     present: QuotaIndex,
     proposed: QuotaIndex,
 ) -> Any:
-    """Return the impact of alterations as JSON."""
+    """Return the impact of alterations."""
     found = await services_of(request).analytics.impact(alterations, present, proposed)
-    return {"reason": found} if isinstance(found, str) else [_bucket(each) for each in found]
+    if isinstance(found, str):
+        return NoImpact.model_validate({"reason": found})
+    return [_bucket(each) for each in found]
 
 
-def _bucket(impact: Impact) -> Any:
+def _bucket(impact: Impact) -> BucketImpact:
     touched, bucket = impact.touched, impact.touched.bucket
-    return plain_json(
+    return BucketImpact.model_validate(
         {
             "bucket_id": str(bucket.bucket_id),
             "key": bucket.name.key,

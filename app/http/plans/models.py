@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NotRequired, Self
 
-from pydantic import MISSING, BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import (
+    MISSING,
+    AliasPath,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from app.domain import plans
@@ -26,6 +34,7 @@ from app.http.models import (
     ClusterId,
     Entity,
     EntityKey,
+    Number,
     Op,
     QuotaValues,
     ResponseModel,
@@ -171,7 +180,7 @@ class KeyImpact(ResponseModel):
     """What a change means for the callers of its entity."""
 
     change: Literal["set", "raised", "lowered", "removed", "unchanged"]
-    factor: float | None
+    factor: Number | None
     """New value by old value, to six digits; null where there are not two."""
     effective_before: StoredValue | None
     """What applies now to the callers of this entity that no more specific entity covers; null:
@@ -195,8 +204,8 @@ class Impact(ResponseModel):
 class PlannedChange(ResponseModel):
     """What would be done to one entity; `before` and `after` are all of its values."""
 
-    entity: Entity
-    ops: Annotated[list[Op], Field(min_length=1)]
+    entity: Annotated[Entity, Field(validation_alias=AliasPath("alteration", "entity"))]
+    ops: Annotated[list[Op], Field(min_length=1, validation_alias=AliasPath("alteration", "ops"))]
     before: QuotaValues
     after: QuotaValues
     impact: Impact
@@ -246,6 +255,6 @@ class Plan(ResponseModel):
     """One for each entity, in the order of `GET /quotas`."""
     conflicts: list[PlanConflict]
     """What only force would do."""
-    unpruned: Annotated[list[UnprunedKey], Field(alias="kept")]
+    unpruned: Annotated[list[UnprunedKey], Field(serialization_alias="kept")]
     """What pruning leaves."""
     impact: ImpactAnswer | MISSING = MISSING

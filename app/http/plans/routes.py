@@ -1,23 +1,16 @@
 """``POST /quotas/plans``, a plan, and applying it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Request, Response
+from pydantic import MISSING
 
-from app.domain.alterations import Op
-from app.domain.plans import Conflict, PlannedChange, Unpruned
+from app.domain.plans import PlannedChange
 from app.http.alterations.impact import impact_of_values
 from app.http.alterations.routes import alteration_response, altered, command_of
-from app.http.encoding import (
-    JsonResponse,
-    entity_json,
-    plain_json,
-    quota_value_json,
-    rfc3339,
-    values_json,
-)
+from app.http.encoding import JsonResponse
 from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
@@ -66,7 +59,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     large = services_of(request).alter.large
     with large.work(granted.caller.principal, len(wanted.quotas)):
         plan = await _plans(request).make(command)
-        impact = {"impact": await _impact(request, plan.changes)} if body.impact else {}
+        impact = await _impact(request, plan.changes) if body.impact else MISSING
         return await _respond(plan, impact)
 
 
@@ -116,62 +109,10 @@ async def _impact(request: Request, changes: Sequence[PlannedChange]) -> Any:
     return await impact_of_values(request, [change.alteration for change in changes], values)
 
 
-async def _respond(plan: StoredPlan, impact: Mapping[str, Any] | None = None) -> Response:
-    return await off_loop(
-        len(plan.changes), lambda: JsonResponse({**plan_json(plan), **(impact or {})})
-    )
+async def _respond(plan: StoredPlan, impact: Any = MISSING) -> Response:
+    return await off_loop(len(plan.changes), lambda: JsonResponse(plan_document(plan, impact)))
 
 
-def plan_json(plan: StoredPlan) -> dict[str, Any]:
+def plan_document(plan: StoredPlan, impact: Any = MISSING) -> Plan:
     """Return the answer to a request for a plan."""
-    return {
-        "plan_id": plan.plan_id,
-        "cluster_id": plan.cluster_id,
-        "author": plan.author,
-        "owner": plan.owner,
-        "prune": plan.prune,
-        "adopt": plan.adopt,
-        "scope": list(plan.scope),
-        "created_at": rfc3339(plan.created_at),
-        "expires_at": rfc3339(plan.expires_at),
-        "base": plan.base,
-        "changes": [_change(entry) for entry in plan.changes],
-        "conflicts": [_conflict(entry) for entry in plan.conflicts],
-        "kept": [_unpruned(entry) for entry in plan.unpruned],
-    }
-
-
-def _change(change: PlannedChange) -> dict[str, Any]:
-    return {
-        "entity": entity_json(change.alteration.entity),
-        "ops": [_op(op) for op in change.alteration.ops],
-        "before": values_json(change.before),
-        "after": values_json(change.after),
-        "impact": plain_json(change.impact),
-    }
-
-
-def _op(op: Op) -> dict[str, Any]:
-    if op.value is None:
-        return {"key": op.key, "remove": True}
-    return {"key": op.key, "value": quota_value_json(float(op.value))}
-
-
-def _conflict(entry: Conflict) -> dict[str, Any]:
-    return {
-        "entity": entity_json(entry.entity),
-        "key": entry.key,
-        "owner": entry.owner,
-        "held": quota_value_json(entry.held),
-        "current": quota_value_json(entry.current),
-        "proposed": quota_value_json(entry.proposed),
-    }
-
-
-def _unpruned(entry: Unpruned) -> dict[str, Any]:
-    return {
-        "entity": entity_json(entry.entity),
-        "key": entry.key,
-        "value": quota_value_json(entry.value),
-        "reason": entry.reason.value,
-    }
+    return Plan.model_validate(plan).model_copy(update={"impact": impact})

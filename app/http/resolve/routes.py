@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Final, NotRequired, Self
 
 from fastapi import Depends, Request, Response
-from pydantic import MISSING, Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import MISSING, Field, PrivateAttr, TypeAdapter, WithJsonSchema, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
@@ -298,6 +298,8 @@ class ResolveAnswer(ResponseModel):
 
 router = feature_router("resolve")
 
+_IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
+
 
 @router.get(
     "/quotas/resolve",
@@ -352,6 +354,6 @@ async def resolve_many(request: Request, body: ResolveRequest) -> Response:
     if body.impact and basis.proposed is not None:
         alterations = query.alterations or ()
         found = await impact_of(request, alterations, basis.present, basis.proposed)
-        impact = {"impact": found}
+        impact = {"impact": _IMPACT.dump_python(found, by_alias=True)}
     content = await off_loop(len(query.identities), resolutions_bytes, basis, impact)
     return Response(content, media_type=JSON)
