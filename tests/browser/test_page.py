@@ -256,6 +256,17 @@ def test_a_change_is_reverted_after_a_reason(visitors: Visitors, site: RunningSe
     assert values_of(site, "back") == {"producer_byte_rate": MIB}
 
 
+def test_the_longest_changes_hide_no_button(visitors: Visitors, site: RunningService):
+    ops = [{"key": "connection_creation_rate", "value": 100_000}]
+    for _ in range(2):
+        long = {"entity": {"ip": "2001:db8:1234:5678:9abc:def0:1234:5678"}, "ops": ops}
+        site.alter(long, reason="examples of the first start").raise_for_status()
+    page = visitors.visit("/ui/audit")
+    expect(row(page, "Audit", "100,000 connections/s → 100,000")).to_be_visible()
+    hidden = "table => table.scrollWidth - table.clientWidth"
+    assert page.locator(".table").evaluate(hidden) == 0
+
+
 def test_near_a_limit_shows_buckets_and_use_by_hour_and_leads_to_raising(visitors: Visitors):
     page = visitors.visit("/ui/usage")
     first = row(page, "Near a limit", "alice")
