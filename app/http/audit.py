@@ -40,6 +40,7 @@ from app.http.route import feature_router
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
+from app.service.runtime.tasks import off_loop
 
 router = feature_router("audit")
 
@@ -152,8 +153,12 @@ async def show_audit(
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
         await services.denials.record(granted.caller, refusal, attempt)
         raise
+    return await off_loop(len(page.rows), _response, page, _token(page, fingerprint))
+
+
+def _response(page: RowPage, token: str | None) -> Response:
     rows = [AuditRow.model_validate(row) for row in page.rows]
-    return JsonResponse(AuditPage(rows=rows, next_page_token=_token(page, fingerprint)))
+    return JsonResponse(AuditPage(rows=rows, next_page_token=token))
 
 
 def _query(query: AuditParameters, after: tuple[datetime, str, int] | None) -> AuditQuery:
