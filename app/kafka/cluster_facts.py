@@ -1,11 +1,11 @@
 """What brokers report beside quotas and ACLs: configuration, metadata quorum, SCRAM users."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
@@ -37,6 +37,8 @@ from app.service.ports.brokers import (
     ScramUsers,
 )
 from app.service.runtime.dependencies import Cache
+
+T = TypeVar("T")
 
 _MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0
@@ -172,31 +174,38 @@ class KafkaMetadataQuorum:
         self, *, broker_id: int | None = None, timeout_s: float | None = None
     ) -> QuorumState:
         """Ask the controller by DescribeQuorum (55), which waits behind alterations: KIP-595."""
+        timeout_s = self._brokers.patience.check_s if timeout_s is None else timeout_s
         try:
-            return await self._brokers.read(
-                _describe_quorum,
-                broker_id=broker_id,
-                timeout_s=self._brokers.patience.check_s if timeout_s is None else timeout_s,
-                purpose=Purpose.QUORUM,
-            )
+            return await self._ask(_describe_quorum, broker_id, timeout_s)
         except UnsupportedVersionError as error:
             raise BarrierUnavailableError(error.detail) from error
-        except BrokerError as error:
-            raise unreachable(error.detail) from error
 
     async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
         """Take the epoch of the broker's features. Source: ``KRaftMetadataCache.features``."""
-        answer = await self._brokers.read(
-            _ask_versions, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
-        )
-        offset: int = getattr(answer, "finalized_features_epoch", -1)
+        offset = await self._ask(_features_epoch, broker_id, timeout_s)
         if offset < 0:
             raise BarrierUnavailableError("The broker does not report what it has published.")
         return offset
 
+    async def _ask(
+        self,
+        question: Callable[[BrokerLease], Awaitable[T]],
+        broker_id: int | None,
+        timeout_s: float,
+    ) -> T:
+        """Ask; what cannot be read ends an alteration unsent, as silence does."""
+        try:
+            return await self._brokers.read(
+                question, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
+            )
+        except BrokerError as error:
+            raise unreachable(error.detail) from error
 
-async def _ask_versions(lease: BrokerLease) -> Any:
-    return await api_versions(lease.connection)
+
+async def _features_epoch(lease: BrokerLease) -> int:
+    answer = await api_versions(lease.connection)
+    epoch: int = getattr(answer, "finalized_features_epoch", -1)
+    return epoch
 
 
 async def _describe_quorum(lease: BrokerLease) -> QuorumState:

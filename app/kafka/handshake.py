@@ -172,9 +172,6 @@ async def connect(
 async def _agree_on_versions(connection: BrokerConnection) -> None:
     """Learn what the broker speaks."""
     answer = await api_versions(connection)
-    if answer.error_code != 0:
-        detail = _refusal("ApiVersions", answer.error_code, None)
-        raise AnswerLostError(Loss.UNREADABLE, detail)
     connection.api_versions = {
         key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
     }
@@ -182,10 +179,17 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
 
 
 async def api_versions(connection: BrokerConnection) -> Any:
-    """Ask what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511."""
+    """Ask what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511.
+
+    Raises:
+        AnswerLostError: The broker does not tell.
+    """
     answer = await _ask_versions(connection, _API_VERSIONS_VERSION)
     if answer.error_code == _UNSUPPORTED_VERSION:
         answer = await _ask_versions(connection, 0)
+    if answer.error_code != 0:
+        detail = _refusal("ApiVersions", answer.error_code, None)
+        raise AnswerLostError(Loss.UNREADABLE, detail)
     return answer
 
 

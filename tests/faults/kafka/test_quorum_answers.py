@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeQuorumResponse
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
@@ -82,6 +83,25 @@ async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
         )
         try:
             assert await barrier.passed(7) is False
+        finally:
+            await brokers.close()
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alteration_unsent(
+    version: int,
+):
+    async with fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker:
+        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+        barrier = Barrier(
+            KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
+        )
+        try:
+            assert await barrier.passed(7) is False
+            refusal = ApiVersionsResponse(error_code=42, api_keys=[])
+            broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)
+            with pytest.raises(NotSentError, match="ApiVersions"):
+                await barrier.passed(7)
         finally:
             await brokers.close()
 
