@@ -36,6 +36,7 @@ _PHASES = {
     "authz": "authorization",
     "slot_wait": "wait for the entity",
     "tx1": "intent",
+    "group_wait": "wait for the group",
     "barrier": "barrier",
     "kafka": "Kafka",
     "tx2": "outcome",

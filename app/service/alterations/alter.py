@@ -32,7 +32,7 @@ from app.service.alterations.results import (
     in_order,
     raise_unless_done,
 )
-from app.service.alterations.sending import AlterExecutor
+from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
 from app.service.alterations.write_ahead import Intents, with_before
 from app.service.auth.policy import PolicyGuard
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent, KeyTakenError
@@ -199,26 +199,32 @@ class AlterQuotas:
         self, command: AlterCommand, intent: Intent
     ) -> tuple[AuditRequest, AuditConclusion]:
         sending = self._deps.sending
-        try:
-            request, failed = await self._as_expected(command, intent)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
-            return intent.request, await sending.not_sent(intent.request, error)
-        if failed:
-            why = reasons(failed) or whole_reasons(failed, request.entities)
-            await sending.refuse_expectations(request, why)
-            raise expectation_failed(failed, request)
-        several = len(request.entities) > 1
-        try:
-            report = await sending.apply(
-                request,
-                send_by=intent.send_by,
-                validate_first=command.all_or_nothing and several,
+        validate_first = command.all_or_nothing and len(intent.request.entities) > 1
+        async with sending.turn(intent.request, validate_first=validate_first):
+            request, concluded = await self._conclude(
+                command, intent, validate_first=validate_first
             )
+        try:
+            report = await sending.record(request, concluded)
         except OutcomeNotRecordedError as error:
             await self._renew_image(error.results or ())
             raise
         await self._renew_image(report.results.values())
         return request, report
+
+    async def _conclude(
+        self, command: AlterCommand, intent: Intent, *, validate_first: bool
+    ) -> tuple[AuditRequest, Concluded]:
+        try:
+            request, failed = await self._as_expected(command, intent)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
+            return intent.request, not_sent(intent.request, error)
+        if failed:
+            why = reasons(failed) or whole_reasons(failed, request.entities)
+            return request, unexpected(request, why, expectation_failed(failed, request))
+        return request, await self._deps.sending.send(
+            request, send_by=intent.send_by, validate_first=validate_first
+        )
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""

@@ -6,7 +6,8 @@ many entities takes as long as that of a single entity.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,9 +74,14 @@ class Batcher(Generic[Item, Done]):
         """
         pending: _PendingItem[Item, Done] = _PendingItem(item)
         self._waiting.append(pending)
+        if self._blocking is None and len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._begin_unless_blocked)
+        return await pending.done
+
+    def _begin_unless_blocked(self) -> None:
+        """Begin once all have come who were woken together: they are to stay together."""
         if self._blocking is None:
             self._begin()
-        return await pending.done
 
     def _begin(self) -> None:
         """Begin a batch with all items that fit into it, in the order in which they came."""
@@ -167,6 +173,45 @@ class BrokerBatchers(Generic[Item, Done]):
             batcher = Batcher(work, self._admits, max_batch_wait_s=PATIENCE_S)
             self._batchers[broker_id] = batcher
         return batcher.submit(item)
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A caller's part in a group."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class AlterTurns:
+    """Lets callers begin in groups, so that a group shares a barrier and a request to the broker.
+
+    A broker passes one request at a time on to the controller: a barrier waits there behind the
+    alteration in flight, and who passed it before the others would alter alone. The next group
+    begins when all of the last one have ended, or after ``PATIENCE_S``.
+    """
+
+    def __init__(self) -> None:
+        self._groups = BrokerBatchers(self._run_group)
+
+    @asynccontextmanager
+    async def turn(self, broker_id: int | None) -> AsyncIterator[None]:
+        """Wait until the group begins; its end waits for the end of the block."""
+        turn = _Turn()
+        in_group = asyncio.ensure_future(self._groups.submit(broker_id, turn))
+        try:
+            await turn.begun.wait()
+            yield
+        finally:
+            turn.ended.set()
+            in_group.cancel()
+
+    async def _run_group(self, _: int | None, turns: Sequence[_Turn]) -> Sequence[None]:
+        for turn in turns:
+            turn.begun.set()
+        for turn in turns:
+            await turn.ended.wait()
+        return [None] * len(turns)
 
 
 MAX_SHARED_ENTITIES: Final = 500

@@ -1,14 +1,16 @@
 """What happens between a committed intent and its outcome; late responses, too, are evidence."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
 from app.service.alterations.context import AlterContext
-from app.service.alterations.group_commit import AlterBatcher
+from app.service.alterations.group_commit import AlterBatcher, AlterTurns
 from app.service.alterations.results import (
     answered_results,
     conclusion_not_sent,
@@ -107,6 +109,21 @@ def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What became of a request, before it is in the log.
+
+    Attributes:
+        conclusion: For the log.
+        error: What the caller gets once it is there, where that is no report.
+        answer: Of the broker, where one may still come late.
+    """
+
+    conclusion: AuditConclusion
+    error: QuotaError | None = None
+    answer: AlterAnswer | None = None
+
+
 class AlterExecutor:
     """Sends what was judged and committed, and commits what became of it."""
 
@@ -119,6 +136,7 @@ class AlterExecutor:
         context: AlterContext,
     ) -> None:
         self._admin = admin
+        self._turns = AlterTurns()
         self._shared = AlterBatcher(admin)
         self._journal = journal
         self._outcomes = outcomes
@@ -132,45 +150,35 @@ class AlterExecutor:
         await self._journal.record_final(request, report.results)
         return report
 
-    async def refuse_expectations(self, request: AuditRequest, failed: Mapping[int, str]) -> None:
-        """Conclude an intent whose expectations do not hold; nothing is sent."""
-        results = unexpected_results(request.entities, failed)
-        event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
-        await self._conclude(AuditConclusion(request.alteration_id, results, (event,)))
-
     async def keep_refused_expectations(
         self, request: AuditRequest, failed: Mapping[int, str]
     ) -> None:
         """Keep a validation whose expectations do not hold."""
         await self._journal.record_final(request, unexpected_results(request.entities, failed))
 
-    async def not_sent(self, request: AuditRequest, error: Exception) -> AuditConclusion:
-        """Conclude an intent of which nothing was sent.
+    @asynccontextmanager
+    async def turn(self, request: AuditRequest, *, validate_first: bool) -> AsyncIterator[None]:
+        """Wait for the others who alter through this broker, and begin with them.
 
-        Raises:
-            QuotaError: The error, where it says more than that nothing was sent.
+        Whoever has the broker judge first would hold them up, and goes beside them.
         """
-        if not isinstance(error, QuotaError):
-            error = fault_before_sending(request, error)
-        conclusion = await self._conclude(conclusion_not_sent(request, error))
-        if not isinstance(error, NotSentError):
-            # a copy: others who shared the request have the same error
-            raise replace(error, alteration_id=request.alteration_id) from error
-        return conclusion
+        if validate_first:
+            yield
+            return
+        began = time.monotonic()
+        async with self._turns.turn(request.broker_id):
+            self._metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - began)
+            yield
 
-    async def apply(
+    async def send(
         self, request: AuditRequest, *, send_by: float, validate_first: bool
-    ) -> AuditConclusion:
-        """Send, and commit what became of it.
+    ) -> Concluded:
+        """Send, and return what became of it; nothing of that is in the log yet.
 
         Args:
             request: Its intent is committed.
             send_by: Until when it may be handed over, by ``boot_time``.
             validate_first: Let the broker judge all entities before any is applied.
-
-        Raises:
-            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
-            QuotaError: No broker takes this request; nothing was sent.
         """
         if validate_first:
             judged = await self._validate_first(request)
@@ -179,24 +187,24 @@ class AlterExecutor:
         self._failpoints.reach("before_send")
         return await self._send(request, send_by)
 
-    async def _validate_first(self, request: AuditRequest) -> AuditConclusion | None:
+    async def _validate_first(self, request: AuditRequest) -> Concluded | None:
         try:
             answer = await self._verdict(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
-            return await self.not_sent(request, error)
+            return not_sent(request, error)
         if all(verdict.outcome is Outcome.VALIDATED for verdict in answer.verdicts.values()):
             return None
         judged = await _judge(request, answer)
         results = held_back(judged.results, request.entities)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
-        return await self._conclude(replace(judged, results=results, events=(event,)))
+        return Concluded(replace(judged, results=results, events=(event,)))
 
     async def _verdict(self, request: AuditRequest) -> AlterAnswer:
         return await self._admin.alter_client_quotas(
             _alterations(request), validate_only=True, broker_id=request.broker_id
         )
 
-    async def _send(self, request: AuditRequest, send_by: float) -> AuditConclusion:
+    async def _send(self, request: AuditRequest, send_by: float) -> Concluded:
         try:
             with timed(self._metrics, Phase.KAFKA):
                 answer = await self._shared.send(
@@ -206,36 +214,35 @@ class AlterExecutor:
             entities = request.entities
             results = await off_loop(len(entities), answered_results, entities, answer)
         except QuotaError as error:
-            return await self.not_sent(request, error)
+            return not_sent(request, error)
         except Exception:  # its origin is unclear, and so is whether it was sent
             logger.exception("%s may have been sent", request.alteration_id)
-            return await self._in_doubt(request)
+            return _in_doubt(request)
         words = ", ".join(sorted({result.outcome.value for result in results.values()}))
         events = (
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
             (answer.answered_at, "outcome", words),
         )
         throttle_s = throttle_time_s(answer)
-        try:
-            return await self._conclude(
-                AuditConclusion(
-                    request.alteration_id, results, events, True, answer.broker_id, throttle_s
-                )
-            )
-        finally:
-            self._late.listen(request, answer)
-
-    async def _in_doubt(self, request: AuditRequest) -> AuditConclusion:
-        reason = KafkaRefusal(None, "A fault of this service came between.")
-        results = results_of(request.entities, Outcome.UNKNOWN, reason)
-        event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-        return await self._conclude(
-            AuditConclusion(request.alteration_id, results, (event,), sent=True)
+        conclusion = AuditConclusion(
+            request.alteration_id, results, events, True, answer.broker_id, throttle_s
         )
+        return Concluded(conclusion, answer=answer)
 
-    async def _conclude(self, conclusion: AuditConclusion) -> AuditConclusion:
-        with timed(self._metrics, Phase.TX2):
-            written = await self._outcomes.write(conclusion)
+    async def record(self, request: AuditRequest, concluded: Concluded) -> AuditConclusion:
+        """Commit what became of a request, and return it.
+
+        Raises:
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            QuotaError: That of the request.
+        """
+        conclusion = concluded.conclusion
+        try:
+            with timed(self._metrics, Phase.TX2):
+                written = await self._outcomes.write(conclusion)
+        finally:
+            if concluded.answer is not None:
+                self._late.listen(request, concluded.answer)
         if not written and conclusion.is_answered:
             raise OutcomeNotRecordedError(
                 "The cluster has answered; its answer is not in the audit log yet and will be "
@@ -245,7 +252,36 @@ class AlterExecutor:
                 results=in_order(conclusion.results),
             )
         self._failpoints.reach("after_conclusion")
+        if concluded.error is not None:
+            raise concluded.error
         return conclusion
+
+
+def unexpected(request: AuditRequest, failed: Mapping[int, str], error: QuotaError) -> Concluded:
+    """Conclude an intent whose expectations do not hold; nothing is sent."""
+    results = unexpected_results(request.entities, failed)
+    event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
+    return Concluded(AuditConclusion(request.alteration_id, results, (event,)), error)
+
+
+def not_sent(request: AuditRequest, error: Exception) -> Concluded:
+    """Conclude an intent of which nothing was sent; the error says more than that, or is left."""
+    if not isinstance(error, QuotaError):
+        error = fault_before_sending(request, error)
+    conclusion = conclusion_not_sent(request, error)
+    if isinstance(error, NotSentError):
+        return Concluded(conclusion)
+    # a copy: others who shared the request have the same error
+    own = replace(error, alteration_id=request.alteration_id)
+    own.__cause__ = error
+    return Concluded(conclusion, own)
+
+
+def _in_doubt(request: AuditRequest) -> Concluded:
+    reason = KafkaRefusal(None, "A fault of this service came between.")
+    results = results_of(request.entities, Outcome.UNKNOWN, reason)
+    event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
+    return Concluded(AuditConclusion(request.alteration_id, results, (event,), sent=True))
 
 
 def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:

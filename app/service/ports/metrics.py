@@ -14,6 +14,7 @@ class Phase(StrEnum):
     AUTHZ = "authz"
     TX1 = "tx1"
     SLOT_WAIT = "slot_wait"
+    GROUP_WAIT = "group_wait"
     BARRIER = "barrier"
     KAFKA = "kafka"
     TX2 = "tx2"

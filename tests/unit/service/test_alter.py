@@ -152,6 +152,29 @@ async def test_what_was_applied_is_reported_where_nobody_knows_which_brokers_are
     assert (report.overall, report.readable) == (Overall.APPLIED, False)
 
 
+@in_virtual_time
+async def test_who_comes_while_an_alteration_is_in_flight_shares_one_barrier_and_one_request(
+    world: World,
+) -> None:
+    world.brokers.gate = asyncio.Event()
+    entities = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range(3)]
+    first = asyncio.create_task(world.alter(setting(ALICE, "5"), wait=Wait.NONE))
+    await until(lambda: "send" in world.log)
+    world.brokers.quotas[entities[0]] = {KEY: 4.0}
+    options = {"wait": Wait.NONE, "expected": {0: {KEY: None}}}
+    tasks = [asyncio.create_task(world.alter(setting(item, "6"), **options)) for item in entities]
+    await until(lambda: world.log.count("record_intent") == 4)
+    assert world.log.count("quorum") == 1, "a barrier would wait behind the alteration in flight"
+    world.brokers.gate.set()
+    failed, *others = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (world.log.count("quorum"), world.log.count("send")) == (2, 2)
+    assert isinstance(failed, ExpectationFailedError)
+    for report in (await first, *others):
+        assert not isinstance(report, BaseException)
+        assert report.overall is Overall.APPLIED
+    assert world.brokers.quotas[entities[0]] == {KEY: 4.0}
+
+
 async def test_where_the_broker_reports_no_offset_there_is_no_barrier(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,9 +54,12 @@ async def until_quiet() -> None:
 async def test_a_crowd_shares_one_read_of_everything_and_nobody_reads_beside_it():
     broker = Broker()
     present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES]
+    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES[:1]]
     await until_quiet()
     assert (len(broker.asked), broker.asked_for_everything) == (1, 0)
+    reads += [asyncio.create_task(present.read([item], 1)) for item in ENTITIES[1:]]
+    await until_quiet()
+    assert len(broker.asked) == 1
     broker.answers.set()
     assert await asyncio.gather(*reads) == [{item: STORED[item]} for item in ENTITIES]
     assert (len(broker.asked), broker.asked_for_everything) == (2, 1)
@@ -79,9 +82,12 @@ async def test_few_are_read_one_by_one_and_more_by_one_read_of_everything():
 async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     broker = Broker()
     present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(6)]
+    reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(2)]
     await until_quiet()
     assert len(broker.asked) == 2, "who asks one broker does not wait for the other"
+    reads += [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(4)]
+    await until_quiet()
+    assert len(broker.asked) == 2
     broker.answers.set()
     assert await asyncio.gather(*reads) == [STORED] * 6
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1, 1]

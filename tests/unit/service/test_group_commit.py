@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import group_commit
-from app.service.alterations.group_commit import MAX_BATCHES, AlterBatcher, Batcher
+from app.service.alterations.group_commit import MAX_BATCHES, AlterBatcher, AlterTurns, Batcher
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.runtime.clock import boot_time
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
@@ -90,6 +90,13 @@ async def test_who_comes_during_a_turn_goes_with_the_next():
     assert work.batches == [["a"], ["b", "c", "d"]]
 
 
+async def test_those_who_are_woken_together_share_the_first_batch():
+    work = Work(held=False)
+    batcher = batcher_of(work)
+    assert await asyncio.gather(*map(batcher.submit, "abc")) == ["A", "B", "C"]
+    assert work.batches == [["a", "b", "c"]]
+
+
 async def test_who_does_not_fit_keeps_the_order_for_the_turn_after():
     work = Work()
     batcher = batcher_of(work, most=2)
@@ -146,7 +153,8 @@ async def test_results_of_a_wrong_number_are_a_fault_and_nobody_waits_for_ever()
     batcher: Batcher[str, str] = Batcher(short, at_most(9), max_batch_wait_s=LONG_S)
     waiting = [asyncio.create_task(batcher.submit(name)) for name in ("a", "b", "c")]
     found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), LONG_S)
-    assert [type(result) for result in found] == [str, ValueError, ValueError]
+    assert [type(result) for result in found] == [ValueError] * 3
+    assert await batcher.submit("d") == "d"
 
 
 async def test_who_goes_away_before_his_turn_is_not_in_it():
@@ -193,6 +201,89 @@ async def test_a_turn_that_does_not_end_holds_up_nobody_for_long():
     for gate in work.gates:
         gate.set()
     assert len(await asyncio.gather(*tasks)) == MAX_BATCHES + 1
+
+
+class Travellers:
+    """Takes turns; a turn lasts until its name is let go."""
+
+    def __init__(self) -> None:
+        self.turns = AlterTurns()
+        self.begun: list[str] = []
+        self.let_go: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, *names: str, broker_id: int = 1) -> None:
+        for name in names:
+            self.let_go[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._travel(name, broker_id))
+
+    async def _travel(self, name: str, broker_id: int) -> None:
+        async with self.turns.turn(broker_id):
+            self.begun.append(name)
+            await self.let_go[name].wait()
+
+    async def have_begun(self, *names: str) -> None:
+        async with asyncio.timeout(LONG_S):
+            while len(self.begun) < len(names):
+                await asyncio.sleep(0)
+        await until_quiet()
+        assert self.begun == list(names)
+
+    async def end(self) -> None:
+        for event in self.let_go.values():
+            event.set()
+        await asyncio.wait_for(asyncio.gather(*self.tasks.values(), return_exceptions=True), LONG_S)
+
+
+async def until_quiet() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_group_begins_when_all_of_the_last_one_have_ended():
+    travellers = Travellers()
+    travellers.start("a", "b")
+    await travellers.have_begun("a", "b")
+    travellers.start("c", "d")
+    travellers.let_go["b"].set()
+    await travellers.have_begun("a", "b")
+    travellers.let_go["a"].set()
+    await travellers.have_begun("a", "b", "c", "d")
+    await travellers.end()
+
+
+async def test_who_alters_through_another_broker_waits_for_no_group():
+    travellers = Travellers()
+    travellers.start("a")
+    travellers.start("b", broker_id=2)
+    await travellers.have_begun("a", "b")
+    await travellers.end()
+
+
+async def test_who_goes_away_while_the_group_waits_or_is_under_way_holds_up_nobody():
+    travellers = Travellers()
+    travellers.start("a", "b")
+    await travellers.have_begun("a", "b")
+    travellers.start("gone", "c")
+    await until_quiet()
+    travellers.tasks["gone"].cancel()
+    travellers.tasks["a"].cancel()
+    travellers.let_go["b"].set()
+    await travellers.have_begun("a", "b", "c")
+    await travellers.end()
+
+
+async def test_a_group_that_stands_still_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.01)
+    travellers = Travellers()
+    travellers.start("a")
+    await travellers.have_begun("a")
+    travellers.start("b")
+    async with asyncio.timeout(LONG_S):
+        while len(travellers.begun) < 2:
+            await asyncio.sleep(0.001)
+    assert not travellers.tasks["a"].done()
+    await travellers.end()
 
 
 class Broker(FakeBrokers):
