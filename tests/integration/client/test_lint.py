@@ -52,7 +52,6 @@ def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, exist
     def found() -> dict[str, object]:
         answer = command("lint", "--output=json", "--broker-user=kafka", principal="bob")
         findings = json.loads(answer.out)["findings"]
-        assert answer.code == (1 if findings else 0)
         return {finding["rule"]: finding["entity"] for finding in findings}
 
     wanted = {
@@ -64,7 +63,29 @@ def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, exist
         "user-prefix": {"user": "User:alice"},
     }
     raw.wait_until(lambda: found() == wanted)
-    assert command("lint", "--fail-on=warnings").code == 1
+
+
+EVERY_USER, EVERY_CLIENT = {"user": None}, {"client-id": None}
+
+
+@pytest.mark.parametrize(
+    ("entities", "summary", "codes"),
+    [
+        ([], "0 warnings, 0 hints.", (0, 0)),
+        ([EVERY_USER, EVERY_USER | EVERY_CLIENT], "0 warnings, 1 hint.", (1, 0)),
+        ([EVERY_USER, EVERY_CLIENT], "1 warning, 0 hints.", (1, 1)),
+    ],
+)
+def test_the_exit_code_tells_findings_from_none(
+    command: Command,
+    raw: RawQuotas,
+    entities: list[dict[str, None]],
+    summary: str,
+    codes: tuple[int, int],
+):
+    raw.become({entity_of(names): {P: float(n)} for n, names in enumerate(entities, start=5)})
+    raw.wait_until(lambda: command("lint").out.splitlines()[-1] == summary)
+    assert (command("lint").code, command("lint", "--fail-on=warnings").code) == codes
 
 
 def test_what_is_found_is_gone_when_its_line_has_run(command: Command, raw: RawQuotas):
