@@ -7,13 +7,11 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
-from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import ClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.kafka import (
+    admin_of,
     entity,
     eventually,
     exactly,
@@ -32,10 +30,8 @@ specified = ClientQuotaFilterComponent.of_entity_type
 
 @pytest.fixture
 async def fake_cluster_admin() -> AsyncIterator[ClientQuotaAdmin]:
-    async with fake_cluster(2) as cluster:
-        adapter = KafkaClientQuotaAdmin(Brokers(KafkaSettings(cluster.bootstrap_servers)))
+    async with fake_cluster(2) as cluster, admin_of(cluster.bootstrap_servers) as adapter:
         yield adapter
-        await adapter.close()
 
 
 @pytest.fixture(params=["fake_port", "fake_cluster_admin", "quota_admin"])

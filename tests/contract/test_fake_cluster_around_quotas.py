@@ -1,6 +1,5 @@
 """The fake cluster and a real broker, through the adapters: accounts, ACLs, brokers, the quorum."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +23,8 @@ from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.kafka import (
     DEADLINE_S,
     PLAIN_USERS,
+    admin_of,
+    brokers_of,
     entity,
     eventually,
     setting,
@@ -93,16 +94,14 @@ def side(request: pytest.FixtureRequest) -> Side:
 
 @pytest.fixture
 async def plain(side: Side) -> AsyncIterator[Brokers]:
-    connections = Brokers(side.settings)
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(side.settings) as connections:
+        yield connections
 
 
 @pytest.fixture
 async def nobody(side: Side) -> AsyncIterator[Brokers]:
-    connections = Brokers(side.sasl)
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(side.sasl) as connections:
+        yield connections
 
 
 async def test_an_account_without_rights_is_refused_everything(nobody: Brokers):
@@ -127,10 +126,9 @@ async def test_an_account_without_rights_is_refused_everything(nobody: Brokers):
 
 
 async def test_a_wrong_password_lets_nobody_in(side: Side):
-    brokers = Brokers(replace(side.sasl, sasl_password="wrong"))
-    with pytest.raises(NotSentError, match="SASL was refused with SASL_AUTHENTICATION_FAILED"):
-        await KafkaClientQuotaAdmin(brokers).describe_client_quotas(ALL_ENTITIES)
-    await brokers.close()
+    async with admin_of(replace(side.sasl, sasl_password="wrong")) as admin:
+        with pytest.raises(NotSentError, match="SASL was refused with SASL_AUTHENTICATION_FAILED"):
+            await admin.describe_client_quotas(ALL_ENTITIES)
 
 
 async def test_the_acls_of_the_cluster_are_read(side: Side, plain: Brokers):

@@ -35,6 +35,7 @@ from app.service.auth.authorize import (
     ClusterAuthorizer,
 )
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
+from tests.testkit.patience import PATIENT
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl
 
@@ -158,7 +159,7 @@ class Differential:
 
     @asynccontextmanager
     async def _from_acls(self) -> AsyncIterator[ClusterAuthorizer]:
-        brokers = Brokers(KafkaSettings(self.kafka.bootstrap_servers))
+        brokers = Brokers(KafkaSettings(self.kafka.bootstrap_servers), patience=PATIENT)
         source = KafkaClusterAclSource(brokers)
         try:
             yield ClusterAuthorizer(source, self.policy)
@@ -171,7 +172,7 @@ class Differential:
         settings = KafkaSettings(
             self.kafka.sasl_bootstrap_servers, "SASL_PLAINTEXT", "PLAIN", user, PASSWORD
         )
-        brokers = Brokers(settings, one_login=True)
+        brokers = Brokers(settings, one_login=True, patience=PATIENT)
         rights = KafkaCallerRights(brokers, KafkaClientQuotaAdmin(brokers))
         try:
             yield rights

@@ -4,6 +4,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.ports.metrics import DependencyMetrics
 from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import JUDGED, SUPER_USERS
 from tests.testkit.authorization import PASSWORD
@@ -109,9 +111,8 @@ def kafka_settings(broker: LocalKafka) -> KafkaSettings:
 @pytest.fixture
 async def brokers(kafka_settings: KafkaSettings) -> AsyncIterator[Brokers]:
     """Connections to the broker."""
-    connections = Brokers(kafka_settings, patience=PATIENT)
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(kafka_settings) as connections:
+        yield connections
 
 
 @pytest.fixture
@@ -120,6 +121,41 @@ async def quota_admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
     admin = KafkaClientQuotaAdmin(brokers)
     yield admin
     await asyncio.wait_for(admin.close(), DEADLINE_S)
+
+
+@asynccontextmanager
+async def brokers_of(
+    servers: KafkaSettings | str, metrics: DependencyMetrics | None = None
+) -> AsyncIterator[Brokers]:
+    """Keep patient connections to these bootstrap servers for the block."""
+    settings = KafkaSettings(servers) if isinstance(servers, str) else servers
+    connections = Brokers(settings, metrics, patience=PATIENT)
+    try:
+        yield connections
+    finally:
+        await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+@asynccontextmanager
+async def admin_of(servers: KafkaSettings | str) -> AsyncIterator[KafkaClientQuotaAdmin]:
+    """Give the quota API of these bootstrap servers for the block."""
+    async with brokers_of(servers) as connections:
+        admin = KafkaClientQuotaAdmin(connections)
+        try:
+            yield admin
+        finally:
+            await asyncio.wait_for(admin.close(), DEADLINE_S)
+
+
+def as_user(broker: LocalKafka, name: str) -> KafkaSettings:
+    """Return the settings that log in with the password of one of ``PLAIN_USERS``."""
+    return KafkaSettings(
+        broker.sasl_bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=name,
+        sasl_password=PLAIN_USERS[name],
+    )
 
 
 def pause(broker: LocalKafka) -> None:

@@ -6,17 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.kafka import DEADLINE_S
+from tests.testkit.kafka import DEADLINE_S, brokers_of
 
 
 @pytest.fixture
 async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
-    connections = Brokers(KafkaSettings(cluster.bootstrap_servers))
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(cluster.bootstrap_servers) as connections:
+        yield connections
 
 
 @pytest.fixture

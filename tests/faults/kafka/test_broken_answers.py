@@ -16,7 +16,6 @@ from tests.faults.kafka.single_broker import (
     NO_QUOTAS,
     SHORT_S,
     TWO_GIGABYTES,
-    admin_of,
     verdicts,
 )
 from tests.testkit.fake_kafka.server import (
@@ -31,7 +30,7 @@ from tests.testkit.fake_kafka.server import (
     sending,
     silent,
 )
-from tests.testkit.kafka import DEADLINE_S, setting
+from tests.testkit.kafka import DEADLINE_S, admin_of, setting
 
 
 async def another_correlation_id(
@@ -68,7 +67,10 @@ ANSWER_FAULTS: dict[str, tuple[Reply, str]] = {
 @pytest.mark.parametrize("fault", ANSWER_FAULTS)
 async def test_a_describe_that_is_answered_with_nonsense_is_a_broker_error(fault: str):
     reply, code = ANSWER_FAULTS[fault]
-    async with fake_broker({DESCRIBE: reply}) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker({DESCRIBE: reply}) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         with pytest.raises(BrokerError) as caught:
             await admin.describe_client_quotas(ALL_ENTITIES)
         assert caught.value.code == code
@@ -79,7 +81,7 @@ async def test_a_describe_that_is_answered_with_nonsense_is_a_broker_error(fault
 async def test_an_alteration_without_a_readable_answer_is_unknown_and_sent_once(fault: str):
     replies: dict[str, Reply] = {name: reply for name, (reply, _) in ANSWER_FAULTS.items()}
     reply = {**replies, "closed": closing, "silent": silent}[fault]
-    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
         await admin.live_brokers()
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
@@ -95,7 +97,10 @@ def outcomes(verdicts: Sequence[EntityVerdict]) -> list[Outcome]:
 
 
 async def test_a_describe_whose_connection_breaks_is_asked_three_times():
-    async with fake_broker({DESCRIBE: closing}) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker({DESCRIBE: closing}) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         with pytest.raises(NotSentError) as caught:
             await admin.describe_client_quotas(ALL_ENTITIES)
         assert caught.value.code == "cluster-unreachable"
@@ -103,7 +108,10 @@ async def test_a_describe_whose_connection_breaks_is_asked_three_times():
 
 
 async def test_a_describe_that_is_not_answered_ends_at_its_deadline():
-    async with fake_broker({DESCRIBE: silent}) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker({DESCRIBE: silent}) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         await admin.live_brokers()
         with pytest.raises(NotSentError, match="did not answer within"):
             await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
@@ -111,7 +119,10 @@ async def test_a_describe_that_is_not_answered_ends_at_its_deadline():
 
 
 async def test_an_answer_may_come_one_byte_at_a_time():
-    async with fake_broker({DESCRIBE: one_byte_at_a_time}) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker({DESCRIBE: one_byte_at_a_time}) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         described = await admin.describe_client_quotas(ALL_ENTITIES)
     assert described.quotas == {}
     assert described.cluster_id == "fake"
@@ -120,7 +131,7 @@ async def test_an_answer_may_come_one_byte_at_a_time():
 
 async def test_an_entity_that_the_broker_leaves_out_is_unknown():
     reply = answering(verdicts(("user", "alice", 0), ("user", "carol", 0)), 1)
-    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
             validate_only=False,
@@ -132,7 +143,7 @@ async def test_an_entity_that_the_broker_leaves_out_is_unknown():
 
 async def test_a_time_out_that_the_broker_tells_of_is_unknown():
     reply = answering(verdicts(("user", "alice", 7)), 1)
-    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1)], validate_only=False
         )

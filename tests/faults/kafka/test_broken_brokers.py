@@ -11,14 +11,12 @@ from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.single_broker import (
     ALICE,
     NO_QUOTAS,
     SHORT_S,
     TWO_GIGABYTES,
-    admin_of,
     verdicts,
 )
 from tests.testkit.fake_kafka.server import (
@@ -39,7 +37,7 @@ from tests.testkit.fake_kafka.server import (
     sending,
     silent,
 )
-from tests.testkit.kafka import setting, until
+from tests.testkit.kafka import admin_of, brokers_of, setting, until
 
 HANDSHAKE_FAULTS = {
     "nonsense": raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -57,7 +55,7 @@ HANDSHAKE_FAULTS = {
 async def test_a_server_that_is_no_broker_gets_nothing_sent(api: int, fault: str):
     async with (
         fake_broker({api: HANDSHAKE_FAULTS[fault]}) as broker,
-        admin_of(broker) as admin,
+        admin_of(broker.bootstrap_servers) as admin,
     ):
         with pytest.raises(NotSentError) as caught:
             await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
@@ -72,7 +70,10 @@ async def test_a_server_that_is_no_broker_gets_nothing_sent(api: int, fault: str
 
 async def test_a_broker_older_than_2_6_is_recognized_and_gets_nothing_sent():
     versions = {key: HEALTHY_VERSIONS[key] for key in (METADATA, API_VERSIONS)}
-    async with fake_broker(versions=versions) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker(versions=versions) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.6"):
             await admin.describe_client_quotas(ALL_ENTITIES)
         with pytest.raises(UnsupportedVersionError):
@@ -88,7 +89,10 @@ async def test_a_broker_that_knows_only_the_first_versions_is_spoken_to_in_those
         DESCRIBE: answering(NO_QUOTAS, 0, flexible=False),
         ALTER: answering(verdicts(("user", "alice", 0)), 0, flexible=False),
     }
-    async with fake_broker(replies, versions) as broker, admin_of(broker) as admin:
+    async with (
+        fake_broker(replies, versions) as broker,
+        admin_of(broker.bootstrap_servers) as admin,
+    ):
         assert (await admin.describe_client_quotas(ALL_ENTITIES)).quotas == {}
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1)], validate_only=False
@@ -101,7 +105,7 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used_for_an_altera
         DESCRIBE: answering(NO_QUOTAS, 1),
         ALTER: answering(verdicts(("user", "alice", 0)), 1),
     }
-    async with fake_broker(replies) as broker, admin_of(broker) as admin:
+    async with fake_broker(replies) as broker, admin_of(broker.bootstrap_servers) as admin:
         await admin.describe_client_quotas(ALL_ENTITIES)
         broker.hang_up()
         await until(lambda: not broker.connected)
@@ -132,11 +136,10 @@ async def test_a_session_that_is_about_to_end_is_not_used_again():
             sasl_username="me",
             sasl_password="secret",
         )
-        admin = KafkaClientQuotaAdmin(Brokers(settings))
-        for _ in range(3):
-            await admin.describe_client_quotas(ALL_ENTITIES)
+        async with admin_of(settings) as admin:
+            for _ in range(3):
+                await admin.describe_client_quotas(ALL_ENTITIES)
         assert broker.received[SASL_AUTHENTICATE] == broker.received[API_VERSIONS] == 4
-        await admin.close()
 
 
 @pytest.mark.parametrize("reply", [closing, silent, sending(b"\0" * 5), raw(TWO_GIGABYTES)])
@@ -154,11 +157,12 @@ async def test_an_acl_error_of_another_kind_names_it():
     answer = DescribeAclsResponse(
         throttle_time_ms=0, error_code=-1, error_message="not loaded", resources=[]
     )
-    async with fake_broker({DESCRIBE_ACLS: answering(answer, 3)}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with (
+        fake_broker({DESCRIBE_ACLS: answering(answer, 3)}) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
         with pytest.raises(NotSentError, match=r"UNKNOWN_SERVER_ERROR\. not loaded"):
             await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
-        await brokers.close()
 
 
 def configurations(value: str | None) -> DescribeConfigsResponse:
@@ -183,18 +187,20 @@ def configurations(value: str | None) -> DescribeConfigsResponse:
 
 @pytest.mark.parametrize("value", ["com.example.GroupQuotas", None])
 async def test_the_class_of_a_quota_callback_is_read(value: str | None):
-    async with fake_broker({DESCRIBE_CONFIGS: answering(configurations(value), 4)}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with (
+        fake_broker({DESCRIBE_CONFIGS: answering(configurations(value), 4)}) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
         cluster = KafkaCluster(brokers)
         assert await cluster.custom_callback() == value
         assert await cluster.custom_callback() == value
         assert broker.received[DESCRIBE_CONFIGS] == 1
         await cluster.close()
-        await brokers.close()
 
 
 async def test_without_a_broker_there_is_no_answer_about_a_callback():
-    async with fake_broker({API_VERSIONS: closing}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with (
+        fake_broker({API_VERSIONS: closing}) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
         assert await KafkaCluster(brokers).custom_callback() is None
-        await brokers.close()

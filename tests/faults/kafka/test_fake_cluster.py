@@ -31,6 +31,7 @@ from tests.testkit.fake_kafka.state import (
     time_out_and_apply_late,
 )
 from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, until, values_of
+from tests.testkit.patience import PATIENT
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.raw_quotas import setting as raw_setting
 
@@ -296,7 +297,7 @@ class Caller:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        self.brokers = Brokers(KafkaSettings(cluster.bootstrap_servers))
+        self.brokers = Brokers(KafkaSettings(cluster.bootstrap_servers), patience=PATIENT)
         self.admin = KafkaClientQuotaAdmin(self.brokers)
 
     async def send(

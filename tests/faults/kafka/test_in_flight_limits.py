@@ -11,10 +11,10 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
-from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, admin_of
+from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, answering, fake_broker, silent
-from tests.testkit.kafka import DEADLINE_S, setting, until
+from tests.testkit.kafka import DEADLINE_S, admin_of, setting, until
 
 
 async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAnswer:
@@ -25,7 +25,7 @@ async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAn
 
 async def test_beyond_the_limit_of_waiting_alterations_nothing_is_sent():
     replies = {ALTER: silent, DESCRIBE: answering(NO_QUOTAS, 1)}
-    async with fake_broker(replies) as broker, admin_of(broker) as admin:
+    async with fake_broker(replies) as broker, admin_of(broker.bootstrap_servers) as admin:
         waiting = [asyncio.create_task(alter_alice(admin, DEADLINE_S)) for _ in range(16)]
         await until(lambda: broker.received.get(ALTER) == 16)
         with pytest.raises(NotSentError, match="Too many requests wait"):
@@ -37,7 +37,7 @@ async def test_beyond_the_limit_of_waiting_alterations_nothing_is_sent():
 
 
 async def test_timed_out_alterations_are_counted_apart_up_to_a_limit():
-    async with fake_broker({ALTER: silent}) as broker, admin_of(broker) as admin:
+    async with fake_broker({ALTER: silent}) as broker, admin_of(broker.bootstrap_servers) as admin:
         async with asyncio.timeout(60):
             while broker.received.get(ALTER, 0) < 64 + 16:
                 surplus = (alter_alice(admin, SHORT_S) for _ in range(16))

@@ -8,14 +8,12 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, METADATA
-from tests.testkit.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, admin_of, entity, setting, until
 from tests.testkit.proxy import (
     TO_BROKER,
     TO_CLIENT,
@@ -44,10 +42,9 @@ async def proxy(cluster: FakeCluster) -> AsyncIterator[KafkaProxy]:
 
 @pytest.fixture
 async def admin(proxy: KafkaProxy) -> AsyncIterator[KafkaClientQuotaAdmin]:
-    adapter = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxy.bootstrap_servers)))
-    await adapter.describe_client_quotas(ALL_ENTITIES)
-    yield adapter
-    await asyncio.wait_for(adapter.close(), DEADLINE_S)
+    async with admin_of(proxy.bootstrap_servers) as adapter:
+        await adapter.describe_client_quotas(ALL_ENTITIES)
+        yield adapter
 
 
 async def alter(
@@ -193,13 +190,12 @@ async def test_each_broker_of_a_cluster_has_its_proxy():
     async with (
         fake_cluster(3) as cluster,
         kafka_proxies(cluster.bootstrap_servers) as proxies,
+        admin_of(proxies[0].bootstrap_servers) as admin,
     ):
-        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxies[0].bootstrap_servers)))
         for broker_id in (1, 2, 3):
             described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
             assert described.broker_id == broker_id
         assert [proxy.seen(TO_BROKER, DESCRIBE) for proxy in proxies] == [1, 1, 1]
-        await admin.close()
 
 
 def test_a_proxy_in_a_thread_is_controlled_from_another():

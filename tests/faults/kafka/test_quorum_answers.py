@@ -7,9 +7,7 @@ from kafka.protocol.admin import DescribeQuorumResponse
 from kafka.protocol.metadata import ApiVersionsResponse
 
 from app.domain.errors import NotSentError
-from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState
@@ -25,7 +23,7 @@ from tests.testkit.fake_kafka.server import (
     sending,
     silent,
 )
-from tests.testkit.kafka import DEADLINE_S
+from tests.testkit.kafka import DEADLINE_S, brokers_of
 
 SHORT_S = 0.3
 
@@ -61,12 +59,11 @@ async def ask(
     timeout_s: float = DEADLINE_S,
 ) -> QuorumState:
     offered = HEALTHY_VERSIONS if versions is None else versions
-    async with fake_broker({DESCRIBE_QUORUM: reply}, offered) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
-        try:
-            return await KafkaMetadataQuorum(brokers).quorum(timeout_s=timeout_s)
-        finally:
-            await brokers.close()
+    async with (
+        fake_broker({DESCRIBE_QUORUM: reply}, offered) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
+        return await KafkaMetadataQuorum(brokers).quorum(timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -76,15 +73,14 @@ async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
 
 
 async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
-    async with fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with (
+        fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
         barrier = Barrier(
             KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
         )
-        try:
-            assert await barrier.passed(7) is False
-        finally:
-            await brokers.close()
+        assert await barrier.passed(7) is False
 
 
 @pytest.mark.parametrize("version", [0, 3])

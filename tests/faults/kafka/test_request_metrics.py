@@ -9,12 +9,11 @@ from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.state import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
 from tests.testkit.fake_metrics import CountedDependencies
-from tests.testkit.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
 BOTH = [setting(item, producer_byte_rate=1) for item in (ALICE, BOB)]
@@ -33,9 +32,8 @@ def counted() -> CountedDependencies:
 
 @pytest.fixture
 async def brokers(cluster: FakeCluster, counted: CountedDependencies) -> AsyncIterator[Brokers]:
-    connections = Brokers(KafkaSettings(cluster.bootstrap_servers), counted)
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(cluster.bootstrap_servers, counted) as connections:
+        yield connections
 
 
 async def test_what_is_answered_is_counted_by_its_name_in_kafka(
@@ -87,7 +85,7 @@ async def test_who_waits_no_longer_abandons_the_request(
 
 
 async def test_a_cluster_that_cannot_be_reached_is_no_request(counted: CountedDependencies):
-    brokers = Brokers(KafkaSettings("127.0.0.1:1"), counted)
-    with pytest.raises(NotSentError):
-        await KafkaClientQuotaAdmin(brokers).live_brokers()
+    async with brokers_of("127.0.0.1:1", counted) as brokers:
+        with pytest.raises(NotSentError):
+            await KafkaClientQuotaAdmin(brokers).live_brokers()
     assert not counted.counts

@@ -13,7 +13,7 @@ from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, fake_broker
-from tests.testkit.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting, until
 from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
 
@@ -133,8 +133,7 @@ async def test_a_cluster_that_is_only_away_is_not_taken_for_another(
 
 
 async def test_nothing_is_sent_to_a_broker_that_has_replaced_another():
-    async with fake_broker() as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with fake_broker() as broker, brokers_of(broker.bootstrap_servers) as brokers:
         admin = KafkaClientQuotaAdmin(brokers)
         assert await admin.preferred_broker() == 7
         broker.node_id = 8
@@ -145,8 +144,6 @@ async def test_nothing_is_sent_to_a_broker_that_has_replaced_another():
                 [setting(entity(user="alice"), producer_byte_rate=1)],
                 validate_only=False,
                 broker_id=7,
-                timeout_s=5.0,
             )
         assert ALTER not in broker.received
         assert await admin.preferred_broker() == 8
-        await admin.close()

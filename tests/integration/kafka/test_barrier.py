@@ -16,12 +16,20 @@ from confluent_kafka.admin import (
 
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
-from tests.testkit.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
+from tests.testkit.kafka import (
+    DEADLINE_S,
+    as_user,
+    brokers_of,
+    entity,
+    eventually,
+    setting,
+    store,
+    unique,
+)
 
 TRIES = 50
 LANES = 4
@@ -32,16 +40,8 @@ Grant = Callable[[AclOperation], None]
 @pytest.fixture
 async def nobody(broker: LocalKafka) -> AsyncIterator[Brokers]:
     """Connections of an account that has no right of its own."""
-    settings = KafkaSettings(
-        broker.sasl_bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_username="nobody",
-        sasl_password=PLAIN_USERS["nobody"],
-    )
-    connections = Brokers(settings)
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(as_user(broker, "nobody")) as connections:
+        yield connections
 
 
 @pytest.fixture

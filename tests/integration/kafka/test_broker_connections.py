@@ -12,14 +12,23 @@ import uvloop
 from app.domain.alterations import Outcome
 from app.domain.errors import BrokerError, NotSentError, Sent
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaScramCredentials
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from tests.testkit.accounts import DEADLINE_S, set_scram_users
-from tests.testkit.kafka import PLAIN_USERS, SCRAM_USERS, entity, setting, unique, values_of
+from tests.testkit.kafka import (
+    PLAIN_USERS,
+    SCRAM_USERS,
+    admin_of,
+    as_user,
+    brokers_of,
+    entity,
+    setting,
+    unique,
+    values_of,
+)
 
 
 def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str) -> KafkaSettings:
@@ -41,11 +50,8 @@ def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: st
 
 
 async def describe_through(settings: KafkaSettings) -> None:
-    admin = KafkaClientQuotaAdmin(Brokers(settings))
-    try:
+    async with admin_of(settings) as admin:
         await admin.describe_client_quotas(ALL_ENTITIES)
-    finally:
-        await admin.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,14 +80,13 @@ async def is_let_in(settings: KafkaSettings) -> bool:
 async def test_each_sasl_mechanism_lets_the_service_in(
     broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str
 ):
-    admin = KafkaClientQuotaAdmin(Brokers(settings_for(broker, tls, protocol, mechanism)))
     of = entity(user=unique())
-    answer = await admin.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=True
-    )
-    assert answer.verdicts[of].outcome is Outcome.VALIDATED
-    assert await admin.cluster_id() == broker.cluster_id
-    await admin.close()
+    async with admin_of(settings_for(broker, tls, protocol, mechanism)) as admin:
+        answer = await admin.alter_client_quotas(
+            [setting(of, producer_byte_rate=1)], validate_only=True
+        )
+        assert answer.verdicts[of].outcome is Outcome.VALIDATED
+        assert await admin.cluster_id() == broker.cluster_id
 
 
 async def test_tls_with_a_client_certificate_lets_the_service_in(broker: LocalKafka, tls: LocalTls):
@@ -138,18 +143,17 @@ async def test_a_port_where_nobody_listens_is_a_request_that_was_not_sent():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(f"127.0.0.1:{port}")))
-        with pytest.raises(NotSentError) as caught:
-            await admin.describe_client_quotas(ALL_ENTITIES)
-        assert caught.value.code == "cluster-unreachable"
-        assert caught.value.sent is Sent.NO
-        with pytest.raises(NotSentError):
-            await admin.alter_client_quotas(
-                [setting(entity(user="u"), producer_byte_rate=1)], validate_only=False
-            )
-        with pytest.raises(NotSentError):
-            await admin.live_brokers()
-        await admin.close()
+        async with admin_of(f"127.0.0.1:{port}") as admin:
+            with pytest.raises(NotSentError) as caught:
+                await admin.describe_client_quotas(ALL_ENTITIES)
+            assert caught.value.code == "cluster-unreachable"
+            assert caught.value.sent is Sent.NO
+            with pytest.raises(NotSentError):
+                await admin.alter_client_quotas(
+                    [setting(entity(user="u"), producer_byte_rate=1)], validate_only=False
+                )
+            with pytest.raises(NotSentError):
+                await admin.live_brokers()
 
 
 async def test_a_host_that_does_not_exist_is_a_request_that_was_not_sent():
@@ -172,43 +176,29 @@ async def test_a_broker_that_is_not_in_the_cluster_cannot_be_asked(
         await quota_admin.describe_client_quotas(ALL_ENTITIES, broker_id=99)
 
 
-async def test_an_account_without_rights_gets_an_error_that_names_the_acl(
-    broker: LocalKafka, tls: LocalTls
-):
-    settings = replace(
-        settings_for(broker, tls, "SASL_PLAINTEXT", "PLAIN"),
-        sasl_username="nobody",
-        sasl_password=PLAIN_USERS["nobody"],
-    )
-    admin = KafkaClientQuotaAdmin(Brokers(settings))
-    with pytest.raises(BrokerError, match="DESCRIBE_CONFIGS on Cluster kafka-cluster") as caught:
-        await admin.describe_client_quotas(ALL_ENTITIES)
+async def test_an_account_without_rights_gets_an_error_that_names_the_acl(broker: LocalKafka):
+    of, lacks = entity(user=unique()), "DESCRIBE_CONFIGS on Cluster kafka-cluster"
+    async with admin_of(as_user(broker, "nobody")) as admin:
+        with pytest.raises(BrokerError, match=lacks) as caught:
+            await admin.describe_client_quotas(ALL_ENTITIES)
+        answer = await admin.alter_client_quotas(
+            [setting(of, producer_byte_rate=1)], validate_only=False
+        )
     assert caught.value.code == "service-account-not-authorized"
     assert caught.value.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
-    of = entity(user=unique())
-    answer = await admin.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=False
-    )
     verdict = answer.verdicts[of]
     assert verdict.outcome is Outcome.REFUSED
     assert verdict.error is not None
     assert verdict.error.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
     assert "ALTER_CONFIGS on Cluster kafka-cluster" in verdict.error.message
-    await admin.close()
 
 
-async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKafka, tls: LocalTls):
-    settings = replace(
-        settings_for(broker, tls, "SASL_PLAINTEXT", "PLAIN"),
-        sasl_username="nobody",
-        sasl_password=PLAIN_USERS["nobody"],
-    )
-    brokers = Brokers(settings)
-    # A broker that does not respond is a NotSentError.
-    with pytest.raises(BrokerError, match="DESCRIBE on Cluster kafka-cluster") as caught:
-        await KafkaScramCredentials(brokers).scram_users()
+async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKafka):
+    async with brokers_of(as_user(broker, "nobody")) as brokers:
+        # A broker that does not respond is a NotSentError.
+        with pytest.raises(BrokerError, match="DESCRIBE on Cluster kafka-cluster") as caught:
+            await KafkaScramCredentials(brokers).scram_users()
     assert caught.value.code == "service-account-not-authorized"
-    await brokers.close()
 
 
 async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClientQuotaAdmin):
@@ -221,13 +211,15 @@ async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClient
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_SSL"])
 def test_the_faster_event_loop_does_as_well(broker: LocalKafka, tls: LocalTls, protocol: str):
     async def round_trip() -> dict[str, float]:
-        admin = KafkaClientQuotaAdmin(Brokers(settings_for(broker, tls, protocol, "SCRAM-SHA-256")))
         of = entity(user=unique())
-        await admin.alter_client_quotas([setting(of, producer_byte_rate=3)], validate_only=False)
-        async with asyncio.timeout(30):
+        async with (
+            admin_of(settings_for(broker, tls, protocol, "SCRAM-SHA-256")) as admin,
+            asyncio.timeout(30),
+        ):
+            change = [setting(of, producer_byte_rate=3)]
+            await admin.alter_client_quotas(change, validate_only=False)
             while not (values := await values_of(admin, of)):
                 await asyncio.sleep(0.01)
-        await admin.close()
         return values
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -236,9 +228,8 @@ def test_the_faster_event_loop_does_as_well(broker: LocalKafka, tls: LocalTls, p
 
 async def test_closing_leaves_no_connection_and_no_thread(kafka_settings: KafkaSettings):
     threads = set(threading.enumerate())
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
-    await admin.describe_client_quotas(ALL_ENTITIES)
-    await admin.close()
+    async with admin_of(kafka_settings) as admin:
+        await admin.describe_client_quotas(ALL_ENTITIES)
     assert set(threading.enumerate()) - threads <= {
         thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")
     }

@@ -21,7 +21,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
-from tests.testkit.kafka import PLAIN_USERS, eventually, pause
+from tests.testkit.kafka import as_user, brokers_of, eventually, pause
 from tests.testkit.patience import PROMPT
 
 
@@ -125,19 +125,10 @@ async def test_a_snapshot_has_an_age_and_is_cached_while_young(
 
 
 async def test_an_error_names_the_acl_that_the_account_lacks(broker: LocalKafka):
-    brokers = Brokers(
-        KafkaSettings(
-            broker.sasl_bootstrap_servers,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username="nobody",
-            sasl_password=PLAIN_USERS["nobody"],
-        )
-    )
-    with pytest.raises(NotSentError, match="ALLOW DESCRIBE on Cluster kafka-cluster") as caught:
-        await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
+    async with brokers_of(as_user(broker, "nobody")) as brokers:
+        with pytest.raises(NotSentError, match="ALLOW DESCRIBE on Cluster kafka-cluster") as caught:
+            await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
     assert caught.value.code == "acl-source-unreachable"
-    await brokers.close()
 
 
 async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too_old(
@@ -165,17 +156,8 @@ async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):
 
 
 async def test_an_account_that_may_not_ask_for_the_callback_learns_nothing(broker: LocalKafka):
-    settings = KafkaSettings(
-        broker.sasl_bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_username="nobody",
-        sasl_password=PLAIN_USERS["nobody"],
-    )
-    brokers = Brokers(settings)
-    cluster = KafkaCluster(brokers)
-    assert await cluster.custom_callback() is None
-    await brokers.close()
+    async with brokers_of(as_user(broker, "nobody")) as brokers:
+        assert await KafkaCluster(brokers).custom_callback() is None
 
 
 async def test_the_broker_offers_both_quota_apis_and_tells_its_metadata_version(brokers: Brokers):

@@ -15,6 +15,7 @@ from app.localdev.kafka import LocalKafka
 from app.service.ports.brokers import AlterAnswer
 from tests.testkit.kafka import (
     DEADLINE_S,
+    admin_of,
     entity,
     eventually,
     pause,
@@ -22,6 +23,7 @@ from tests.testkit.kafka import (
     unique,
     values_of,
 )
+from tests.testkit.patience import PATIENT
 
 SHORT_S = 0.5
 
@@ -36,10 +38,9 @@ def paused(broker: LocalKafka) -> Iterator[LocalKafka]:
 @pytest.fixture
 async def listening(kafka_settings: KafkaSettings) -> AsyncIterator[KafkaClientQuotaAdmin]:
     """An adapter with open connections."""
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
-    await admin.describe_client_quotas(ALL_ENTITIES)
-    yield admin
-    await asyncio.wait_for(admin.close(), DEADLINE_S)
+    async with admin_of(kafka_settings) as admin:
+        await admin.describe_client_quotas(ALL_ENTITIES)
+        yield admin
 
 
 async def test_a_describe_ends_at_its_deadline(
@@ -160,24 +161,23 @@ async def test_a_caller_who_goes_away_does_not_cut_the_alteration(
 async def test_without_a_connection_nothing_was_sent(
     paused: LocalKafka, kafka_settings: KafkaSettings
 ):
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
-    pause(paused)
-    with pytest.raises(NotSentError, match="did not answer in time") as caught:
-        await admin.alter_client_quotas(
-            [setting(entity(user=unique()), producer_byte_rate=1)],
-            validate_only=False,
-            timeout_s=SHORT_S,
-        )
-    assert caught.value.sent is Sent.NO
-    with pytest.raises(NotSentError):
-        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
-    await admin.close()
+    async with admin_of(kafka_settings) as admin:
+        pause(paused)
+        with pytest.raises(NotSentError, match="did not answer in time") as caught:
+            await admin.alter_client_quotas(
+                [setting(entity(user=unique()), producer_byte_rate=1)],
+                validate_only=False,
+                timeout_s=SHORT_S,
+            )
+        assert caught.value.sent is Sent.NO
+        with pytest.raises(NotSentError):
+            await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
 
 
 async def test_closing_ends_an_alteration_that_hangs_as_unknown(
     paused: LocalKafka, kafka_settings: KafkaSettings
 ):
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
+    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings, patience=PATIENT))
     await asyncio.gather(*(admin.describe_client_quotas(ALL_ENTITIES) for _ in range(2)))
     waited_for, abandoned = entity(user=unique()), entity(user=unique())
     pause(paused)
@@ -195,7 +195,9 @@ async def test_closing_ends_an_alteration_that_hangs_as_unknown(
 async def test_when_patience_ends_the_late_word_is_unknown(
     paused: LocalKafka, kafka_settings: KafkaSettings
 ):
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings), listen_for_s=2 * SHORT_S)
+    admin = KafkaClientQuotaAdmin(
+        Brokers(kafka_settings, patience=PATIENT), listen_for_s=2 * SHORT_S
+    )
     await admin.describe_client_quotas(ALL_ENTITIES)
     of = entity(user=unique())
     pause(paused)

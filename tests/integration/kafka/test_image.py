@@ -3,14 +3,12 @@
 import asyncio
 from datetime import UTC, datetime
 
-from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.queries.image import QuotaImage
 from tests.testkit.fake_kafka.server import DESCRIBE
 from tests.testkit.fake_ports import NoCallbacks
-from tests.testkit.kafka import entity, eventually, setting, store, unique, values_of
+from tests.testkit.kafka import admin_of, entity, eventually, setting, store, unique, values_of
 from tests.testkit.proxy import TO_BROKER, kafka_proxy
 
 
@@ -52,10 +50,11 @@ async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQu
 async def test_callers_who_come_together_cost_the_broker_one_describe(
     broker: LocalKafka,
 ):
-    async with kafka_proxy(broker.bootstrap_servers) as proxy:
-        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxy.bootstrap_servers)))
+    async with (
+        kafka_proxy(broker.bootstrap_servers) as proxy,
+        admin_of(proxy.bootstrap_servers) as admin,
+    ):
         image = QuotaImage(admin, NoCallbacks())
         answers = await asyncio.gather(*(image.image(max_age_ms=1000) for _ in range(50)))
-        await admin.close()
     assert len({id(answer) for answer in answers}) == 1
     assert proxy.seen(TO_BROKER, DESCRIBE) == 1

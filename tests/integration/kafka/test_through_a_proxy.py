@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,14 +11,15 @@ from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.config import KafkaSettings
 from app.kafka.pool import MAX_CONNECTIONS, Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, DESCRIBE_QUORUM
 from tests.testkit.kafka import (
     DEADLINE_S,
-    PLAIN_USERS,
+    admin_of,
+    as_user,
+    brokers_of,
     entity,
     eventually,
     setting,
@@ -38,9 +40,8 @@ async def proxy(broker: LocalKafka) -> AsyncIterator[KafkaProxy]:
 
 @pytest.fixture
 async def brokers(proxy: KafkaProxy) -> AsyncIterator[Brokers]:
-    connections = Brokers(KafkaSettings(proxy.bootstrap_servers))
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
+    async with brokers_of(proxy.bootstrap_servers) as connections:
+        yield connections
 
 
 async def test_every_request_of_the_service_goes_through_the_proxy(
@@ -124,14 +125,7 @@ async def test_reads_do_not_wait_behind_alterations_that_hang(
 
 async def test_an_account_with_a_password_goes_through_a_proxy_too(broker: LocalKafka):
     async with kafka_proxy(broker.sasl_bootstrap_servers) as proxy:
-        settings = KafkaSettings(
-            proxy.bootstrap_servers,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username="admin",
-            sasl_password=PLAIN_USERS["admin"],
-        )
-        admin = KafkaClientQuotaAdmin(Brokers(settings))
-        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+        settings = replace(as_user(broker, "admin"), bootstrap_servers=proxy.bootstrap_servers)
+        async with admin_of(settings) as admin:
+            await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
         assert proxy.seen(TO_BROKER, DESCRIBE) == 1
-        await admin.close()

@@ -10,7 +10,6 @@ import pytest
 
 from app import startup_checks
 from app.domain.errors import NotSentError
-from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.postgres import schema
 from app.postgres.pool import Database
@@ -19,6 +18,7 @@ from app.settings import Settings, SettingsError
 from app.startup_checks import check_dependencies
 from tests.integration.postgres.calls import run_as
 from tests.testkit.fake_kafka.server import FakeBroker, fake_broker
+from tests.testkit.kafka import brokers_of
 from tests.testkit.patience import PATIENT, settings_of
 from tests.testkit.postgres import AuditDatabase
 
@@ -137,13 +137,11 @@ async def test_another_cluster_than_the_one_that_is_named_is_refused(
 
 
 async def test_another_cluster_that_comes_later_gets_no_request(broker: FakeBroker):
-    brokers = Brokers(KafkaSettings(broker.bootstrap_servers, cluster_id="fake"))
-    try:
+    expected = KafkaSettings(broker.bootstrap_servers, cluster_id="fake")
+    async with brokers_of(expected) as brokers:
         await brokers.preferred(time_in(30))
         assert brokers.cluster_id == "fake"
         broker.cluster_id = "other"
         with pytest.raises(NotSentError) as caught:
             await brokers.view(time_in(30), fresh=True)
         assert caught.value.code == "wrong-cluster"
-    finally:
-        await brokers.close()

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from app.kafka.acls import KafkaClusterAclSource
-from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
@@ -21,6 +19,7 @@ from tests.testkit.authorization import (
     service_verdict,
     validate_over_http,
 )
+from tests.testkit.kafka import brokers_of
 from tests.testkit.service import RunningService, acl
 
 USERS = ("alice", "bob", "auditor")
@@ -68,11 +67,10 @@ def test_without_the_setting_nobody_may_where_there_is_no_acl(
 
 
 async def test_the_acls_of_a_cluster_without_an_authorizer_are_none(bare_kafka: LocalKafka) -> None:
-    brokers = Brokers(KafkaSettings(bare_kafka.bootstrap_servers))
-    source = KafkaClusterAclSource(brokers)
-    snapshot = await source.cluster_acls(max_age_s=10.0)
-    await source.close()
-    await brokers.close()
+    async with brokers_of(bare_kafka.bootstrap_servers) as brokers:
+        source = KafkaClusterAclSource(brokers)
+        snapshot = await source.cluster_acls(max_age_s=10.0)
+        await source.close()
     assert not snapshot.has_authorizer
     assert snapshot.bindings == ()
 
