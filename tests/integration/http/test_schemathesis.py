@@ -9,14 +9,12 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as fixed_seed
+from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.pytest.lazy import get_all_tests
 
-from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.serving import openapi_document
-from tests.testkit.kafka import remove_every_quota
+from tests.testkit.kafka import admin_of, remove_every_quota
 from tests.testkit.service import RunningService
 from tests.testkit.sizes import size
 
@@ -102,9 +100,8 @@ def connection() -> Iterator[requests.Session]:
 
 
 async def clean_up(broker: LocalKafka) -> None:
-    admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(broker.bootstrap_servers)))
-    await remove_every_quota(admin)
-    await admin.close()
+    async with admin_of(broker.bootstrap_servers) as admin:
+        await remove_every_quota(admin)
 
 
 def at_most(examples: int) -> settings:
@@ -130,6 +127,15 @@ def requests_to(
     return [test.ok() for test in tests]
 
 
+def rule_of(case: schemathesis.Case) -> tuple[object, ...] | None:
+    """Return what of the document an enumerated request tries; null for a random one."""
+    tries = case.meta.phase.data
+    if not isinstance(tries, CoveragePhaseData):
+        return None
+    position = (tries.parameter_location, tries.parameter, tries.location)
+    return (case.operation.label, case.method, tries.scenario, *position)
+
+
 def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_nobody(
     documented: schemathesis.BaseSchema,
     target: RunningService,
@@ -138,13 +144,20 @@ def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_
 ) -> None:
     """Send each request with a credential, then without one.
 
-    Without one, nothing of a request is read: the short run sends one of each method.
+    Without one, nothing of a request is read: the short run sends one of each method. It tries
+    each rule of the document once, the long run with every value of the wrong type and the like.
     """
     refused: set[tuple[str, str]] = set()
+    tried: set[tuple[object, ...]] = set()
 
     @fixed_seed(SEED)
     @at_most(size(2, 20))
     def request(case: schemathesis.Case) -> None:
+        rule = rule_of(case)
+        if rule in tried:
+            return
+        if rule is not None and size(short=True, long=False):
+            tried.add(rule)
         case.call_and_validate(base_url=target.url, session=connection, headers=ALICE)
         if (case.operation.label, case.method) in refused:
             return
