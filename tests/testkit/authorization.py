@@ -14,6 +14,7 @@ import psycopg
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
+from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.metadata_log import NO_LINGER
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting
@@ -56,6 +57,7 @@ def judging_broker(
         extra_properties={**NO_LINGER, **named},
         request_log=True,
         heap="256m",
+        java_options=shared_classes(),
     ) as kafka:
         yield kafka
 

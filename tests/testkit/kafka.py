@@ -26,6 +26,7 @@ from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import JUDGED, SUPER_USERS
 from tests.testkit.authorization import PASSWORD
 from tests.testkit.certificates import Authority
+from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.metadata_log import NO_LINGER
 from tests.testkit.patience import PATIENT
 from tests.testkit.service import acl
@@ -88,6 +89,7 @@ def broker(
         request_log=True,
         tls=tls,
         java_options=(
+            *shared_classes(),
             f"-Djdk.net.hosts.file={hosts}",
             f"-Djava.security.properties={hosts.with_name('security')}",
         ),

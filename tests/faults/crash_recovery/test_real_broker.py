@@ -12,6 +12,7 @@ from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import empty_log
 from tests.faults.crash_recovery.outages import Outage, during_a_load, dying, hanging
 from tests.faults.crash_recovery.run import Run
+from tests.testkit.class_archive import shared_classes
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.server import ALTER
 from tests.testkit.history.metadata_log import NO_LINGER, metadata_log
@@ -28,7 +29,9 @@ FINAL_AFTER_S = 6.0
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of these tests' own."""
     folder = tmp_path_factory.mktemp("crash-recovery")
-    with LocalKafka(folder, extra_properties=NO_LINGER, heap="384m") as kafka:
+    with LocalKafka(
+        folder, extra_properties=NO_LINGER, heap="384m", java_options=shared_classes()
+    ) as kafka:
         yield kafka
 
 
@@ -71,7 +74,9 @@ async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wr
 @pytest.fixture
 def own_node(tmp_path: Path) -> Iterator[LocalKafka]:
     """A broker of one test."""
-    with LocalKafka(tmp_path / "node", extra_properties=NO_LINGER) as kafka:
+    with LocalKafka(
+        tmp_path / "node", extra_properties=NO_LINGER, java_options=shared_classes()
+    ) as kafka:
         yield kafka
 
 

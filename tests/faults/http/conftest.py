@@ -9,6 +9,7 @@ from app.domain.authorization import AclBinding
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow
+from tests.testkit.class_archive import shared_classes
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
@@ -28,7 +29,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     often between the request and the record.
     """
     folder = tmp_path_factory.mktemp("fault-broker")
-    with LocalKafka(folder, request_log=True, heap="256m") as broker:
+    classes = shared_classes()
+    with LocalKafka(folder, request_log=True, heap="256m", java_options=classes) as broker:
         rights = acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
         allow(broker, *rights)
         yield broker

@@ -7,6 +7,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
+from tests.testkit.class_archive import shared_classes
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, tls: LocalTls) -> Iterator[L
         request_log=True,
         tls=tls,
         metrics=True,
+        java_options=shared_classes(),
     ) as running:
         yield running
 
