@@ -2,15 +2,23 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from app.pipeline.lake import Lake
 from app.pipeline.resolve.limits import resolve
 from app.pipeline.resolve.look_ups import Hashing, build_look_up
 from app.pipeline.resolve.versions import latest_versions, versions_in_history
+from app.pipeline.synth.observations import observations
+from app.pipeline.synth.plan import Plan
+from app.pipeline.synth.quotas import quotas
+from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+from benchmarks.pipeline import duckdb_arm, spark_arms
 from tests.pipeline.resolve.clusters import (
     KEYS,
     SEEN,
@@ -142,3 +150,20 @@ def held_at(world: Sequence[Version], at: int) -> list[Version]:
         if (version.since <= at or version.origin == "snapshot")
         and (version.until is None or at < version.until)
     ]
+
+
+ROWS, ENTITIES = size((10_000, 500), (1_000_000, 10_000))
+
+
+@pytest.mark.long
+def test_two_engines_and_two_methods_give_one_answer(spark: SparkSession, tmp_path: Path):
+    plan = Plan(3, ROWS, ENTITIES, "made-up", datetime(2026, 1, 1, tzinfo=UTC))
+    lake = Lake(spark, str(tmp_path))
+    lake.write(quotas(spark, plan), QUOTA_VERSION)
+    lake.write(observations(spark, plan), OBSERVATION_MINUTE)
+    with duckdb_arm.connected(2) as engine:
+        expected = duckdb_arm.three_look_ups(engine, tmp_path)
+    assert sum(rows for rows, _ in expected.values()) == ROWS
+    assert {level for level, _ in expected} == set(range(9))
+    assert spark_arms.three_look_ups(spark, tmp_path) == expected
+    assert spark_arms.eight_joins(spark, tmp_path) == expected

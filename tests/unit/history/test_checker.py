@@ -1,6 +1,8 @@
 """The checker accepts valid runs, rejects each violation by its rule, and counts the runs."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,22 +15,287 @@ from tests.testkit.history.checker import (
     note_figures,
     violations,
 )
-from tests.unit.history.invalid_histories import (
-    VIOLATIONS,
-    audit,
-    late_drift,
-    sent_anew,
-    with_record,
-)
+from tests.testkit.history.events import Call, Write
+from tests.testkit.history.evidence import AuditedEntity, AuditEvent, Evidence
+from tests.testkit.history.metadata_log import LogRecord
 from tests.unit.history.valid_histories import (
     AUDITED,
     CALLS,
+    KEY,
     RECORDS,
+    at,
+    concluded,
     evidence,
+    intent,
     record,
     recovered,
+    user,
+    values_of,
     write,
 )
+
+
+def without(number: int) -> tuple[LogRecord, ...]:
+    """Return the records without the one that has this value."""
+    return tuple(item for item in RECORDS if item.write.value != number)
+
+
+def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
+    """Return the records with one more, in order."""
+    return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda item: item.at))
+
+
+def audit(
+    alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
+) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with the first entity of an alteration changed."""
+    index = next(i for i, entity in enumerate(AUDITED) if entity.alteration_id == alteration_id)
+    return (*AUDITED[:index], change(AUDITED[index]), *AUDITED[index + 1 :])
+
+
+def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with another last word on an alteration."""
+    return audit(
+        alteration_id,
+        lambda item: replace(
+            item, events=(*item.events[:-1], replace(item.events[-1], outcome=outcome))
+        ),
+    )
+
+
+def calls(number: int, **members: object) -> tuple[Call, ...]:
+    """Return the calls with the answer to one of them changed."""
+    return tuple(
+        replace(call, answer=replace(call.answer, **members))  # type: ignore[type-var, arg-type]
+        if call.number == number
+        else call
+        for call in CALLS
+    )
+
+
+def with_audit(**members: object) -> Evidence:
+    """Return the run with something changed beside the log."""
+    valid = evidence()
+    return replace(valid, audit=replace(valid.audit, **members))  # type: ignore[arg-type]
+
+
+def unfinished(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=audited.events[:-1])
+
+
+def committed_later(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, committed_at=audited.committed_at + timedelta(seconds=1))
+
+
+def twice(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=(*audited.events, *audited.events))
+
+
+def overlapping(audited: AuditedEntity) -> AuditedEntity:
+    """Conclude it only when the next one of the same entity has begun."""
+    return replace(audited, events=(replace(audited.events[-1], at=at(1.5)),))
+
+
+def observed_applied(audited: AuditedEntity) -> AuditedEntity:
+    return recovered(replace(audited, events=()), 96, "not_applied", observed="applied")
+
+
+def late_drift(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=(*audited.events, AuditEvent("drift", at(190))))
+
+
+def sent_anew(began: float) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with a repeat of ``a10``, of which nothing was sent."""
+    again = concluded(intent("b10", began, write("dan", 12)), 1, "applied")
+    return (*saying("a10", "not_sent"), again)
+
+
+SWAPPED = (RECORDS[1], RECORDS[0], *RECORDS[2:])
+
+
+TWO_INTENTS = (*AUDITED, concluded(intent("b10", 209, write("dan", 12)), 0.1, "not_applied"))
+
+VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
+    "a record that nobody asked for": (
+        evidence(records=with_record(100, write("gus", 99))),
+        {"every_record_has_an_intent"},
+    ),
+    "an intent that was committed after the record": (
+        evidence(audited=audit("a1", committed_later)),
+        {"every_record_has_an_intent"},
+    ),
+    "a record whose intent is not in the log": (
+        evidence(audited=tuple(entity for entity in AUDITED if entity.alteration_id != "a16")),
+        {"every_record_has_an_intent", "answers_and_audit_agree"},
+    ),
+    "recovery says applied, nothing was": (
+        evidence(audited=saying("a5", "applied")),
+        {"conclusions_are_true"},
+    ),
+    "recovery says not applied, it was": (
+        evidence(audited=saying("a4", "not_applied")),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict": (
+        evidence(records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict, recorded as drift, while that must not happen": (
+        evidence(audited=audit("a5", late_drift), records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "an applied alteration that is gone from the log of the cluster": (
+        evidence(records=without(16)),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "not sent, and applied all the same": (
+        evidence(records=with_record(201.2, write("ann", 9))),
+        {
+            "conclusions_are_true",
+            "answers_are_true",
+            "what_may_be_repeated_was_never_applied",
+            "expectations_held",
+        },
+    ),
+    "refused, and applied all the same": (
+        evidence(records=with_record(2.15, write("cat", 5))),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "one of two keys of an entity": (
+        evidence(
+            audited=audit(
+                "a5",
+                lambda item: replace(
+                    recovered(item, 96, "observed_other", observed="observed_other"),
+                    writes=(write("cat", 7), Write(user("cat"), "consumer_byte_rate", 7)),
+                ),
+            ),
+            records=with_record(20, write("cat", 7)),
+        ),
+        {"conclusions_are_true"},
+    ),
+    "an outcome that is none": (
+        evidence(audited=saying("a5", "validated")),
+        {"conclusions_are_true"},
+    ),
+    "an intent without an end": (
+        evidence(audited=audit("a5", unfinished)),
+        {"everything_is_concluded_once"},
+    ),
+    "two conclusions": (
+        evidence(audited=audit("a16", twice)),
+        {"everything_is_concluded_once"},
+    ),
+    "a lock that is still taken": (
+        with_audit(open_locks=[("a5", 0)]),
+        {"everything_is_concluded_once"},
+    ),
+    "another order than the cluster's": (
+        evidence(records=SWAPPED),
+        {"order_is_the_clusters"},
+    ),
+    "an old change that comes back over a new one": (
+        evidence(records=with_record(3, write("ann", 1))),
+        {"order_is_the_clusters", "each_request_is_one_change", "expectations_held"},
+    ),
+    "two alterations of one entity at once": (
+        evidence(audited=audit("a1", overlapping)),
+        {"locks_do_not_overlap"},
+    ),
+    "an alteration that begins before recovery has ended another": (
+        evidence(
+            audited=(
+                *AUDITED,
+                concluded(intent("b4", 50, write("bob", 40)), 0.1, "not_applied"),
+            )
+        ),
+        {"locks_do_not_overlap"},
+    ),
+    "observed as applied, concluded as not applied": (
+        evidence(audited=audit("a5", observed_applied)),
+        {"provisional_verdicts_were_true"},
+    ),
+    "observed as not applied when it was": (
+        evidence(
+            records=(*without(6)[:4], record(3.5, write("bob", 6)), *without(6)[4:]),
+        ),
+        {"provisional_verdicts_were_true"},
+    ),
+    "a broker that shows something else at the end": (
+        replace(evidence(), described={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "a last audited state that the cluster does not have": (
+        with_audit(states={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "200 for something unknown": (
+        evidence(calls=calls(4, status=200)),
+        {"answers_are_true"},
+    ),
+    "an answer that came before the record": (
+        evidence(records=(*without(16), record(250, write("fay", 16)))),
+        {"answers_are_true"},
+    ),
+    "safe to repeat, and applied": (
+        evidence(calls=calls(4, retry="safe")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "nothing sent, and applied": (
+        evidence(calls=calls(4, sent_to_cluster="no")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "an answer about another's alteration": (
+        evidence(calls=calls(4, alteration_id="a16")),
+        {"answers_and_audit_agree"},
+    ),
+    "an alteration that is not in the log, though its commit was never in doubt": (
+        evidence(calls=calls(7, alteration_id="a77")),
+        {"answers_and_audit_agree"},
+    ),
+    "an alteration that nobody can look up": (
+        evidence(documents={"a3": {}}),
+        {"documents_tell_the_conclusion"},
+    ),
+    "an answer that the audit log does not confirm": (
+        evidence(audited=saying("a3", "observed_other")),
+        {"answers_and_audit_agree"},
+    ),
+    "a key that made two intents": (
+        evidence(audited=TWO_INTENTS),
+        {"each_request_is_one_change"},
+    ),
+    "a repeat of what was not sent, and was": (
+        evidence(audited=sent_anew(began=240)),
+        {"conclusions_are_true", "answers_and_audit_agree"},
+    ),
+    "a key whose request was applied twice": (
+        evidence(
+            records=(*RECORDS, record(231, write("dan", None)), record(232, write("dan", 12))),
+            outside=frozenset({write("dan", None)}),
+        ),
+        {"order_is_the_clusters", "each_request_is_one_change"},
+    ),
+    "a lost update": (
+        evidence(
+            records=with_record(202.1, write("ann", 98)), outside=frozenset({write("ann", 98)})
+        ),
+        {"expectations_held"},
+    ),
+    "a document that is behind the audit log": (
+        evidence(documents={"a4": {user("bob"): "unknown"}}),
+        {"documents_tell_the_conclusion"},
+    ),
+    "an expectation that held and was refused": (
+        evidence(
+            calls=tuple(
+                replace(call, expected=(write("ann", 10),)) if call.number == 9 else call
+                for call in CALLS
+            )
+        ),
+        {"refused_expectations_did_not_hold"},
+    ),
+}  # fmt: skip
 
 
 def test_a_valid_run_is_accepted():
@@ -83,9 +350,8 @@ def test_a_change_that_comes_back_is_accepted_as_drift_where_lateness_has_no_bou
 
 
 def test_an_invalid_history_is_rejected(subtests: pytest.Subtests):
-    for violation in VIOLATIONS:
+    for violation, (run, broken) in VIOLATIONS.items():
         with subtests.test(violation=violation):
-            run, broken = VIOLATIONS[violation]
             assert {item.rule for item in violations(run)} == broken
 
 
