@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,11 @@ import pytest
 from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import minute, publish
+from tests.testkit.patience import wait_until
 from tests.testkit.processes import GROUP, PARENT, processes
 
 DEADLINE_S = 120.0
 INTERRUPTED = 130
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +76,13 @@ def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behin
         start_new_session=True,
     )
     try:
-        until(lambda: processes(PARENT, command.pid))
+        wait_until(lambda: processes(PARENT, command.pid), within_s=DEADLINE_S)
         command.send_signal(signal.SIGTERM)
         stderr = command.communicate(timeout=DEADLINE_S)[1]
         assert command.returncode == INTERRUPTED, stderr
         assert stderr.splitlines()[-1].startswith("quota-pipeline utilization: stopped")
         assert "Traceback" not in stderr
-        until(lambda: not processes(GROUP, command.pid))
+        wait_until(lambda: not processes(GROUP, command.pid), within_s=DEADLINE_S)
     finally:
         for process in processes(GROUP, command.pid):
             os.kill(process, signal.SIGKILL)

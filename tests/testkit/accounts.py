@@ -1,7 +1,6 @@
 """ACLs and SCRAM users of a running broker."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -14,9 +13,9 @@ from confluent_kafka.admin import (
 )
 
 from app.localdev.kafka import LocalKafka
+from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30.0
-_POLL_S = 0.02
 
 
 def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
@@ -33,14 +32,6 @@ def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
     for future in client.delete_acls([exactly(acl) for acl in acls]).values():
         future.result(DEADLINE_S)
     wait_until(lambda: not any(_found(client, acl) for acl in acls))
-
-
-def wait_until(holds: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Ask until it holds."""
-    deadline = time.monotonic() + deadline_s
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(_POLL_S)
 
 
 def _found(client: AdminClient, binding: AclBinding) -> bool:

@@ -35,7 +35,7 @@ from app.service.auth.authorize import (
     ClusterAuthorizer,
 )
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
-from tests.testkit.patience import PATIENT
+from tests.testkit.patience import PATIENT, wait_until
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl
 
@@ -132,10 +132,7 @@ class Differential:
         if acls:
             for future in self._client.create_acls(list(acls)).values():
                 future.result(DEADLINE_S)
-        deadline = time.monotonic() + DEADLINE_S
-        while self.acls() != set(acls):
-            assert time.monotonic() < deadline, "the ACLs did not take effect"
-            time.sleep(0.01)
+        wait_until(lambda: self.acls() == set(acls), "the ACLs did not take effect")
 
     async def service_verdicts(self) -> dict[Who, Verdict]:
         """Decide as the service does for everybody, on one snapshot taken now."""

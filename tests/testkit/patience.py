@@ -1,6 +1,7 @@
-"""How long services and adapters under test wait for Postgres and brokers before they give up."""
+"""How long tests wait for what must come, and services for Postgres and brokers."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from app.service.runtime.clock import Patience
@@ -19,3 +20,13 @@ def settings_of(patience: Patience) -> Mapping[str, str]:
         "database_timeout_ms": f"{patience.database_answer_s * 1000:.0f}",
         "kafka_request_timeout_ms": f"{patience.broker_answer_s * 1000:.0f}",
     }
+
+
+def wait_until(
+    holds: Callable[[], object], what: str = "it does not come true", within_s: float = 30.0
+) -> None:
+    """Ask again and again until it holds."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)

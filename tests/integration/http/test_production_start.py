@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -13,6 +12,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
 from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.service import DEADLINE_S, running_service
 
 
@@ -39,10 +39,8 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
         limits = Path(f"/proc/{service.process.pid}/limits").read_text(encoding="utf-8")
         assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
         service.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + DEADLINE_S
-        while "nothing to read again: there is no policy" not in events(service.log_path):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        reread = "nothing to read again: there is no policy"
+        wait_until(lambda: reread in events(service.log_path))
         assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
         assert service.stop() == 0
     logged = "\n".join(events(service.log_path))

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
 from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
+from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30.0
 LARGE_ANSWER = 16 * 1024 * 1024
@@ -194,10 +194,7 @@ def raw_server(
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run)
         thread.start()
-        deadline = time.monotonic() + DEADLINE_S
-        while not server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(lambda: server.started)
         try:
             yield RawServer(port, echo, metrics, server, open_for)
         finally:

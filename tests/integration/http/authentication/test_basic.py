@@ -10,9 +10,10 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
-from tests.testkit.accounts import allow, set_scram_users, take_back, wait_until
+from tests.testkit.accounts import allow, set_scram_users, take_back
 from tests.testkit.http import closed_port, problem_of
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import (
     DEADLINE_S,
