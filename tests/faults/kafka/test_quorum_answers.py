@@ -87,19 +87,18 @@ async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
 async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alteration_unsent(
     version: int,
 ):
-    async with fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+    async with (
+        fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker,
+        brokers_of(broker.bootstrap_servers) as brokers,
+    ):
         barrier = Barrier(
             KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
         )
-        try:
-            assert await barrier.passed(7) is False
-            refusal = ApiVersionsResponse(error_code=42, api_keys=[])
-            broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)
-            with pytest.raises(NotSentError, match="ApiVersions"):
-                await barrier.passed(7)
-        finally:
-            await brokers.close()
+        assert await barrier.passed(7) is False
+        refusal = ApiVersionsResponse(error_code=42, api_keys=[])
+        broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)
+        with pytest.raises(NotSentError, match="ApiVersions"):
+            await barrier.passed(7)
 
 
 @pytest.mark.parametrize("refusal", [answer(error_code=31), answer(partition_error_code=31)])
