@@ -2,11 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -17,35 +14,25 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
 import app
-from app.domain.quota_keys import QuotaKey
 from app.localdev.kafka import LocalKafka
-from app.localdev.processes import HOST, free_ports
-from app.pipeline.lake import Lake
+from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.pipeline.spark import _prepare_environment
-from app.pipeline.tables import (
-    BUCKET_MINUTE,
-    OBSERVATION_MINUTE,
-    QUOTA_VERSION,
-    THROTTLE_INCIDENT,
-    UTILIZATION_DAILY,
-    UTILIZATION_HIST,
-    Table,
-)
-from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
-from tests.pipeline.resolve.clusters import Version, quota_table
-from tests.testkit.hadoop import Hadoop
+from app.pipeline.tables import OBSERVATION_MINUTE
+from tests.pipeline.chain import POINTS, Jobs, assert_same_results, settings, write_inputs
+from tests.pipeline.ingest.points import adapter_message, write_adapter
+from tests.testkit.hadoop import NODES, Hadoop
+from tests.testkit.outages import until
+from tests.testkit.processes import running
 
 pytestmark = pytest.mark.long
 
 DEADLINE_S = 180.0
-COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.sql.shuffle.partitions": "4",
 }
-POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) for n in range(600)]
 
 
 class Cluster:
@@ -68,31 +55,27 @@ class Cluster:
             return 0
 
 
-@contextmanager
-def daemon(folder: Path, name: str, *arguments: str, hiding: Sequence[str] = ()) -> Iterator[None]:
+def daemon(
+    log: Path, host: str, name: str, *arguments: str, hiding: Sequence[str] = ()
+) -> AbstractContextManager[ManagedProcess]:
     """Run a daemon of Spark for the length of a block.
 
     Args:
-        folder: For its log.
+        log: What it prints.
+        host: Its address.
         name: Of its class.
         arguments: Its own.
         hiding: What runs the command, so that it does not see all files.
     """
-    environ = {**os.environ, "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
-    command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *arguments, "--host", HOST]
-    with (folder / f"{name}-{arguments[1]}.log").open("w") as log:
-        process = subprocess.Popen([*hiding, *command], env=environ, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
+    environ = {**os.environ, "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
+    command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", *arguments, "--host", host]
+    return running([*hiding, *command], log, environ)
 
 
 def without(first: Path, second: Path) -> list[str]:
     """Return the command that runs another one to which two folders are empty."""
     script = 'mount -t tmpfs none "$0" && mount -t tmpfs none "$1" && shift && exec "$@"'
-    return ["unshare", "--mount", "sh", "-c", script, str(first), str(second)]
+    return ["/usr/bin/unshare", "--mount", "sh", "-c", script, str(first), str(second)]
 
 
 @pytest.fixture(scope="module")
@@ -119,54 +102,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Iterator[
         _prepare_environment(folder, "spark://")
         made = Cluster(port, web)
         ports = ("--port", str(port), "--webui-port", str(web))
-        stack.enter_context(daemon(folder, "master.Master", *ports))
-        for number in (0, 1):
+        stack.enter_context(daemon(folder / "master.log", HOST, "master.Master", *ports))
+        for number, host in enumerate(NODES):
             work = folder / f"worker-{number}"
             ports = ("--port", str(others[number]), "--webui-port", str(others[number + 2]))
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
             worker = (*ports, *size, made.master)
             # The program itself is hidden, too: it is sent to them.
             hiding = without(driver, Path(app.__file__).parent)
-            stack.enter_context(daemon(folder, "worker.Worker", *worker, hiding=hiding))
-        until = time.monotonic() + DEADLINE_S
-        while made.alive() < 2:
-            assert time.monotonic() < until, "\n".join(
-                log.read_text() for log in folder.glob("*.log")
-            )
-            time.sleep(0.2)
+            log = folder / f"worker-{number}.log"
+            stack.enter_context(daemon(log, host, "worker.Worker", *worker, hiding=hiding))
+        until(lambda: made.alive() == 2, f"both workers are there; see {folder}", DEADLINE_S)
         yield made
-
-
-class Jobs:
-    """Runs jobs of the command.
-
-    Args:
-        driver: For the driver's own files.
-        options: Of each job.
-        environ: Of each job, beside what is set.
-    """
-
-    def __init__(
-        self, driver: Path, *options: str, environ: Mapping[str, str] | None = None
-    ) -> None:
-        self._options = options
-        self._environ = {"TMPDIR": str(driver), "SPARK_LOCAL_IP": HOST, **(environ or {})}
-
-    def __call__(self, name: str, *options: str) -> dict[str, Any]:
-        done = subprocess.run(
-            [COMMAND, name, "--json", "--cluster", "c", *options, *self._options],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **self._environ},
-        )
-        assert done.returncode == 0, done.stderr
-        report: dict[str, Any] = json.loads(done.stdout)
-        return report
-
-
-def settings(chosen: Mapping[str, str]) -> list[str]:
-    return [argument for item in chosen.items() for argument in ("--conf", "=".join(item))]
 
 
 @pytest.fixture
@@ -185,10 +132,6 @@ def yarn(driver: Path, hadoop: Hadoop) -> Jobs:
     chosen = {**SMALL, "spark.executor.instances": "2", "spark.yarn.jars": f"local:{jars}/*"}
     environ = {"HADOOP_CONF_DIR": str(hadoop.conf)}
     return Jobs(driver, "--master", "yarn", *settings(chosen), environ=environ)
-
-
-def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:
-    return sorted(spark.read.parquet(f"{out}/{table.name}").collect(), key=str)
 
 
 def minutes(spark: SparkSession, out: str) -> list[Row]:
@@ -227,6 +170,13 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
     assert [item["state"] for item in done] == ["FINISHED", "FINISHED"]
 
 
+def chain(hadoop: Hadoop, spark: SparkSession, root: str, folder: Path) -> list[str]:
+    """Put points and quotas to HDFS; return the options of a run that reads them."""
+    quotas = f"{hadoop.uri}{root}/quotas"
+    source = hadoop.put(write_inputs(spark, folder, quotas), f"{root}/points.jsonl")
+    return ["--format", "adapter-json", "--input", source, "--quotas", quotas]
+
+
 @pytest.mark.parametrize("where", ["standalone", "yarn"])
 def test_the_chain_to_incidents_gives_on_two_nodes_what_it_gives_on_one_machine(
     *,
@@ -238,15 +188,8 @@ def test_the_chain_to_incidents_gives_on_two_nodes_what_it_gives_on_one_machine(
     request: pytest.FixtureRequest,
 ):
     several: Jobs = request.getfixturevalue(where)
-    entity = (("user", "user 1"),)
-    limit = Version("c", entity, QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
     root = f"{hadoop.uri}/{where}"
-    Lake(spark, f"{root}/quotas").write(spark.createDataFrame(quota_table([limit])), QUOTA_VERSION)
-    source = hadoop.put(write_adapter(POINTS, tmp_path), f"/{where}/points.jsonl")
-    options = ("--format", "adapter-json", "--input", source, "--quotas", f"{root}/quotas")
+    options = chain(hadoop, spark, f"/{where}", tmp_path)
     alone("run", *options, "--out", f"{root}/alone")
-    report = several("run", *options, "--out", f"{root}/spread")
-    assert report["rows_out"]["throttle_incident"] > 0
-    for table in (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT):
-        spread = rows_of(spark, f"{root}/spread", table)
-        assert spread == rows_of(spark, f"{root}/alone", table) != [], table.name
+    several("run", *options, "--out", f"{root}/spread")
+    assert_same_results(spark, f"{root}/alone", f"{root}/spread")

@@ -3,10 +3,9 @@
 import json
 import os
 import subprocess
-import time
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -15,6 +14,8 @@ from xml.sax.saxutils import escape
 from app.java import find_java
 from app.localdev.jars import jars_of
 from app.localdev.processes import HOST, free_ports
+from tests.testkit.outages import until
+from tests.testkit.processes import running
 
 DEADLINE_S = 180.0
 NODES = ("127.0.0.2", "127.0.0.3")
@@ -61,8 +62,8 @@ class Hadoop:
             check=True,
             capture_output=True,
         )
-        stack.enter_context(self._daemon(self.conf, name_node))
-        stack.enter_context(self._daemon(self.conf, f"{_HDFS}.datanode.DataNode"))
+        self._run(stack, self.conf, name_node)
+        self._run(stack, self.conf, f"{_HDFS}.datanode.DataNode")
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         self._await(
             f"http://{HOST}:{self._name_web}/{query}",
@@ -72,11 +73,11 @@ class Hadoop:
     def start_yarn(self, stack: ExitStack) -> None:
         """Start a ResourceManager and two NodeManagers; wait until it knows both."""
         manager = f"{_YARN}.resourcemanager.ResourceManager"
-        stack.enter_context(self._daemon(self.conf, manager))
+        self._run(stack, self.conf, manager)
         for node in NODES:
             conf = self._folder / node / "conf"
             _write(conf, {**self._settings, **_node_settings(self._folder / node, node)})
-            stack.enter_context(self._daemon(conf, f"{_YARN}.nodemanager.NodeManager"))
+            self._run(stack, conf, f"{_YARN}.nodemanager.NodeManager")
         self._await(
             f"http://{HOST}:{self._manager_web}/ws/v1/cluster/metrics",
             lambda state: state["clusterMetrics"]["activeNodes"] == len(NODES),
@@ -87,33 +88,20 @@ class Hadoop:
         options = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
         return [str(find_java()), *options, "-cp", jars, main_class]
 
-    @contextmanager
-    def _daemon(self, conf: Path, main_class: str) -> Iterator[None]:
+    def _run(self, stack: ExitStack, conf: Path, main_class: str) -> None:
         log = conf.parent / f"{main_class.rpartition('.')[2]}.log"
         environ = {**os.environ, "JAVA_HOME": str(Path(find_java()).parent.parent)}
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                self._command(conf, main_class), env=environ, stdout=output, stderr=output
-            )
+        stack.enter_context(running(self._command(conf, main_class), log, environ))
+
+    def _await(self, url: str, holds: Callable[[Any], bool]) -> None:
+        def answers() -> bool:
             try:
-                yield
-            finally:
-                process.terminate()
-                process.wait(timeout=60)
+                with urlopen(url, timeout=10) as answer:
+                    return holds(json.load(answer))
+            except OSError:
+                return False
 
-    def _await(self, url: str, holds: Any) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while not self._answers(url, holds):
-            logs = "\n".join(log.read_text()[-3000:] for log in self._folder.rglob("*.log"))
-            assert time.monotonic() < until, logs
-            time.sleep(0.2)
-
-    def _answers(self, url: str, holds: Any) -> bool:
-        try:
-            with urlopen(url, timeout=10) as answer:
-                return bool(holds(json.load(answer)))
-        except OSError:
-            return False
+        until(answers, f"its daemons are up; their logs are in {self._folder}", DEADLINE_S)
 
 
 def _settings(folder: Path, uri: str, name_web: int, manager: list[int]) -> dict[str, str]:

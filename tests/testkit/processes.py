@@ -1,12 +1,15 @@
 """Processes of this machine, and the two commands as their users run them."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from app.localdev.processes import ManagedProcess
 from app.pipeline.main import main
 
 PARENT: Final = 1
@@ -53,6 +56,19 @@ def run_client(
         timeout=DEADLINE_S,
         check=False,
     )
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], log: Path, environ: Mapping[str, str] = os.environ
+) -> Iterator[ManagedProcess]:
+    """Run a server for the length of a block; it ends with this process, however that ends."""
+    child = ManagedProcess(log.stem, log)
+    child.start(command, directory=log.parent, environ=environ)
+    try:
+        yield child
+    finally:
+        child.stop(signal.SIGTERM, DEADLINE_S)
 
 
 def exit_code(arguments: list[str]) -> object:

@@ -1,0 +1,80 @@
+"""The chain from ingest to incidents on a few points, by the command, as people run it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+
+from app.domain.quota_keys import QuotaKey
+from app.localdev.processes import HOST, launched
+from app.pipeline.lake import Lake
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    QUOTA_VERSION,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+    Table,
+)
+from tests.pipeline.ingest.points import Point, write_adapter
+from tests.pipeline.resolve.clusters import Version, quota_table
+
+COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
+POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) for n in range(600)]
+RESULTS = (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT)
+
+
+class Jobs:
+    """Runs jobs of the command.
+
+    Args:
+        driver: For the driver's own files.
+        options: Of each job.
+        environ: Of each job, beside what is set.
+    """
+
+    def __init__(
+        self, driver: Path, *options: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._options = options
+        self._environ = {"TMPDIR": str(driver), "SPARK_LOCAL_IP": HOST, **(environ or {})}
+
+    def __call__(self, name: str, *options: str) -> dict[str, Any]:
+        done = subprocess.run(
+            launched([COMMAND, name, "--json", "--cluster", "c", *options, *self._options]),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **self._environ},
+        )
+        assert done.returncode == 0, done.stderr
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+
+def settings(chosen: Mapping[str, str]) -> list[str]:
+    """Return settings of Spark as options of a job."""
+    return [argument for item in chosen.items() for argument in ("--conf", "=".join(item))]
+
+
+def write_inputs(spark: SparkSession, folder: Path, quotas: str) -> Path:
+    """Write a quota below a URI, and points to a file; return the file."""
+    limit = Version("c", (("user", "user 1"),), QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
+    Lake(spark, quotas).write(spark.createDataFrame(quota_table([limit])), QUOTA_VERSION)
+    return write_adapter(POINTS, folder)
+
+
+def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:
+    return sorted(spark.read.parquet(f"{out}/{table.name}").collect(), key=str)
+
+
+def assert_same_results(spark: SparkSession, first: str, second: str) -> None:
+    """Compare the tables below two URIs row by row."""
+    for table in RESULTS:
+        rows = rows_of(spark, second, table)
+        assert rows == rows_of(spark, first, table) != [], table.name
