@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
@@ -193,3 +196,74 @@ def test_the_chain_to_incidents_gives_on_two_nodes_what_it_gives_on_one_machine(
     alone("run", *options, "--out", f"{root}/alone")
     several("run", *options, "--out", f"{root}/spread")
     assert_same_results(spark, f"{root}/alone", f"{root}/spread")
+
+
+def executors() -> list[psutil.Process]:
+    """Return the executors of the standalone cluster that run now."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
+def logged(executor: psutil.Process, pattern: str) -> set[str]:
+    """Return what an executor has logged of tasks; its folder is the one it works in."""
+    return set(re.findall(pattern, (Path(executor.cwd()) / "stderr").read_text()))
+
+
+def is_caught(executor: psutil.Process) -> bool:
+    """Halt an executor in the middle of a task; without one it goes on."""
+    executor.suspend()
+    ended = logged(executor, r"(?:Finished|killed) (task .+?\))")
+    if logged(executor, r"Running (task .+?\))") - ended:
+        return True
+    executor.resume()
+    return False
+
+
+def test_a_killed_executor_and_copies_of_slow_tasks_change_no_result(
+    *,
+    alone: Jobs,
+    standalone: Jobs,
+    hadoop: Hadoop,
+    spark: SparkSession,
+    driver: Path,
+    tmp_path: Path,
+):
+    root = f"{hadoop.uri}/killed"
+    options = chain(hadoop, spark, "/killed", tmp_path)
+    expected = alone("run", *options, "--out", f"{root}/alone")
+    chosen = {
+        "spark.speculation": "true",
+        "spark.speculation.task.duration.threshold": "1s",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": driver.as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(standalone, "run", *options, "--out", f"{root}/spread", *settings(chosen))
+        until(lambda: len(executors()) == 2, "there are two executors", DEADLINE_S)
+        slow, killed = executors()
+        until(lambda: is_caught(slow), "a task is halted", DEADLINE_S)
+        try:
+            until(
+                lambda: bool(logged(killed, r"Finished task \d+\.1 ")), "it is copied", DEADLINE_S
+            )
+        finally:
+            slow.resume()
+        until(lambda: is_caught(killed), "a task runs", DEADLINE_S)
+        killed.kill()
+        report = job.result()
+    (events,) = driver.glob("app-*")
+    reasons = {
+        event["Task End Reason"]["Reason"]
+        for event in map(json.loads, events.read_text().splitlines())
+        if event["Event"] == "SparkListenerTaskEnd"
+    }
+    assert {"Success", "TaskKilled", "ExecutorLostFailure"} <= reasons
+    assert_same_results(spark, f"{root}/alone", f"{root}/spread")
+    for count in ("rows_in", "rows_out", "findings", "quarantined"):
+        assert report[count] == expected[count], count
