@@ -81,7 +81,9 @@ class Step:
 
 CRASH = "tests/faults/crash_recovery"
 QUORUM, REAL_BROKER = (f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker"))
-CLUSTERS, REAL_METRICS = (f"tests/pipeline/test_{name}.py" for name in ("clusters", "real_metrics"))
+CLUSTERS, STORES, REAL_METRICS = (
+    f"tests/pipeline/test_{name}.py" for name in ("clusters", "stores", "real_metrics")
+)
 IN_HTTP = "tests/integration/http"
 
 STEPS = (
@@ -128,13 +130,22 @@ STEPS = (
     Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
     Step("real-broker", 12, (REAL_BROKER,)),
     Step("quorum", 40, (QUORUM,)),
-    Step("pipeline", 8, ("tests/pipeline", f"--ignore={CLUSTERS}", f"--ignore={REAL_METRICS}")),
-    Step("clusters", 6, (CLUSTERS,)),
+    Step(
+        "pipeline",
+        8,
+        (
+            "tests/pipeline",
+            *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS)),
+        ),
+    ),
+    Step("clusters", 8, (CLUSTERS,)),
+    Step("stores", 6, (STORES,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
     Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/conformance.py",), script=True),
     Step("other-python", 4, ("scripts/other_python.py",), script=True),
+    Step("newest-pyspark", 5, ("scripts/newest_pyspark.py",), script=True),
     Step("mutants", 5, ("scripts/mutants.py",), script=True),
 )
 WIDTH = max(len(step.name) for step in STEPS)

@@ -1,11 +1,14 @@
-"""Lock the class paths of the local brokers anew, for other Kafka versions.
+"""Lock the class paths of the local brokers anew, and those of tests on clusters.
 
-Change the versions in app/localdev/jars.py, run this with `.venv/bin/python`, and read the diff.
+Change the versions here and in app/localdev/jars.py, run this with `.venv/bin/python`, and read
+the diff.
 """
 
+import hashlib
 from collections.abc import Iterable
 
 import jgo
+from jgo.maven import MavenContext
 
 from app.localdev.jars import (
     AGENT_LOCK,
@@ -27,6 +30,16 @@ HADOOP = (
 )
 """The daemons of HDFS and YARN, for tests of the pipeline on a cluster."""
 
+S3A = "org.apache.hadoop:hadoop-aws:3.4.2"
+"""Of the Hadoop that PySpark brings."""
+
+SDK = "software.amazon.awssdk:{}:2.35.4"
+SDK_GROUPS = {"software.amazon.awssdk", "software.amazon.eventstream", "org.reactivestreams"}
+SDK_GROUPS |= {"org.apache.httpcomponents"}
+"""What of its dependencies Spark lacks. All of the SDK as one bundle has 600 MB, this 13."""
+
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
 AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
 TEST_GROUPS = {"junit", "net.bytebuddy", "org.hamcrest", "org.mockito", "org.objenesis"}
@@ -44,6 +57,12 @@ def main() -> None:
         (tools_jar,) = (jar for jar in _resolve(tools) if jar.artifact == TOOLS_ARTIFACT)
         _write(f"kafka-{version}", [*_resolve(broker), tools_jar])
     _write("hadoop", _resolve("+".join(HADOOP)))
+    s3a = [jar for jar in _resolve(S3A) if jar.artifact == "hadoop-aws"]
+    sdk = [jar for jar in _resolve(SDK.format("s3")) if jar.group in SDK_GROUPS]
+    # What these two depend on is what s3 depends on; the parent of one has no version.
+    alone = [_alone(SDK.format(name)) for name in ("s3-transfer-manager", "sts")]
+    _write("s3a", [*s3a, *sdk, *alone])
+    _write("iceberg", _resolve(ICEBERG))
     # The agent's jar holds what it needs.
     _write(AGENT_LOCK, [jar for jar in _resolve(AGENT) if jar.artifact in AGENT])
 
@@ -69,6 +88,13 @@ def _resolve(endpoint: str) -> list[Jar]:
         for jar in locked
         if jar.groupId not in TEST_GROUPS
     ]
+
+
+def _alone(artifact: str) -> Jar:
+    """Fetch a jar without its dependencies."""
+    group, name, version = artifact.split(":")
+    jar = MavenContext().project(group, name).at_version(version).artifact().resolve()
+    return Jar(group, name, version, hashlib.sha256(jar.read_bytes()).hexdigest())
 
 
 def _write(name: str, jars: Iterable[Jar]) -> None:

@@ -70,7 +70,7 @@ def write_inputs(spark: SparkSession, folder: Path, quotas: str) -> Path:
 
 
 def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:
-    return sorted(spark.read.parquet(f"{out}/{table.name}").collect(), key=str)
+    return sorted(Lake(spark, out).read(table).collect(), key=str)
 
 
 def assert_same_results(spark: SparkSession, first: str, second: str) -> None:
