@@ -20,8 +20,8 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.kafka import unique
-from tests.testkit.outages import change, until
-from tests.testkit.patience import PROMPT
+from tests.testkit.outages import change
+from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
 from tests.testkit.service import PLAIN_HTTP, STARTS_WITHIN_S, RunningService, running_service
@@ -90,7 +90,7 @@ class Workers:
                 os.kill(pid, signal.SIGKILL)
 
     def wait_until_all_serve(self) -> None:
-        until(lambda: self.served() >= WORKERS, "a worker does not serve", STARTS_WITHIN_S)
+        wait_until(lambda: self.served() >= WORKERS, "a worker does not serve", STARTS_WITHIN_S)
 
 
 def is_alive(pid: int) -> bool:
@@ -168,7 +168,9 @@ def test_keep_alive_connections_are_dealt_out_to_both(pair: Workers) -> None:
         assert client.get("/version").status_code == 200
     for client in clients:
         client.close()
-    until(lambda: answered(pair, "/version").total() == len(clients), "an answer is not logged")
+    wait_until(
+        lambda: answered(pair, "/version").total() == len(clients), "an answer is not logged"
+    )
     assert set(answered(pair, "/version")) == {1, 2}
 
 
@@ -179,7 +181,7 @@ def kill(pid: int) -> None:
     is gone; until then it may look ended already.
     """
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{pid}").exists(), "the worker does not end")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker does not end")
 
 
 def counters(pair: Workers) -> Mapping[str, float]:
@@ -203,7 +205,9 @@ def test_counters_never_go_back_not_even_when_a_worker_is_killed(pair: Workers) 
         before = now
         if number == 2:
             kill(pair.pid_of(1))
-    until(lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S)
+    wait_until(
+        lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S
+    )
     gauges = pair.request("GET", "/metrics").text
     assert gauges.count("\nprocess_open_fds{") == 2
     assert gauges.count("\nhttp_server_active_requests ") == 1
@@ -270,7 +274,7 @@ def an_owner_held_up(workers: Workers, broker: LocalKafka) -> int:
             broker.resume()
         return found != []
 
-    until(is_held_up, "no alteration is in flight")
+    wait_until(is_held_up, "no alteration is in flight")
     return found[0]
 
 
@@ -280,7 +284,7 @@ def test_a_worker_that_is_killed_under_load_comes_back_and_nothing_is_left_open(
     names, served = [unique("load") for _ in range(6)], pair.served()
     load = Load(pair, names)
     with load.running():
-        until(lambda: load.done > 10, "nothing is altered")
+        wait_until(lambda: load.done > 10, "nothing is altered")
         killed = an_owner_held_up(pair, broker)
         try:
             assert killed in pair.pids()
@@ -288,10 +292,12 @@ def test_a_worker_that_is_killed_under_load_comes_back_and_nothing_is_left_open(
         finally:
             broker.resume()
         so_far = load.done
-        until(lambda: load.done > so_far + 10, "requests do not go on")
-        until(lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S)
+        wait_until(lambda: load.done > so_far + 10, "requests do not go on")
+        wait_until(
+            lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S
+        )
     assert killed not in pair.pids()
-    until(lambda: owners(pair) == [], "entities are still held")
+    wait_until(lambda: owners(pair) == [], "entities are still held")
     for name in names:
         assert outcomes(pair, name) <= ENDED
     ended = [line["event"] for line in pair.lines() if f"(process {killed})" in line["event"]]
@@ -309,8 +315,8 @@ def test_a_stop_leaves_no_process_and_so_does_the_end_of_the_parent(pair: Worker
     ended = {line["worker"] for line in lines if line["event"] == "Application shutdown complete."}
     assert ended == {1, 2}
     pair.service.start()
-    until(lambda: pair.served() == served + WORKERS, "a worker is missing", STARTS_WITHIN_S)
+    wait_until(lambda: pair.served() == served + WORKERS, "a worker is missing", STARTS_WITHIN_S)
     pids = pair.pids()
     assert pair.service.stop(signal.SIGKILL) == -signal.SIGKILL
-    until(lambda: not any(map(is_alive, pids)), "a worker goes on without its parent")
+    wait_until(lambda: not any(map(is_alive, pids)), "a worker goes on without its parent")
     assert not any("Traceback" in str(line) for line in pair.lines()[lines_before:])

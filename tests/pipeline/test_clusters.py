@@ -24,7 +24,7 @@ from app.pipeline.tables import OBSERVATION_MINUTE
 from tests.pipeline.chain import POINTS, Jobs, assert_same_results, settings, write_inputs
 from tests.pipeline.ingest.points import adapter_message, write_adapter
 from tests.testkit.hadoop import NODES, Hadoop
-from tests.testkit.outages import until
+from tests.testkit.patience import wait_until
 from tests.testkit.processes import running
 
 pytestmark = pytest.mark.long
@@ -115,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Iterator[
             hiding = without(driver, Path(app.__file__).parent)
             log = folder / f"worker-{number}.log"
             stack.enter_context(daemon(log, host, "worker.Worker", *worker, hiding=hiding))
-        until(lambda: made.alive() == 2, f"both workers are there; see {folder}", DEADLINE_S)
+        wait_until(lambda: made.alive() == 2, f"both workers are there; see {folder}", DEADLINE_S)
         yield made
 
 
@@ -245,16 +245,14 @@ def test_a_killed_executor_and_copies_of_slow_tasks_change_no_result(
     }
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(standalone, "run", *options, "--out", f"{root}/spread", *settings(chosen))
-        until(lambda: len(executors()) == 2, "there are two executors", DEADLINE_S)
+        wait_until(lambda: len(executors()) == 2, "there are two executors", DEADLINE_S)
         slow, killed = executors()
-        until(lambda: is_caught(slow), "a task is halted", DEADLINE_S)
+        wait_until(lambda: is_caught(slow), "a task is halted", DEADLINE_S)
         try:
-            until(
-                lambda: bool(logged(killed, r"Finished task \d+\.1 ")), "it is copied", DEADLINE_S
-            )
+            wait_until(lambda: logged(killed, r"Finished task \d+\.1 "), "it is copied", DEADLINE_S)
         finally:
             slow.resume()
-        until(lambda: is_caught(killed), "a task runs", DEADLINE_S)
+        wait_until(lambda: is_caught(killed), "a task runs", DEADLINE_S)
         killed.kill()
         report = job.result()
     (events,) = driver.glob("app-*")

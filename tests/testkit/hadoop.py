@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from app.java import find_java
 from app.localdev.jars import jars_of
 from app.localdev.processes import HOST, free_ports
-from tests.testkit.outages import until
+from tests.testkit.patience import wait_until
 from tests.testkit.processes import running
 
 DEADLINE_S = 180.0
@@ -101,7 +101,7 @@ class Hadoop:
             except OSError:
                 return False
 
-        until(answers, f"its daemons are up; their logs are in {self._folder}", DEADLINE_S)
+        wait_until(answers, f"its daemons are up; their logs are in {self._folder}", DEADLINE_S)
 
 
 def _settings(folder: Path, uri: str, name_web: int, manager: list[int]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from app.localdev.processes import HOST, free_ports
-from tests.testkit.outages import until
+from tests.testkit.patience import wait_until
 from tests.testkit.processes import DEADLINE_S, running
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -42,5 +42,5 @@ def object_store(bucket: str, folder: Path) -> Iterator[str]:
     log = folder / "object-store.log"
     server = [_VENV / "bin" / "python", "-m", "moto.server", "-H", HOST, "-p", str(port)]
     with running(server, log):
-        until(has_bucket, f"the object store answers; see {log}", DEADLINE_S)
+        wait_until(has_bucket, f"the object store answers; see {log}", DEADLINE_S)
         yield url

@@ -14,6 +14,7 @@ import psycopg
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from tests.testkit.patience import wait_until
 from tests.testkit.service import RunningService
 
 DEADLINE_S: Final = 30.0
@@ -50,14 +51,6 @@ def ask(
 ) -> httpx.Response:
     """Ask as a caller who waits for an answer, not for ever."""
     return service.api(principal).request(method, path, json=body, timeout=PATIENCE_S)
-
-
-def until(holds: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
-    """Ask until it holds."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def until_done(asks: Callable[[], httpx.Response], what: str) -> None:
@@ -102,7 +95,7 @@ def connections_used_up(server: LocalPostgres) -> Iterator[None]:
             except psycopg.OperationalError:
                 return superuser.execute(_TERMINATE).rowcount == 0
 
-        until(take_all, "the service keeps a connection")
+        wait_until(take_all, "the service keeps a connection")
         yield
 
 

@@ -25,7 +25,7 @@ from tests.testkit.fake_kafka.server import (
 )
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ask, change, until
+from tests.testkit.outages import ask, change, until_done
 from tests.testkit.patience import PROMPT
 from tests.testkit.service import RunningService, running_service
 
@@ -173,7 +173,4 @@ def test_without_acls_nobody_passes_but_super_users(
         if api == DESCRIBE_ACLS:
             assert ask(fresh_service, "GET", "/quotas", principal="root").status_code == 200
         script(api, None)
-    until(
-        lambda: ask(fresh_service, "GET", "/quotas").status_code == 200,
-        "the ACLs are still not read",
-    )
+    until_done(lambda: ask(fresh_service, "GET", "/quotas"), "the ACLs are still not read")

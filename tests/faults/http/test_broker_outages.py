@@ -10,8 +10,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import PATIENCE_S, ask, change, outage, until, until_done
-from tests.testkit.patience import PROMPT
+from tests.testkit.outages import PATIENCE_S, ask, change, outage, until_done
+from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
@@ -83,7 +83,7 @@ def assert_nothing_is_sent(service: RunningService) -> None:
 
 def assert_alive_and_not_ready(service: RunningService) -> None:
     for path in ("/readyz", "/readyz?for=write"):
-        until(lambda path=path: not is_ready(service, path), "still ready")
+        wait_until(lambda path=path: not is_ready(service, path), "still ready")
         problems = ask(service, "GET", path).json()["problems"]
         assert "kafka" in problems
         assert "127.0.0.1" not in f"{problems}"

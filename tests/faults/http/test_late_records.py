@@ -7,7 +7,8 @@ from tests.faults.http.conftest import Script
 from tests.testkit.fake_kafka.server import ALTER, HeldAlterations, verdict
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ask, change, outage, until
+from tests.testkit.outages import ask, change, outage
+from tests.testkit.patience import wait_until
 from tests.testkit.service import RunningService
 
 ALTERATIONS = "/quotas/alterations"
@@ -34,7 +35,7 @@ def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
     def outcome() -> str:
         return str(ask(scripted_service, "GET", answer.headers["Location"]).json()["outcome"])
 
-    until(lambda: outcome() == "applied", "the outcome was not recorded")
+    wait_until(lambda: outcome() == "applied", "the outcome was not recorded")
     assert held.count == 1
 
 

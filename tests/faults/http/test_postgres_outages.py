@@ -10,7 +10,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ANYWHERE, ask, change, until, until_done
+from tests.testkit.outages import ANYWHERE, ask, change, until_done
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
 
@@ -49,7 +50,7 @@ def assert_goes_on(service: RunningService, name: str) -> None:
         rows = ask(service, "GET", path, principal="auditor").json()["rows"]
         return [row["outcome"] for row in rows]
 
-    until(lambda: set(outcomes()) <= {"applied", "not_sent"}, "an intent has no conclusion")
+    wait_until(lambda: set(outcomes()) <= {"applied", "not_sent"}, "an intent has no conclusion")
     assert outcomes()[0] == "applied"
 
 
@@ -128,7 +129,7 @@ def test_the_service_is_ready_to_read_and_not_to_write(service: RunningService) 
         found: dict[str, str] = answer.json()["problems"] if answer.status_code == 503 else {}
         return found
 
-    until(lambda: "audit_log" in problems(), "still ready to write")
+    wait_until(lambda: "audit_log" in problems(), "still ready to write")
     assert "kafka" not in problems()
     assert ask(service, "GET", "/readyz").status_code == 200
     assert ask(service, "GET", "/livez").status_code == 200

@@ -15,7 +15,8 @@ from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.server import ALTER, Alterations, HeldAlterations, verdict
 from tests.testkit.http import connected, head
 from tests.testkit.kafka import unique
-from tests.testkit.outages import DEADLINE_S, ask, change, until
+from tests.testkit.outages import DEADLINE_S, ask, change
+from tests.testkit.patience import wait_until
 from tests.testkit.service import STOPS_WITHIN_S, RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
@@ -74,7 +75,9 @@ def test_a_caller_that_hangs_up_during_the_alteration_changes_nothing_about_it(
             linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     held.release()
-    until(lambda: outcome_of(scripted_service, name) == "applied", "the outcome is not recorded")
+    wait_until(
+        lambda: outcome_of(scripted_service, name) == "applied", "the outcome is not recorded"
+    )
 
 
 def altering(
@@ -95,7 +98,7 @@ def test_a_stop_waits_for_an_alteration_in_flight(
         held.wait()
         assert stoppable.process is not None
         stoppable.process.send_signal(how)
-        until(lambda: refuses(stoppable), "new connections are still accepted")
+        wait_until(lambda: refuses(stoppable), "new connections are still accepted")
         held.release()
         assert answer.result().status_code == 200
     assert stoppable.process.wait(STOPS_WITHIN_S) == 0

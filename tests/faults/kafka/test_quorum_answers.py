@@ -1,5 +1,7 @@
 """Every answer to DescribeQuorum: only a complete answer is a state of the quorum."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tests.testkit.fake_kafka.server import (
     DESCRIBE_QUORUM,
     HEALTHY_VERSIONS,
     METADATA,
+    FakeBroker,
     Reply,
     answering,
     closing,
@@ -72,14 +75,18 @@ async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
     assert await ask(answering(answer(), version), versions) == QuorumState(3, 100)
 
 
-async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
+@asynccontextmanager
+async def barrier_behind(reply: Reply) -> AsyncIterator[tuple[FakeBroker, Barrier]]:
     async with (
-        fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker,
+        fake_broker({DESCRIBE_QUORUM: reply}) as broker,
         brokers_of(broker.bootstrap_servers) as brokers,
     ):
-        barrier = Barrier(
-            KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
-        )
+        values = CurrentValues(KafkaClientQuotaAdmin(brokers))
+        yield broker, Barrier(KafkaMetadataQuorum(brokers), values)
+
+
+async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
+    async with barrier_behind(answering(answer(), 2)) as (_, barrier):
         assert await barrier.passed(7) is False
 
 
@@ -87,13 +94,7 @@ async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
 async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alteration_unsent(
     version: int,
 ):
-    async with (
-        fake_broker({DESCRIBE_QUORUM: answering(answer(), 2)}) as broker,
-        brokers_of(broker.bootstrap_servers) as brokers,
-    ):
-        barrier = Barrier(
-            KafkaMetadataQuorum(brokers), CurrentValues(KafkaClientQuotaAdmin(brokers))
-        )
+    async with barrier_behind(answering(answer(), 2)) as (broker, barrier):
         assert await barrier.passed(7) is False
         refusal = ApiVersionsResponse(error_code=42, api_keys=[])
         broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)

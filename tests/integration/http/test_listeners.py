@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.testkit.certificates import Authority, person
-from tests.testkit.outages import until
+from tests.testkit.patience import wait_until
 from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
 
 HOST = "127.0.0.1"
@@ -149,7 +149,7 @@ def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
 ):
     service, _ = two_workers
     assert service.url.startswith(f"https://{HOST}:")
-    until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    wait_until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
     urls = [line["url"] for line in events(service) if line["event"] == "listening"]
     assert urls == [service.url, service.operations_url]
     assert answers(service.url, certificates, "/version")
@@ -159,18 +159,18 @@ def test_a_worker_that_cannot_start_is_tried_again_and_ends_the_service_where_no
     two_workers: Workers,
 ):
     service, policy = two_workers
-    until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    wait_until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
     policy.write_text("broken")
     killed, survivor = served(service)
     os.kill(killed, signal.SIGKILL)
     tried = "ended with exit code 3; the next one starts now"
-    until(
+    wait_until(
         lambda: any(line["event"].endswith(tried) for line in events(service)),
         "no worker was tried",
         STARTS_WITHIN_S,
     )
     policy.write_text(POLICY)
-    until(lambda: len(served(service)) == 3, "the worker does not come back", STARTS_WITHIN_S)
+    wait_until(lambda: len(served(service)) == 3, "the worker does not come back", STARTS_WITHIN_S)
     policy.write_text("broken")
     for worker in (survivor, served(service)[-1]):
         os.kill(worker, signal.SIGKILL)

@@ -16,7 +16,8 @@ from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
-from tests.testkit.outages import until, until_done
+from tests.testkit.outages import until_done
+from tests.testkit.patience import wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RequestLog
 from tests.testkit.service import DEADLINE_S, RunningService, running_service
@@ -128,7 +129,9 @@ def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
     until_done(lambda: narrowed.alter(change(names, {P: 500})), "the policy is not read again")
     policy.write_text("rules: [", encoding="utf-8")
     process.send_signal(signal.SIGHUP)
-    until(lambda: metric(narrowed, "policy_outdated") == 1, "the policy is not called outdated")
+    wait_until(
+        lambda: metric(narrowed, "policy_outdated") == 1, "the policy is not called outdated"
+    )
     assert narrowed.alter(change(names, {P: 600})).status_code == 200
     assert narrowed.alter(change(names, {P: 2000})).status_code == 403
     assert "line 1: not YAML" in narrowed.log_path.read_text()
