@@ -36,8 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark for all tests: it takes seconds to start."""
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
+        "spark.python.daemon.module": "tests.testkit.spark_daemon",
+    }
     with spark_session(
         "tests", master="local[2]", settings=settings | size(INTERPRETED, {})
     ) as session:
