@@ -3,23 +3,19 @@
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.processes import free_ports
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.service import (
     DEADLINE_S,
     PLAIN_HTTP,
-    STARTS_WITHIN_S,
     RunningService,
     running_service,
 )
@@ -28,31 +24,25 @@ AUDIENCE = "kafka-quotas"
 BACK = "http://127.0.0.1:1/back"
 
 
+PROVIDER = """
+import sys, oidc_provider_mock
+with oidc_provider_mock.run_server_in_thread() as server:
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+"""
+
+
 @contextmanager
-def provider(port: int) -> Iterator[str]:
-    """Run an identity provider; its keys are new with each start."""
-    program = Path(sys.executable).with_name("oidc-provider-mock")
-    process = subprocess.Popen(
-        [program, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + STARTS_WITHIN_S
+def provider() -> Iterator[str]:
+    """Run an identity provider until the block ends; its keys are new with each start."""
+    command = [sys.executable, "-W", "ignore", "-c", PROVIDER]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
     try:
-        while not answers(url):
-            assert process.poll() is None
-            assert time.monotonic() < deadline, "the identity provider does not answer"
-            time.sleep(0.05)
-        yield url
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
     finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/jwks", timeout=DEADLINE_S, verify=PLAIN_HTTP).is_success
-    except httpx.TransportError:
-        return False
+        process.communicate(timeout=DEADLINE_S)
 
 
 def log_in(issuer: str, name: str, audience: str = AUDIENCE) -> str:
@@ -74,8 +64,7 @@ def log_in(issuer: str, name: str, audience: str = AUDIENCE) -> str:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    (port,) = free_ports(1)
-    with provider(port) as url:
+    with provider() as url:
         yield url
 
 
@@ -128,8 +117,7 @@ def test_a_token_for_another_audience_is_refused(trusting: RunningService, issue
 
 
 def test_a_token_that_another_provider_signed_is_refused(trusting: RunningService, issuer: str):
-    (port,) = free_ports(1)
-    with provider(port) as other:
+    with provider() as other:
         token = log_in(other, "alice")
     assert other != issuer
     problem_of(call(trusting, token), 401)
@@ -156,8 +144,7 @@ def test_without_the_provider_tokens_are_not_judged_and_the_file_still_is(
     service: RunningService, broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory
 ):
     folder = tmp_path_factory.mktemp("alone")
-    (port,) = free_ports(1)
-    with provider(port) as issuer:
+    with provider() as issuer:
         token = log_in(issuer, "bob")
     oidc = {"oidc_issuer": issuer, "oidc_audience": AUDIENCE}
     database_url = service.environ["QUOTAS_DATABASE_URL"]
