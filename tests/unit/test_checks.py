@@ -11,6 +11,7 @@ import pytest
 
 from scripts import checks
 from scripts.checks import copy_folder, shared_types
+from tests.testkit.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
@@ -18,14 +19,15 @@ SLEEP = "import time; time.sleep(600)"
 PROGRAMS = {
     "pass": "",
     "fail": "1 / 0",
-    "sleep": SLEEP,
+    "deaf": "import os, pathlib, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    f"pathlib.Path(os.environ['DEAF']).touch(); {SLEEP}",
     "leave": f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}])",
 }
 RUN = """
 import sys
 import checks
 
-checks.END_WITHIN_S = 0.5
+checks.END_WITHIN_S = {end_within_s}
 queues = [
     [checks.Check(name, ["python", "-c", program]) for name, program in queue] for queue in {queues}
 ]
@@ -33,10 +35,10 @@ sys.exit(checks.run(queues))
 """
 
 
-def start(*queues: list[str]) -> "subprocess.Popen[str]":
+def start(*queues: list[str], end_within_s: float = 0.5) -> "subprocess.Popen[str]":
     named = [[(name, PROGRAMS[name]) for name in queue] for queue in queues]
     return subprocess.Popen(
-        [sys.executable, "-c", RUN.format(queues=named)],
+        [sys.executable, "-c", RUN.format(queues=named, end_within_s=end_within_s)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")},
         stdout=subprocess.PIPE,
         text=True,
@@ -72,11 +74,12 @@ def test_a_process_that_a_check_leaves_is_a_failure_and_is_killed():
     assert lines[-1].endswith(SLEEP)
 
 
-def test_an_interrupt_ends_every_check():
-    with start(["sleep", "fail"], ["pass"]) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "\n"
-        assert process.stdout.readline().startswith("== pass passed")
+def test_an_interrupt_ends_every_check_even_one_that_does_not_heed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DEAF", str(tmp_path / "deaf"))
+    with start(["deaf", "fail"], ["pass"], end_within_s=10 * DEADLINE_S) as process:
+        wait_until((tmp_path / "deaf").exists)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
