@@ -16,14 +16,17 @@ from tests.testkit.fake_kafka.state import (
     time_out_and_apply_late,
 )
 from tests.testkit.load import Load
-from tests.testkit.sizes import SEED
+from tests.testkit.sizes import SEED, size
+
+PAUSE_S: Final = size(0.4, 0.2)
+"""Between two calls of a client."""
 
 Outage = Callable[[], Awaitable[None]]
 
 
 async def during_a_load(run: Run, outages: list[Outage], *, between_s: float = 1.0) -> None:
     """Let outages happen one after the other while clients alter."""
-    driver = run.driver(Load(calls=100_000, clients=6, entities=30, pause_s=0.2, seed=SEED))
+    driver = run.driver(Load(calls=100_000, clients=6, entities=30, pause_s=PAUSE_S, seed=SEED))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(driver.run())
         await _one_after_the_other(outages, between_s)
