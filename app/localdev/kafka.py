@@ -47,7 +47,7 @@ class LocalKafka(LocalServer):
         optimized: compile as a broker in production does; it starts more slowly.
         tls: adds an SSL and a SASL_SSL listener.
         metrics: serve the quota metrics as Prometheus text.
-        java_options: further options of the node's JVM.
+        java_options: further options of the JVMs that format and run the node.
     """
 
     directory: Path
@@ -171,7 +171,8 @@ class LocalKafka(LocalServer):
         # A cluster ID may begin with a hyphen: it must not look like an option.
         cluster = f"--cluster-id={self.cluster_id}"
         arguments = ["format", cluster, "-c", str(self._properties_path)]
-        done = run_tool("kafka.tools.StorageTool", *arguments, *scram_arguments(self.scram_users))
+        arguments += scram_arguments(self.scram_users)
+        done = run_tool("kafka.tools.StorageTool", *arguments, java_options=self.java_options)
         if done.returncode != 0:
             raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")
 

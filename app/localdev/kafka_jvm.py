@@ -1,6 +1,7 @@
 """The JVM of a broker: its options, and its metrics agent."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Final
@@ -11,7 +12,6 @@ from app.localdev.local_directory import LocalDevError
 from app.localdev.processes import HOST, run_to_end
 
 _TOOL_DEADLINE_S = 120
-
 
 QUICK_START = "-XX:TieredStopAtLevel=1"
 """The first compiler alone: a program of minutes takes half of the processor's time."""
@@ -33,16 +33,19 @@ def jvm_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
-def run_tool(main_class: str, *arguments: str, tools: bool = False) -> CompletedProcess[str]:
+def run_tool(
+    main_class: str, *arguments: str, java_options: Sequence[str] = (), tools: bool = False
+) -> CompletedProcess[str]:
     """Run one of Kafka's command-line programs to its end and return its output and exit code.
 
     Args:
         main_class: for example `kafka.admin.ConfigCommand`, which is kafka-configs.
         arguments: as on its command line.
+        java_options: further options of its JVM.
         tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
             `org.apache.kafka.tools.DumpLogSegments` are.
     """
-    command = java_command(main_class, "-Xmx256m", QUICK_START, tools=tools)
+    command = java_command(main_class, "-Xmx256m", QUICK_START, *java_options, tools=tools)
     return run_to_end([*command, *arguments], jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
 
 
