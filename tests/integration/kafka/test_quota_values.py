@@ -110,31 +110,6 @@ async def test_one_refused_entity_does_not_hold_back_the_others(
     assert await values_of(quota_admin, bad) == {}
 
 
-async def test_ten_thousand_keys_go_in_one_request_and_one_more_does_not(
-    quota_admin: KafkaClientQuotaAdmin,
-):
-    word = unique()
-    entities = [entity(user=word, client_id=str(number)) for number in range(10_001)]
-    too_many = [setting(each, producer_byte_rate=1) for each in entities]
-    answer = await quota_admin.alter_client_quotas(too_many, validate_only=False)
-    verdicts = set(answer.verdicts.values())
-    assert {verdict.outcome for verdict in verdicts} == {Outcome.REFUSED}
-    assert {verdict.error.kafka_error for verdict in verdicts if verdict.error} == {
-        "POLICY_VIOLATION"
-    }
-
-    await store(quota_admin, *too_many[:10_000])
-    of_word = ClientQuotaFilter((ClientQuotaFilterComponent.of_entity("user", word),))
-
-    async def count() -> object:
-        return len((await quota_admin.describe_client_quotas(of_word)).quotas)
-
-    await eventually(count, 10_000)
-    removals = [setting(each, producer_byte_rate=None) for each in entities[:10_000]]
-    await store(quota_admin, *removals)
-    await eventually(count, 0)
-
-
 @pytest.mark.parametrize(
     ("components", "kafka_error", "text"),
     [
