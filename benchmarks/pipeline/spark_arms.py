@@ -8,8 +8,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_up
+from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
 from app.pipeline.resolve.precedence import effective_level, first_hit, value_at
 from app.pipeline.resolve.versions import count_versions, latest_versions
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
+from app.pipeline.commands.collect import CollectedFiles, Scrape
 from app.pipeline.main import main
-from app.pipeline.sinks.collected_files import CollectedFiles
-from app.pipeline.sources.scrapes import Scrape
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.jobs.attribution import with_contributors, with_quotas
-from app.pipeline.jobs.incidents import incidents
+from app.pipeline.commands.incidents import incidents, with_contributors, with_quotas
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
+from app.pipeline.spark import deferred_interrupts, unlogged_interrupts
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import minute, publish
 from tests.testkit.patience import wait_until

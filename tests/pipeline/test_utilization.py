@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.bucket_impact import ZERO_BIN
-from app.pipeline.commands.utilization import write_utilization
+from app.pipeline.commands.utilization import bin_middle, rate_bin, write_utilization
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import bin_middle, rate_bin
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.tables import (

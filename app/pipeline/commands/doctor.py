@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.pipeline.doctor.data import data_checks
+from app.pipeline.doctor.data import data_checks, table_checks
 from app.pipeline.doctor.environment import (
     Check,
     Status,
@@ -17,7 +17,6 @@ from app.pipeline.doctor.environment import (
     machine_checks,
     spark_check,
 )
-from app.pipeline.doctor.tables import table_checks
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.summary import Results

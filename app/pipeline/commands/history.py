@@ -17,8 +17,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import read_all, schema_of
 from app.pipeline.publish.runs import database_of
 from app.pipeline.quotas.audit_log import read_audit_log
-from app.pipeline.quotas.history import Conflict, QuotaHistory
-from app.pipeline.quotas.snapshots import entity_columns, snapshots_of
+from app.pipeline.quotas.history import Conflict, QuotaHistory, entity_columns, snapshots_of
 from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_SNAPSHOT, QUOTA_VERSION
 
 _REPORTED: Final = 20

@@ -3,23 +3,29 @@
 Reads ``bucket_minute`` below each ``--input``, with ``dim_bucket`` and, for the first contributors,
 ``observation_minute`` where they are there too. Incidents that begin on a day of the input are
 replaced, the others stay. A stretch across midnight is one incident if both days are read together.
+An incident names the quota that limits, and who sent most when it began.
 """
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
+from app.pipeline.commands.utilization import (
+    is_over,
+    is_throttled,
+    throttle_ms,
+    usable_limit,
+    value_at_rank,
+)
 from app.pipeline.job import Job
-from app.pipeline.jobs.attribution import PAIR, with_contributors, with_quotas
-from app.pipeline.jobs.incidents import find_stretches, last_minutes, with_brokers, with_status
 from app.pipeline.lake import Lake, Partition, read_all
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
-from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
-from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -27,6 +33,265 @@ from app.pipeline.tables import (
     OBSERVATION_MINUTE,
     THROTTLE_INCIDENT,
 )
+
+_BUCKET: Final = ("cluster_id", "key", "bucket_id")
+_ON_BROKER: Final = (*_BUCKET, "broker_id")
+_MOST_BYTES: Final = 10**13
+"""No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
+
+
+def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
+    """Find the incidents, with the brokers that each affects and its status.
+
+    Args:
+        minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
+        gap: Violating minutes whose starts are at most this many minutes apart are joined.
+
+    Returns:
+        The columns of ``THROTTLE_INCIDENT`` but for those of the quota entity and
+        ``first_contributors``.
+    """
+    return with_status(with_brokers(find_stretches(minutes, gap)), last_minutes(minutes))
+
+
+def find_stretches(minutes: DataFrame, gap: int) -> DataFrame:
+    """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
+
+    ``level`` is that of the last minute; ``throttle_ms_p95`` is over the minutes with recorded
+    throttling, null without any. Arguments are those of ``incidents``.
+    """
+    return _summarize(_number_stretches(_violating(minutes), gap))
+
+
+def with_brokers(found: DataFrame) -> DataFrame:
+    """Add ``brokers_affected``: the brokers with an incident of the bucket at the same time.
+
+    Incidents are compared with those of the same hours, so that no bucket's are all compared with
+    all.
+    """
+    hours = [
+        sf.expr(f"unix_seconds({end}) div 3600") for end in ("start", "end - interval 1 second")
+    ]
+    by_hour = found.select(
+        *_ON_BROKER, "incident_id", "start", "end", sf.explode(sf.sequence(*hours)).alias("hour")
+    )
+    other = by_hour.select(
+        *_BUCKET,
+        "hour",
+        sf.col("broker_id").alias("other_broker"),
+        sf.col("start").alias("other_start"),
+        sf.col("end").alias("other_end"),
+    )
+    at_once = (sf.col("other_start") < sf.col("end")) & (sf.col("other_end") > sf.col("start"))
+    brokers = (
+        by_hour.join(other, [*_BUCKET, "hour"])
+        .where(at_once)
+        .groupBy("cluster_id", "incident_id")
+        .agg(sf.count_distinct("other_broker").alias("brokers_affected"))
+    )
+    return found.join(brokers, ["cluster_id", "incident_id"])
+
+
+def last_minutes(minutes: DataFrame) -> DataFrame:
+    """Return the last minute of each cluster, as ``last_ts``."""
+    return minutes.groupBy("cluster_id").agg(sf.max("ts").alias("last_ts"))
+
+
+def with_status(found: DataFrame, last: DataFrame) -> DataFrame:
+    """Add ``status``: ``open`` where an incident reaches the last minute that its cluster has.
+
+    Args:
+        found: Has ``cluster_id`` and ``end``.
+        last: As ``last_minutes`` returns it.
+    """
+    status = sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
+    return found.join(sf.broadcast(last), "cluster_id").withColumn("status", status).drop("last_ts")
+
+
+def _violating(minutes: DataFrame) -> DataFrame:
+    return minutes.where(is_throttled() | is_over(1.0)).select(
+        *_ON_BROKER,
+        "ts",
+        "level",
+        (sf.col("rate_max") / usable_limit(sf.col("limit"))).alias("ratio"),
+        throttle_ms().alias("throttle_ms"),
+        deferred_bytes().alias("deferred"),
+    )
+
+
+def deferred_bytes() -> Column:
+    """Estimate how many bytes of a minute had to wait, in whole bytes; null for other rates.
+
+    The maximum lasts for as long as the average allows, rate_avg / rate_max of the minute, and
+    what exceeds the limit in that time waits: (rate_max - limit) x 60 s x rate_avg / rate_max. So
+    an estimate is never above what the minute moved. A broker that delays well keeps the rate at
+    the limit, and hides what clients still hold back: the true figure may be larger.
+    """
+    rate, average = sf.col("rate_max"), sf.col("rate_avg")
+    over = sf.greatest(rate - usable_limit(sf.col("limit")), sf.lit(0.0))
+    share = sf.least(average / sf.when(rate > 0, rate), sf.lit(1.0))
+    waiting = sf.least(sf.coalesce(over * 60 * share, sf.lit(0.0)), sf.lit(float(_MOST_BYTES)))
+    return sf.when(sf.col("key").endswith("_byte_rate"), sf.floor(waiting))
+
+
+def _number_stretches(violating: DataFrame, gap: int) -> DataFrame:
+    """Give the minutes of one incident the same number: a longer pause begins the next one."""
+    # One shuffle, by bucket, serves all that follows.
+    by_bucket = violating.repartition(*_BUCKET)
+    in_order = Window.partitionBy(*_ON_BROKER).orderBy("ts")
+    pause = sf.unix_seconds("ts") - sf.lag(sf.unix_seconds("ts")).over(in_order)
+    begins = sf.coalesce(pause > gap * 60, sf.lit(True)).cast("int")
+    return by_bucket.withColumn("begins", begins).withColumn(
+        "number", sf.sum("begins").over(in_order)
+    )
+
+
+def _summarize(numbered: DataFrame) -> DataFrame:
+    throttled = sf.sort_array(sf.collect_list("throttle_ms"))
+    start = sf.min("ts")
+    return (
+        numbered.groupBy(*_ON_BROKER, "number")
+        .agg(
+            start.alias("start"),
+            (sf.max("ts") + sf.expr("interval 1 minute")).alias("end"),
+            sf.count(sf.lit(1)).alias("minutes"),
+            sf.max("ratio").alias("peak_ratio"),
+            throttled.alias("throttled"),
+            sf.sum("deferred").alias("est_deferred_bytes"),
+            sf.max(sf.struct("ts", "level"))["level"].alias("level"),
+        )
+        .withColumn("incident_id", _incident_id())
+        .withColumn("throttle_ms_p95", value_at_rank(95, "throttled"))
+        .drop("throttled", "number")
+    )
+
+
+def _incident_id() -> Column:
+    """Hash bucket, broker and start, in a form that any language can compute."""
+    seconds = sf.unix_seconds("start")
+    return sf.left(
+        sf.sha2(sf.concat_ws("|", "cluster_id", "bucket_id", "broker_id", seconds), 256), sf.lit(32)
+    )
+
+
+PAIR: Final = "pair"
+"""The grain of observations that tell user and client-id apart."""
+
+_MOST_CONTRIBUTORS: Final = 5
+_BROADCAST_MAX: Final = 1_000_000
+"""Incidents whose first minutes are still sent to every worker whole, about 50 MB."""
+
+_QUOTA: Final = (
+    "quota_user",
+    "quota_user_default",
+    "quota_client_id",
+    "quota_client_default",
+)
+_BROKER_MINUTE: Final = ("cluster_id", "key", "broker_id", "ts")
+_TAGS: Final = ("bucket_user", "bucket_client")
+
+
+def with_quotas(found: DataFrame, buckets: DataFrame | None) -> DataFrame:
+    """Add the entity whose quota limits the bucket; nulls where the buckets' names are unknown.
+
+    Args:
+        found: Has ``cluster_id``, ``bucket_id`` and ``level``.
+        buckets: The columns of ``DIM_BUCKET``.
+    """
+    if buckets is None:
+        types = ("string", "boolean", "string", "boolean")
+        nothing = zip(_QUOTA, types, strict=True)
+        return found.withColumns({name: sf.lit(None).cast(kind) for name, kind in nothing})
+    keys = ["cluster_id", "bucket_id", "level"]
+    # Bucket and level name one entity; the last seen wins should they ever not.
+    latest = buckets.groupBy(*keys).agg(sf.max(sf.struct("last_seen", *_QUOTA)).alias("quota"))
+    return found.join(
+        latest.select(*keys, *(sf.col(f"quota.{name}") for name in _QUOTA)), keys, "left"
+    )
+
+
+def with_contributors(
+    found: DataFrame,
+    minutes: DataFrame,
+    buckets: DataFrame | None,
+    pairs: DataFrame | None,
+    rows: int = 0,
+) -> DataFrame:
+    """Add ``first_contributors``: who had the highest rates in the first minute of an incident.
+
+    At most five, as a JSON list of ``{"user", "client-id", "rate_max"}`` in falling order; null
+    where no observation tells user and client-id apart.
+
+    Args:
+        found: What ``incidents`` gives.
+        minutes: The columns of ``BUCKET_MINUTE``.
+        buckets: The columns of ``DIM_BUCKET``.
+        pairs: The columns of ``OBSERVATION_MINUTE``.
+        rows: How many incidents there are: many are joined by partitions.
+    """
+    if buckets is None or pairs is None:
+        return found.withColumn("first_contributors", sf.lit(None).cast("string"))
+    begun = found.select(
+        *_BROKER_MINUTE[:3], "bucket_id", sf.col("start").alias("ts"), "incident_id"
+    )
+    first = begun.select(*_BROKER_MINUTE).distinct()
+    if rows <= _BROADCAST_MAX:
+        first = sf.broadcast(first)
+    present = _with_tags(minutes.join(first, [*_BROKER_MINUTE], "left_semi"), buckets)
+    members = _find_members(pairs.join(first, [*_BROKER_MINUTE], "left_semi"), present)
+    contributors = (
+        members.join(begun, [*_BROKER_MINUTE, "bucket_id"])
+        .groupBy("cluster_id", "incident_id")
+        .agg(_as_json().alias("first_contributors"))
+    )
+    return found.join(contributors, ["cluster_id", "incident_id"], "left")
+
+
+def _with_tags(minutes: DataFrame, buckets: DataFrame) -> DataFrame:
+    tags = buckets.select("cluster_id", "bucket_id", *_TAGS).distinct()
+    return minutes.select(*_BROKER_MINUTE, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
+
+
+def _find_members(pairs: DataFrame, present: DataFrame) -> DataFrame:
+    """Find the bucket that each pair spent from, without looking its quota up again.
+
+    A pair's own bucket has no other member; beside a user's bucket, which exists where a user's
+    quota or that of the default user has the key, its pairs never spend from a client-id's. So the
+    first of the three that is present in that minute is it.
+    """
+    user, client, none = sf.col("user"), sf.col("client_id"), sf.lit("")
+    tags = [(user, client), (user, none), (none, client)]
+    candidates = sf.array(
+        *(
+            sf.struct(sf.lit(rank).alias("rank"), item.alias(_TAGS[0]), other.alias(_TAGS[1]))
+            for rank, (item, other) in enumerate(tags)
+        )
+    )
+    return (
+        pairs.where(sf.col("grain") == PAIR)
+        .select(*_BROKER_MINUTE, "user", "client_id", "rate_max", sf.inline(candidates))
+        .join(present, [*_BROKER_MINUTE, *_TAGS])
+        .groupBy(*_BROKER_MINUTE, "user", "client_id")
+        .agg(
+            sf.min_by("bucket_id", "rank").alias("bucket_id"),
+            sf.max("rate_max").alias("rate_max"),
+        )
+    )
+
+
+def _as_json() -> Column:
+    by_rate = sf.struct((-sf.col("rate_max")).alias("falling"), "user", "client_id", "rate_max")
+    first = sf.slice(sf.sort_array(sf.collect_list(by_rate)), 1, _MOST_CONTRIBUTORS)
+    return sf.to_json(
+        sf.transform(
+            first,
+            lambda item: sf.struct(
+                item["user"].alias("user"),
+                item["client_id"].alias("client-id"),
+                item["rate_max"].alias("rate_max"),
+            ),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,9 @@ from app.pipeline.resolve.buckets import (
     sum_minutes,
     with_earlier_buckets,
 )
-from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_up
+from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
-from app.pipeline.sinks.result_tables import explain, say_plan
-from app.pipeline.sources.buckets import Scope, days_of
+from app.pipeline.results import Scope, days_of, explain, say_plan
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
 BROADCAST_MAX: Final = 5_000_000

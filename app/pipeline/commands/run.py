@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.pipeline.commands import incidents, ingest, resolve
+from app.pipeline.commands.ingest import inputs_of, request_of
 from app.pipeline.commands.utilization import write_utilization
-from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
-from app.pipeline.sources.buckets import Scope
+from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,

@@ -16,7 +16,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
-from app.pipeline.sinks.result_tables import explain
+from app.pipeline.results import explain
 from app.pipeline.synth.formats import SHAPES, write_shape
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import Plan

@@ -3,28 +3,27 @@
 Its hours are in ``bucket_hour``. Reads ``bucket_minute`` below each ``--input`` and replaces the
 days that it finds there. A ``dim_bucket`` comes along, so that whoever reads the results can name
 the entities.
+
+Rates are counted in bins that grow by one percent. Counts of bins add up, so days, brokers and
+partitions merge exactly and in any order. A percentile is the geometric middle of its bin, at most
+0.5 % away from the rate of that rank.
 """
 
 import argparse
+import math
 from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
+from app.domain.bucket_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.coverage import bucket_hours
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import (
-    beside_limits,
-    count_bins,
-    count_reporting_minutes,
-    summarize_minutes,
-)
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
-from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
-from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -33,6 +32,167 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
+
+
+def usable_limit(limit: Column) -> Column:
+    """Return the limit where a rate can be compared with it, else null.
+
+    Other tools store NaN, zero and negative limits. A broker never finds a rate above NaN; the
+    others have no sensible ratio.
+    """
+    return sf.when((limit > 0) & ~sf.isnan(limit), limit)
+
+
+def throttle_ms() -> Column:
+    """Return the longest throttling that was recorded in the minute, in ms; null for none."""
+    return sf.greatest("throttle_ms_avg", "throttle_ms_max")
+
+
+def is_throttled() -> Column:
+    """Tell whether the broker throttled; never null."""
+    return sf.coalesce(throttle_ms() > 0, sf.lit(False))
+
+
+def is_over(share: float) -> Column:
+    """Tell whether the highest rate was above this share of the limit; never null."""
+    limit = sf.col("limit")
+    return sf.coalesce(
+        (sf.col("rate_max") > sf.lit(share) * limit) & ~sf.isnan(limit), sf.lit(False)
+    )
+
+
+PERCENTILES: Final = (50, 95, 99)
+
+_LN_RATIO: Final = math.log(BIN_RATIO)
+_BROKER_DAY: Final = ("cluster_id", "dt", "broker_id")
+_BUCKET_DAY: Final = ("cluster_id", "dt", "key", "bucket_id")
+_SUMS: Final = ("minutes_over_80", "minutes_over_100", "throttled_minutes", "bytes")
+_MAXIMA: Final = ("peak", "throttle_ms_max")
+_LATEST: Final = ("limit", "level")
+
+
+def summarize_minutes(minutes: DataFrame) -> DataFrame:
+    """Sum up each bucket's minutes by day and broker.
+
+    Args:
+        minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
+
+    Returns:
+        The columns of ``UTILIZATION_DAILY`` that need no other rows, where ``broker_id`` null pools
+        the minutes of all brokers, and ``bins``: the bin of each minute's rate, in order. Limit and
+        level are those of the day's last minute, in the pool those of the highest broker that has
+        it.
+    """
+    measures = minutes.select(
+        *_BUCKET_DAY,
+        "broker_id",
+        rate_bin(sf.col("rate_max")).alias("bin"),
+        is_over(0.8).cast("int").alias("minutes_over_80"),
+        is_over(1.0).cast("int").alias("minutes_over_100"),
+        is_throttled().cast("int").alias("throttled_minutes"),
+        sf.col("bytes_est").alias("bytes"),
+        sf.col("rate_max").alias("peak"),
+        throttle_ms().alias("throttle_ms_max"),
+        *_LATEST,
+        _position().alias("position"),
+    )
+    by_broker = measures.groupBy(*_BUCKET_DAY, "broker_id").agg(
+        *_merge_measures(), sf.collect_list("bin").alias("bins")
+    )
+    pooled = by_broker.withColumn("broker_id", _with_pool())
+    return pooled.groupBy(*_BUCKET_DAY, "broker_id").agg(
+        *_merge_measures(), sf.sort_array(sf.flatten(sf.collect_list("bins"))).alias("bins")
+    )
+
+
+def count_bins(days: DataFrame) -> DataFrame:
+    """Count the minutes in each bin: the columns of ``UTILIZATION_HIST``.
+
+    Args:
+        days: As ``summarize_minutes`` returns them.
+    """
+    bins = days.select(*_BUCKET_DAY, "broker_id", sf.explode("bins").alias("bin"))
+    return bins.groupBy(*bins.columns).agg(sf.count(sf.lit(1)).alias("n"))
+
+
+def rate_bin(rate: Column) -> Column:
+    """Return the bin of a rate: floor(ln(rate) / ln(1.01)).
+
+    Spark's logarithm is Java's StrictMath, so a rate on a border has the same bin on any machine.
+    """
+    number = sf.floor(sf.ln(rate) / sf.lit(_LN_RATIO)).cast("int")
+    return sf.when(rate > 0, number).otherwise(sf.lit(ZERO_BIN))
+
+
+def bin_middle(number: Column) -> Column:
+    """Return the rate that stands for a bin: its geometric middle, 0 for the bin of zero."""
+    middle = sf.exp((number + sf.lit(0.5)) * sf.lit(_LN_RATIO))
+    return sf.when(number == ZERO_BIN, sf.lit(0.0)).otherwise(middle)
+
+
+def count_reporting_minutes(minutes: DataFrame) -> DataFrame:
+    """Count the minutes in which a broker reported anything that day, as ``minutes_expected``.
+
+    ``broker_id`` null adds up those of all brokers.
+    """
+    reported = minutes.groupBy(*_BROKER_DAY).agg(sf.count_distinct("ts").alias("n"))
+    pooled = reported.withColumn("broker_id", _with_pool())
+    return pooled.groupBy(*_BROKER_DAY).agg(sf.sum("n").alias("minutes_expected"))
+
+
+def beside_limits(days: DataFrame, reporting: DataFrame) -> DataFrame:
+    """Add percentiles, and what follows from the limit and from the minutes of the broker.
+
+    Args:
+        days: As ``summarize_minutes`` returns them.
+        reporting: As ``count_reporting_minutes`` returns them, of the same minutes.
+
+    Returns:
+        The columns of ``UTILIZATION_DAILY``.
+    """
+    count, usable = sf.size("bins"), usable_limit(sf.col("limit"))
+    percentiles = {
+        f"p{percent}": sf.least(bin_middle(value_at_rank(percent, "bins")), "peak")
+        for percent in PERCENTILES
+    }
+    same_broker_day = [
+        sf.col(f"days.{name}").eqNullSafe(sf.col(f"reporting.{name}")) for name in _BROKER_DAY
+    ]
+    return (
+        days.alias("days")
+        .join(sf.broadcast(reporting).alias("reporting"), same_broker_day)
+        .select("days.*", "minutes_expected")
+        .withColumns({"minutes_present": count, **percentiles})
+        .withColumn("coverage", sf.col("minutes_present") / sf.col("minutes_expected"))
+        .withColumn("util_p99", sf.col("p99") / usable)
+        .withColumn("headroom", usable - sf.col("p99"))
+    )
+
+
+def value_at_rank(percent: int, values: str) -> Column:
+    """Return the value of rank ceil(percent / 100 x n) of a sorted array; null of an empty one."""
+    # In integers: 0.95 is no binary fraction.
+    return sf.expr(f"get({values}, int(({percent} * size({values}) + 99) div 100) - 1)")
+
+
+def _position() -> Column:
+    """Number minutes and, within a minute, brokers in ascending order, in one long."""
+    return sf.unix_seconds("ts") * sf.lit(2**32) + sf.col("broker_id")
+
+
+def _merge_measures() -> list[Column]:
+    return [
+        *(sf.sum(name).alias(name) for name in _SUMS),
+        *(sf.max(name).alias(name) for name in _MAXIMA),
+        *(sf.max_by(name, "position").alias(name) for name in _LATEST),
+        sf.max("position").alias("position"),
+    ]
+
+
+def _with_pool() -> Column:
+    """Return a row's broker, and null for the pool of all brokers."""
+    return sf.explode(sf.array("broker_id", sf.lit(None)))
+
 
 _WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR)
 

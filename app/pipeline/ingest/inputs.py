@@ -13,10 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.columns import Columns, columns_of
-from app.pipeline.ingest.csv_files import csv_header
 from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offsets_of, topic_of
-from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
+from app.pipeline.ingest.text_files import csv_header
 
 KAFKA: Final = "kafka-json"
 GZIP: Final = b"\x1f\x8b"

@@ -9,8 +9,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.json_files import add_adapter_message
 from app.pipeline.ingest.rows import Rows
+from app.pipeline.ingest.text_files import add_adapter_message
 
 SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0

@@ -20,8 +20,7 @@ from app.domain.broker_metrics import (
 )
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.rows import UNPARSABLE
-from app.pipeline.ingest.values import END_US, FIRST_US
+from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE
 
 OUTSIDE: Final = "outside-period"
 """The problem of points that ``--from`` and ``--to`` leave out: they are no input."""

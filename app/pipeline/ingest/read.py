@@ -14,14 +14,17 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, LongType, NumericType, TimestampNTZType, TimestampType
 
 from app.pipeline.errors import PipelineError
-from app.pipeline.ingest.columns import Columns
-from app.pipeline.ingest.csv_files import read_csv
 from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
-from app.pipeline.ingest.json_files import read_adapter_lines, read_export_lines, read_query_range
 from app.pipeline.ingest.kafka_topic import OffsetRange, Settings, cut, read_topic
+from app.pipeline.ingest.metric_map import Columns
 from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
-from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows
-from app.pipeline.ingest.values import number_of, time_of
+from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows, number_of, time_of
+from app.pipeline.ingest.text_files import (
+    read_adapter_lines,
+    read_csv,
+    read_export_lines,
+    read_query_range,
+)
 from app.pipeline.task_failures import spark_failures
 
 _STREAMS: Final[Mapping[str, Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]]]] = {

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from app.pipeline.plots.data import hourly_shares
-from app.pipeline.plots.style import GREY, PALE, VERMILION, new_figure, say_empty
+from app.pipeline.plots.style import GREY, PALE, VERMILION, hourly_shares, new_figure, say_empty
 from app.pipeline.summary import NearLimit, Results
 
 HEADER: Final = ("cluster_id", "bucket_id", "bucket", "hour", "utilisation")

@@ -9,7 +9,6 @@ from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from app.pipeline.plots.data import minutes_of
 from app.pipeline.plots.style import (
     BLACK,
     BLUE,
@@ -17,6 +16,7 @@ from app.pipeline.plots.style import (
     ORANGE,
     SKY,
     legend_above,
+    minutes_of,
     new_figure,
     say_empty,
 )

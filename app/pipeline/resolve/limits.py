@@ -1,21 +1,126 @@
-"""The limit and the bucket of each observation, by four look-ups in one small table."""
+"""The limit and the bucket of each observation, by four look-ups in one small table.
+
+The levels whose entities name the same share a row, in which every level has its column: (user,
+client-id), user, client-id, or neither, where a name is '' that an entity does not have. So an
+observation needs four look-ups instead of one for each level.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Bucket, Slot
-from app.pipeline.resolve.look_ups import SINGLE_TYPE, Hashing
 from app.pipeline.resolve.precedence import (
     BUCKET_TYPES,
+    SEVERAL_TYPES,
     bucket_type,
     case,
     effective_level,
     first_hit,
+    type_of_level,
     value_at,
 )
+from app.pipeline.resolve.versions import FOREVER_SQL
+
+SINGLE_TYPE: Final = "single_rule_type"
+"""The number of the only type of rules that a key has, or 0; in the row without names."""
+
+_GROUP: Final = ("cluster_id", "key", "user", "client_id")
+_LEVELS: Final = tuple(row.level for row in PRECEDENCE)
+_INTS: Final = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """How names become one long; another seed gives other longs."""
+
+    seed: int | None = None
+
+    def whole(self, *columns: str) -> str:
+        """Return the hash of several columns, none of which may be null: nulls are skipped."""
+        return f"xxhash64({', '.join((*self._seeds(), *columns))})"
+
+    def of(self, user: str, client_id: str) -> str:
+        """Return the hash of cluster, key and names; each name is hashed once however many use it.
+
+        Source: a hash of longs costs a fraction of one of strings.
+        """
+        group = self.whole("`cluster_id`", "`key`")
+        return f"xxhash64({group}, {self.whole(user)}, {self.whole(client_id)})"
+
+    def _seeds(self) -> Sequence[str]:
+        if self.seed is None:
+            return ()
+        # An int and a long have different hashes; and a literal of the least long would be none.
+        return (f"CAST('{self.seed}' AS {'INT' if self.seed in _INTS else 'BIGINT'})",)
+
+
+def build_look_up(versions: DataFrame, hashing: Hashing) -> DataFrame:
+    """Cut time where any value of a pair of names changes.
+
+    Args:
+        versions: As ``latest_versions`` or ``versions_in_history`` returns them.
+        hashing: Of the names.
+
+    Returns:
+        hash (bigint, of the following four), cluster_id, key, user, client_id ('' for none), since
+        and until (timestamp, the latter exclusive), and found: a struct of the values ``v1`` to
+        ``v8`` of the levels (double, null for none) and ``single_rule_type`` (int).
+    """
+    ends = "stack(2, valid_from, 1, valid_to, -1) AS (since, step)"
+    changes = versions.selectExpr("*", ends).where(f"since < {FOREVER_SQL}")
+    # Each rule counts for its names, and as level 0 for the number of its type of the key.
+    rows = "stack(2, user, client_id, level, '', '', 0) AS (user, client_id, level)"
+    both = changes.selectExpr("cluster_id", "key", "since", "step", "value", "level AS rule", rows)
+    aggregates = {f"change{level}": _change_of(level) for level in _LEVELS} | _steps()
+    changed = both.groupBy(*_GROUP, "since").agg(
+        *(sf.expr(item).alias(name) for name, item in aggregates.items())
+    )
+    until_now = Window.partitionBy(*_GROUP).orderBy("since")
+    values = {
+        f"v{level}": sf.last(f"change{level}", True).over(until_now)["value"] for level in _LEVELS
+    }
+    counts = {name: sf.sum(name).over(until_now) for name in _steps()}
+    states = changed.withColumns(values | counts).withColumn(SINGLE_TYPE, sf.expr(_single_type()))
+    found = sf.struct(*values, SINGLE_TYPE).alias("found")
+    merged = _merge_equal(states.select(*_GROUP, "since", found))
+    return merged.selectExpr(f"{hashing.of('`user`', '`client_id`')} AS `hash`", "*")
+
+
+def _merge_equal(states: DataFrame) -> DataFrame:
+    """Join intervals between which nothing changes, and say when each ends."""
+    in_turn = Window.partitionBy(*_GROUP).orderBy("since")
+    same = sf.lag("found").over(in_turn).eqNullSafe(sf.col("found"))
+    first = states.withColumn("same", same).where(~sf.col("same")).drop("same")
+    until = sf.coalesce(sf.lead("since").over(in_turn), sf.expr(FOREVER_SQL))
+    return first.withColumn("until", until)
+
+
+def _change_of(level: int) -> str:
+    """Return a level's change at a time: a value, a null that ends one, or no struct at all."""
+    at_level = f"level = {level}"
+    begun = f"max({case([(f'{at_level} AND step > 0', 'value')])})"
+    return case([(f"max({at_level})", f"named_struct('value', {begun})")])
+
+
+def _steps() -> dict[str, str]:
+    """Return by how many the rules of each type change at a time."""
+    of_rule = type_of_level("rule")
+    return {
+        f"step{number}": f"sum({case([(f'level = 0 AND {of_rule} = {number}', 'step')], '0')})"
+        for number in BUCKET_TYPES.values()
+    }
+
+
+def _single_type() -> str:
+    """Return the only type of which a key has rules, from the numbers of rules of each type."""
+    types = [(f"step{number} > 0", str(number)) for number in BUCKET_TYPES.values()]
+    present = " + ".join(f"CAST({has} AS INT)" for has, _ in types)
+    return case([(f"{present} <> 1", str(SEVERAL_TYPES)), *types])
+
 
 Names = tuple[str, str]
 """The user and the client-id that something is looked up with, in SQL."""

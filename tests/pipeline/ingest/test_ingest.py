@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from app.pipeline.commands.ingest import ingest
+from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE

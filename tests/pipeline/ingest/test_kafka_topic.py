@@ -9,14 +9,13 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from app.localdev.kafka import LocalKafka
-from app.pipeline.commands.ingest import ingest
+from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
 from app.pipeline.ingest.inputs import Inputs, topic_inputs
 from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
-from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.main import _parser
 from tests.pipeline.ingest.points import (

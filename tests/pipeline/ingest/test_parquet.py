@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.commands.ingest import ingest
+from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.ingest.request import inputs_of, request_of
 from app.pipeline.tables import QUARANTINE
 from tests.pipeline.ingest.points import NOON, Row, good, read, read_each, refused
 from tests.pipeline.ingest.test_ingest import job_of, run_job, table

@@ -11,9 +11,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from app.pipeline.commands.worker import command_of
+from app.pipeline.commands.worker import Queue, QueuedRun, command_of
 from app.pipeline.errors import UsageError
-from app.pipeline.publish.queue import Queue, QueuedRun
 from app.pipeline.publish.runs import URL_VARIABLE, connect
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import DAY, minute, publish

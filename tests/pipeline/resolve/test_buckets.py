@@ -19,9 +19,8 @@ from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.options import add_common_options
-from app.pipeline.resolve import look_ups
 from app.pipeline.resolve.buckets import count_resolved
-from app.pipeline.resolve.look_ups import Hashing
+from app.pipeline.resolve.limits import Hashing, build_look_up
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 from tests.pipeline.resolve.clusters import (
     Version,
@@ -285,9 +284,7 @@ def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
 def test_a_run_that_doubles_rows_publishes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(
-        "app.pipeline.commands.resolve.build_look_up", doubled(look_ups.build_look_up)
-    )
+    monkeypatch.setattr("app.pipeline.commands.resolve.build_look_up", doubled(build_look_up))
     inputs = frames(spark, [seen(RULES, "a", "x")], [value(RULES, 1, user="a")])
     with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
         write(tmp_path, inputs)

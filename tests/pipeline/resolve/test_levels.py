@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_up
+from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
 from app.pipeline.resolve.versions import latest_versions, versions_in_history
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import Plan

@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.ingest import ingest
-from app.pipeline.ingest.request import inputs_of, request_of
+from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.main import _parser

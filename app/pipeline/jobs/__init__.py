@@ -1,1 +1,0 @@
-"""What jobs compute: functions from DataFrame to DataFrame, without input or output."""

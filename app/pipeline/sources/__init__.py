@@ -1,1 +1,0 @@
-"""Where observations and quotas come from."""
