@@ -4,6 +4,8 @@ The limits are what was reached: whoever gets below one lowers it. The targets a
 """
 
 import ast
+import functools
+import gc
 import graphlib
 import re
 import sys
@@ -41,6 +43,7 @@ class Area:
 
 def main() -> int:
     """Print the figures, and the violations; return the exit code."""
+    gc.disable()  # Syntax trees are objects by the million, and free without it.
     table = tomllib.loads((ROOT / "scripts" / "house.toml").read_text())
     areas = [measure(ROOT, area, table) for area in table["area"]]
     print(render(areas, table["area"]))
@@ -92,22 +95,30 @@ def unwanted_words(file: Path, words: Sequence[str]) -> list[str]:
         prose = re.sub(r"(?s)```.*?```|`[^`]*`|\]\([^)]*\)", " ", file.read_text())
         found = re.findall("[a-z]+", prose.lower())
         return [word for word in found if word in words or word.removesuffix("s") in words]
-    names = {file.stem, *defined_names(ast.parse(file.read_text()))}
+    names = {file.stem, *names_and_imports(file.read_text())[0]}
     return sorted(name for name in names if has_word(name, words))
 
 
-def defined_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of functions, classes, parameters, variables and attributes."""
-    for node in ast.walk(tree):
+@functools.cache
+def names_and_imports(source: str) -> tuple[set[str], list[ast.Import | ast.ImportFrom]]:
+    """Return the names that a module defines, and its imports; areas overlap, so it is parsed once.
+
+    Names are those of functions, classes, parameters, variables and attributes.
+    """
+    names, imports = set(), []
+    for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield node.name
-            case ast.arg():
-                yield node.arg
             case ast.Name(ctx=ast.Store()):
-                yield node.id
+                names.add(node.id)
             case ast.Attribute(ctx=ast.Store()):
-                yield node.attr
+                names.add(node.attr)
+            case ast.arg():
+                names.add(node.arg)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Import() | ast.ImportFrom():
+                imports.append(node)
+    return names, imports
 
 
 def has_word(name: str, words: Sequence[str]) -> bool:
@@ -183,7 +194,7 @@ def find_circle(root: Path, allowed: Sequence[str]) -> list[str]:
 
 def imported_modules(file: Path, modules: Mapping[str, Path]) -> Iterator[str]:
     """Yield the modules among these that a file imports anywhere."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in names_and_imports(file.read_text())[1]:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
