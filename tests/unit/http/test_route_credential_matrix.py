@@ -1,6 +1,7 @@
 """Each route of the live table with each kind of credential: who gets in, before what is read."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -186,54 +187,35 @@ def test_the_table_has_every_route_and_the_public_routes_alone() -> None:
     assert len(ROUTES) > len(PUBLIC)
 
 
-@pytest.mark.parametrize("credential", CREDENTIALS)
-@pytest.mark.parametrize(("method", "path", "guard"), ROUTES + BY_HEAD)
-async def test_who_gets_in(
-    service: FakeService, method: str, path: str, guard: str, credential: str
-) -> None:
-    asked = await ask(service, method, path, CREDENTIALS[credential])
-    verdict = expected(guard, credential)
-    if verdict == IN:
-        assert asked.status not in {401, 403}
-        return
-    assert asked.status == verdict
-    assert json.loads(asked.body)["sent_to_cluster"] == "no"
-    for_the_record = {("POST", "/quotas/alterations"), ("PUT", "/quotas/{entity_key}")}
-    assert asked.read == (verdict == FORBIDDEN and (method, path) in for_the_record)
-    assert set(service.log) <= {"record_final"}
+async def test_who_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
+    for (method, path, guard), credential in itertools.product(ROUTES + BY_HEAD, CREDENTIALS):
+        with subtests.test(f"{method} {path}: {credential}"):
+            asked = await ask(service, method, path, CREDENTIALS[credential])
+            verdict = expected(guard, credential)
+            if verdict == IN:
+                assert asked.status not in {401, 403}
+                continue
+            assert asked.status == verdict
+            assert json.loads(asked.body)["sent_to_cluster"] == "no"
+            for_the_record = {("POST", "/quotas/alterations"), ("PUT", "/quotas/{entity_key}")}
+            assert asked.read == (verdict == FORBIDDEN and (method, path) in for_the_record)
+            assert set(service.log) <= {"record_final"}
 
 
-@pytest.mark.parametrize("path", sorted({p for _, p, _ in ROUTES} - {p for _, p, _ in BY_HEAD}))
-async def test_head_gets_in_only_where_get_does(service: FakeService, path: str) -> None:
-    assert (await ask(service, "HEAD", path, CREDENTIALS["alterer"])).status == 405
+async def test_no_other_method_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
+    answered = {(method, path) for method, path, _ in ROUTES + BY_HEAD}
+    methods = ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE")
+    paths = {path for _, path, _ in ROUTES}
+    for method, path in sorted({*itertools.product(methods, paths)} - answered):
+        with subtests.test(f"{method} {path}"):
+            assert (await ask(service, method, path, CREDENTIALS["alterer"])).status == 405
 
 
-@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
-@pytest.mark.parametrize("path", sorted({path for _, path, _ in ROUTES}))
-async def test_no_other_method_gets_in(service: FakeService, method: str, path: str) -> None:
-    if any(route[:2] == (method, path) for route in ROUTES):
-        return
-    asked = await ask(service, method, path, CREDENTIALS["alterer"])
-    assert asked.status == 405
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/quotas/",
-        "//quotas",
-        "/QUOTAS",
-        "/quotas/../quotas",
-        "/docs/",
-        "/ui",
-        "/problems",
-        "/audit/x",
-        "/x",
-    ],
-)
-async def test_no_other_spelling_gets_in(service: FakeService, path: str) -> None:
-    asked = await ask(service, "GET", path, [])
-    assert asked.status == 404
+async def test_no_other_spelling_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
+    paths = "/quotas/ //quotas /QUOTAS /quotas/../quotas /docs/ /ui /problems /audit/x /x"
+    for path in paths.split():
+        with subtests.test(path):
+            assert (await ask(service, "GET", path, [])).status == 404
 
 
 async def undeclared(_: Request) -> Response:
