@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.broker_queue import Assumption, Rules
+from tests.model.broker_queue import Assumption
 from tests.model.combinations import ASSUMPTIONS, RULES, ideal_table, table
 from tests.model.service_rules import explore
 from tests.testkit.sizes import size
@@ -28,10 +28,11 @@ def test_the_document_shows_what_the_model_finds(render: Callable[[], str]):
     assert render() in DOCUMENT.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("rules", size(RULES[:9], RULES), ids=lambda rules: rules.name)
-def test_it_is_the_same_whichever_writer_begins(rules: Rules):
-    for assumed in ASSUMPTIONS:
-        assert explore(rules, assumed) == explore(rules, assumed._replace(writers=(1, 0)))
+def test_it_is_the_same_whichever_writer_begins(subtests: pytest.Subtests):
+    for rules in size(RULES[:9], RULES):
+        with subtests.test(rules.name):
+            for assumed in ASSUMPTIONS:
+                assert explore(rules, assumed) == explore(rules, assumed._replace(writers=(1, 0)))
 
 
 def test_one_fence_is_overtaken_by_one_break_and_a_pair_by_two():
@@ -41,17 +42,19 @@ def test_one_fence_is_overtaken_by_one_break_and_a_pair_by_two():
     assert violations("pair of fences", ASSUMED["2 breaks"])
 
 
-@pytest.mark.parametrize("fences", [1, 2, 3, 4])
-def test_no_number_of_fences_is_a_proof(fences: int):
-    rules = RULE["pair of fences"]._replace(fences=fences)
-    fewer, as_many = Assumption("", breaks=fences - 1), Assumption("", breaks=fences)
-    assert not explore(rules, fewer).violations
-    assert explore(rules, as_many).violations
+def test_no_number_of_fences_is_a_proof(subtests: pytest.Subtests):
+    for fences in [1, 2, 3, 4]:
+        with subtests.test(fences=fences):
+            rules = RULE["pair of fences"]._replace(fences=fences)
+            fewer, as_many = Assumption("", breaks=fences - 1), Assumption("", breaks=fences)
+            assert not explore(rules, fewer).violations
+            assert explore(rules, as_many).violations
 
 
-@pytest.mark.parametrize("name", BOUNDED)
-def test_after_95_s_nothing_is_wrong_while_what_was_sent_is_gone_by_then(name: str):
-    assert not violations("… and late answers, slot held for the 95 s", ASSUMED[name])
+def test_after_95_s_nothing_is_wrong_while_what_was_sent_is_gone_by_then(subtests: pytest.Subtests):
+    for name in BOUNDED:
+        with subtests.test(name=name):
+            assert not violations("… and late answers, slot held for the 95 s", ASSUMED[name])
 
 
 def test_a_slot_that_a_late_answer_frees_at_once_is_freed_too_early():
@@ -62,10 +65,11 @@ def test_a_slot_that_a_late_answer_frees_at_once_is_freed_too_early():
     }
 
 
-@pytest.mark.parametrize("name", BOUNDED)
-def test_what_a_superseded_alteration_does_late_is_recorded_as_drift(name: str):
-    found = violations("… and the drift scan", ASSUMED[name])
-    assert found <= {"drift, recorded", "contradiction, recorded"}
+def test_what_a_superseded_alteration_does_late_is_recorded_as_drift(subtests: pytest.Subtests):
+    for name in BOUNDED:
+        with subtests.test(name=name):
+            found = violations("… and the drift scan", ASSUMED[name])
+            assert found <= {"drift, recorded", "contradiction, recorded"}
 
 
 @pytest.mark.parametrize("name", UNBOUNDED)
@@ -77,7 +81,8 @@ def test_a_late_apply_that_nobody_overwrites_is_always_recorded(name: str):
     }
 
 
-@pytest.mark.parametrize("rules", RULES, ids=lambda rules: rules.name)
-def test_every_intent_can_be_concluded(rules: Rules):
-    for assumed in ASSUMPTIONS:
-        assert "open intent" not in explore(rules, assumed).violations
+def test_every_intent_can_be_concluded(subtests: pytest.Subtests):
+    for rules in RULES:
+        with subtests.test(rules.name):
+            for assumed in ASSUMPTIONS:
+                assert "open intent" not in explore(rules, assumed).violations

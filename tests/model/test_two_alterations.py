@@ -7,9 +7,8 @@ from tests.model.two_alterations import Design, Lock, explore
 BOTH = {"contradiction", "wrong last value"}
 
 
-@pytest.mark.parametrize(
-    ("design", "states", "violations"),
-    [
+def test_only_a_durable_slot_with_a_fence_and_fresh_reads_is_never_wrong(subtests: pytest.Subtests):
+    for design, states, violations in [
         (Design(Lock.NONE, fence=False, fresh_reads=True), 262, BOTH),
         (Design(Lock.SESSION, fence=False, fresh_reads=True), 227, BOTH),
         (Design(Lock.SESSION, fence=True, fresh_reads=True), 157, BOTH),
@@ -17,10 +16,7 @@ BOTH = {"contradiction", "wrong last value"}
         (Design(Lock.DURABLE, fence=True, fresh_reads=False), 217, BOTH),
         (Design(Lock.DURABLE, fence=True, fresh_reads=True), 89, set()),
         (Design(Lock.DURABLE, fence=True, fresh_reads=True, applies_again=True), 323, BOTH),
-    ],
-)
-def test_only_a_durable_slot_with_a_fence_and_fresh_reads_is_never_wrong(
-    design: Design, states: int, violations: set[str]
-):
-    found = explore(design)
-    assert (found.states, found.violations) == (states, violations)
+    ]:
+        with subtests.test(states=states):
+            found = explore(design)
+            assert (found.states, found.violations) == (states, violations)

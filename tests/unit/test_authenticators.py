@@ -153,13 +153,13 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, name: str):
-    changes, beginning = BAD[name]
-    with pytest.raises(SettingsError) as caught:
-        settings(files, **changes)
-    assert str(caught.value).startswith(beginning)
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, subtests: pytest.Subtests):
+    for name, (changes, beginning) in BAD.items():
+        with subtests.test(name):
+            with pytest.raises(SettingsError) as caught:
+                settings(files, **changes)
+            assert str(caught.value).startswith(beginning)
+            assert "\n" not in str(caught.value)
 
 
 def test_everybody_is_a_warning_in_development(files: Path, caplog: pytest.LogCaptureFixture):
@@ -230,9 +230,8 @@ ALL: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "enabled"),
-    [
+def test_authenticators_are_enabled_by_what_is_configured(files: Path, subtests: pytest.Subtests):
+    for changes, enabled in [
         ({}, [AuthenticatorKind.BEARER]),
         (
             {**ALL},
@@ -251,12 +250,9 @@ ALL: dict[str, str] = {
             {**ALL, "authenticators": "proxy-certificate, bearer"},
             [AuthenticatorKind.PROXY_CERTIFICATE, AuthenticatorKind.BEARER],
         ),
-    ],
-)
-def test_authenticators_are_enabled_by_what_is_configured(
-    files: Path, changes: dict[str, str], enabled: list[AuthenticatorKind]
-):
-    assert list(settings(files, **changes).enabled_authenticators) == enabled
+    ]:
+        with subtests.test(changes=changes, enabled=enabled):
+            assert list(settings(files, **changes).enabled_authenticators) == enabled
 
 
 async def test_authenticators_are_tried_in_their_order(files: Path):
@@ -355,10 +351,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_or_shows_passwords_stops_the_start(changes: dict[str, str]) -> None:
-    with pytest.raises(SettingsError, match=r"\AQUOTAS_(BASIC|KAFKA_SSL)_.*\Z"):
-        load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **changes}))
+def test_what_cannot_be_or_shows_passwords_stops_the_start(subtests: pytest.Subtests) -> None:
+    for name, changes in REFUSED.items():
+        refusal = pytest.raises(SettingsError, match=r"\AQUOTAS_(BASIC|KAFKA_SSL)_.*\Z")
+        with subtests.test(name), refusal:
+            load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **changes}))
 
 
 def test_in_development_passwords_in_the_clear_are_warned_of(

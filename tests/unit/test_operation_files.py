@@ -69,20 +69,23 @@ SERVICE = labels_by_metric()
 RECORDED = {rule["record"]: BROKER_LABELS for rule in rules() if "record" in rule}
 
 
-@pytest.mark.parametrize("expression", expressions())
-def test_every_expression_asks_for_metrics_and_labels_that_there_are(expression: str):
-    found = list(selectors(promql_parser.parse(expression)))
-    assert found
-    labels = set(TARGET_LABELS)
-    for selector in found:
-        is_of_brokers = quota_metric_of(selector.name, "Produce") or quota_metric_of(
-            selector.name, "Request"
-        )
-        of_metric = BROKER_LABELS if is_of_brokers else {**SERVICE, **RECORDED}[selector.name]
-        assert {matcher.name for matcher in selector.matchers.matchers} <= of_metric
-        labels |= of_metric
-    grouped = re.findall(r" by \(([^)]*)\)", expression)
-    assert {name.strip() for names in grouped for name in names.split(",")} <= labels
+def test_every_expression_asks_for_metrics_and_labels_that_there_are(subtests: pytest.Subtests):
+    for expression in expressions():
+        with subtests.test(expression=expression):
+            found = list(selectors(promql_parser.parse(expression)))
+            assert found
+            labels = set(TARGET_LABELS)
+            for selector in found:
+                is_of_brokers = quota_metric_of(selector.name, "Produce") or quota_metric_of(
+                    selector.name, "Request"
+                )
+                of_metric = (
+                    BROKER_LABELS if is_of_brokers else {**SERVICE, **RECORDED}[selector.name]
+                )
+                assert {matcher.name for matcher in selector.matchers.matchers} <= of_metric
+                labels |= of_metric
+            grouped = re.findall(r" by \(([^)]*)\)", expression)
+            assert {name.strip() for names in grouped for name in names.split(",")} <= labels
 
 
 def test_every_alarm_says_what_is_wrong_and_how_bad_it_is():
@@ -148,9 +151,10 @@ def environment(kind: str, name: str, folder: Path) -> dict[str, str]:
     return {name: value.replace(secrets, f"{folder}/") for name, value in environ.items()}
 
 
-@pytest.mark.parametrize("item", manifests().values(), ids=lambda item: item["kind"])
-def test_every_manifest_fits_the_published_schema(item: dict[str, Any]):
-    kubernetes_validate.validate(item, RELEASE, strict=True)
+def test_every_manifest_fits_the_published_schema(subtests: pytest.Subtests):
+    for item in manifests().values():
+        with subtests.test(item["kind"]):
+            kubernetes_validate.validate(item, RELEASE, strict=True)
 
 
 def test_the_schema_refuses_a_misspelt_word():

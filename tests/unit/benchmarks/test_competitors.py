@@ -56,19 +56,17 @@ def test_a_result_is_read():
     assert read_result("a", '{"ms": 1.5, "entities": 3}\n') == (1.5, 3)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_a_peer_that_failed_is_no_figure(subtests: pytest.Subtests):
+    for line, message in [
         ("", "it ended"),
         ('{"error": "POLICY_VIOLATION"}\n', "POLICY_VIOLATION"),
         ("npm warn something\n", "npm warn something"),
         ('{"ms": null, "entities": 1}\n', "null"),
         ("[]", "a has failed"),
-    ],
-)
-def test_a_peer_that_failed_is_no_figure(line: str, message: str):
-    with pytest.raises(BenchmarkError, match=message):
-        read_result("a", line)
+    ]:
+        refusal = pytest.raises(BenchmarkError, match=message)
+        with subtests.test(line=line, message=message), refusal:
+            read_result("a", line)
 
 
 async def test_a_warm_peer_does_one_job_after_the_other():

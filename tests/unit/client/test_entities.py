@@ -9,9 +9,8 @@ from app.client.errors import UsageError
 from app.domain.entities import show_entity, show_name
 
 
-@pytest.mark.parametrize(
-    ("text", "pairs"),
-    [
+def test_names_are_read(subtests: pytest.Subtests):
+    for text, pairs in [
         ("user=alice,client-id=etl", [("user", "alice"), ("client-id", "etl")]),
         ("user=CN=alice", [("user", "CN=alice")]),
         (r"user=CN=alice\,OU=x,client-id=etl", [("user", "CN=alice,OU=x"), ("client-id", "etl")]),
@@ -21,18 +20,15 @@ from app.domain.entities import show_entity, show_name
         (r"user=\x1b\u202e\U0001f600", [("user", "\x1b\u202e\U0001f600")]),
         ("user=", [("user", "")]),
         ("user=<default>", [("user", "<default>")]),
-    ],
-)
-def test_names_are_read(text: str, pairs: list[tuple[str, str]]):
-    assert read_names(text, "--names") == pairs
+    ]:
+        with subtests.test(text=text):
+            assert read_names(text, "--names") == pairs
 
 
-@pytest.mark.parametrize(
-    "text", ["", "alice", "user=a,", ",user=a", "group=a", "user=a,b", r"user=a\b", "user=a\\"]
-)
-def test_what_is_no_list_of_pairs_is_refused(text: str):
-    with pytest.raises(UsageError):
-        read_names(text, "--names")
+def test_what_is_no_list_of_pairs_is_refused(subtests: pytest.Subtests):
+    for text in ["", "alice", "user=a,", ",user=a", "group=a", "user=a,b", r"user=a\b", "user=a\\"]:
+        with subtests.test(text=text), pytest.raises(UsageError):
+            read_names(text, "--names")
 
 
 def test_a_whole_name_has_no_escapes():
@@ -110,9 +106,12 @@ def test_changes_that_cannot_be_read_are_refused(add: str | None, delete: str | 
         read_changes(add, delete)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(9223372036854775807, "9223372036854775807"), (0.1, "0.1"), ("NaN", "NaN"), (1e22, "1e+22")],
-)
-def test_values_are_printed_exactly(value: object, text: str):
-    assert show_value(value) == text
+def test_values_are_printed_exactly(subtests: pytest.Subtests):
+    for value, text in [
+        (9223372036854775807, "9223372036854775807"),
+        (0.1, "0.1"),
+        ("NaN", "NaN"),
+        (1e22, "1e+22"),
+    ]:
+        with subtests.test(text=text):
+            assert show_value(value) == text

@@ -164,15 +164,16 @@ def test_a_name_that_java_would_look_up_or_refuse_has_no_address(
             assert enforced_address(text) is None
 
 
-@pytest.mark.parametrize(("address", "text"), JAVA_TEXT)
-def test_a_host_is_written_as_java_prints_it(address: str, text: str) -> None:
-    assert java_host_text(address) == text
+def test_a_host_is_written_as_java_prints_it(subtests: pytest.Subtests) -> None:
+    for address, text in JAVA_TEXT:
+        with subtests.test(address=address, text=text):
+            assert java_host_text(address) == text
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "1.2.3", "[::1]", "10.0.0.0/8"], ids=repr)
-def test_a_host_that_is_not_an_address_is_an_error(address: str) -> None:
-    with pytest.raises(ValueError, match="not a literal"):
-        java_host_text(address)
+def test_a_host_that_is_not_an_address_is_an_error(subtests: pytest.Subtests) -> None:
+    for address in ["", "localhost", "1.2.3", "[::1]", "10.0.0.0/8"]:
+        with subtests.test(repr(address)), pytest.raises(ValueError, match="not a literal"):
+            java_host_text(address)
 
 
 @given(st.ip_addresses(v=6))

@@ -113,19 +113,17 @@ def test_an_entity_that_breaks_a_rule_is_named(subtests: pytest.Subtests) -> Non
             )
 
 
-@pytest.mark.parametrize(
-    "entity",
-    [
+def test_an_unusual_name_is_an_ordinary_name(subtests: pytest.Subtests) -> None:
+    for entity in [
         {"user": None},
         {"user": "<default>"},
         {"user": "é" * 256},
         {"user": " "},
         {"user": "line\nbreak", "client-id": "a,b"},
         {"client-id": None},
-    ],
-)
-def test_an_unusual_name_is_an_ordinary_name(entity: dict[str, str | None]) -> None:
-    assert codes(alteration(entity, setting("producer_byte_rate", "5"))) == []
+    ]:
+        with subtests.test(entity=entity):
+            assert codes(alteration(entity, setting("producer_byte_rate", "5"))) == []
 
 
 def test_every_violation_of_a_request_is_listed_with_its_pointer() -> None:
@@ -233,9 +231,8 @@ def test_a_user_with_the_principal_type_in_its_name_is_accepted_with_a_warning()
     assert "'User:User:alice'" in judgement.warnings[0][0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_an_integer_is_taken_exactly_or_not_at_all(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("9223372036854775807", float(2**63)),
         ("9223372036854775808", float(2**63)),
         ("9223372036854776000", float(2**63)),
@@ -243,10 +240,9 @@ def test_a_user_with_the_principal_type_in_its_name_is_accepted_with_a_warning()
         ("9007199254740993", None),
         ("0.1", 0.1),
         ("1e999", float("inf")),
-    ],
-)
-def test_an_integer_is_taken_exactly_or_not_at_all(text: str, expected: float | None) -> None:
-    assert exact_float(Decimal(text)) == expected
+    ]:
+        with subtests.test(text=text):
+            assert exact_float(Decimal(text)) == expected
 
 
 ALICE_ENTITY = ClientQuotaEntity.of({"user": "alice"})
@@ -277,9 +273,8 @@ ALTERATION = ClientQuotaAlteration(ALICE_ENTITY, (Op(P, Decimal(5)), Op(C, remov
 BEFORE = {P: 3.0, C: 7.0}
 
 
-@pytest.mark.parametrize(
-    ("seen", "outcome"),
-    [
+def test_all_keys_that_it_names_decide_and_no_others(subtests: pytest.Subtests):
+    for seen, outcome in [
         ({P: 5.0}, Outcome.APPLIED),
         ({P: 5.0, R: 1.0}, Outcome.APPLIED),
         (BEFORE, Outcome.NOT_APPLIED),
@@ -288,10 +283,9 @@ BEFORE = {P: 3.0, C: 7.0}
         ({P: 3.0}, Outcome.OBSERVED_OTHER),
         ({P: 5.0, C: 8.0}, Outcome.OBSERVED_OTHER),
         ({}, Outcome.OBSERVED_OTHER),
-    ],
-)
-def test_all_keys_that_it_names_decide_and_no_others(seen: dict[str, float], outcome: Outcome):
-    assert observe(ALTERATION, BEFORE, seen) == Observation(outcome)
+    ]:
+        with subtests.test(seen=seen, outcome=outcome):
+            assert observe(ALTERATION, BEFORE, seen) == Observation(outcome)
 
 
 def test_what_held_before_is_indistinguishable_only_if_all_of_it_did():

@@ -108,9 +108,8 @@ def test_an_acl_covers_the_cluster_by_name_prefix_or_wildcard(
     assert rule is (DecisionRule.NO_MATCHING_ACL if covers else DecisionRule.NO_ACL_FOUND)
 
 
-@pytest.mark.parametrize(
-    ("granted", "describes_configs", "alters_configs", "describes"),
-    [
+def test_an_allow_implies_no_more_than_the_broker_says(subtests: pytest.Subtests) -> None:
+    for granted, describes_configs, alters_configs, describes in [
         ("DESCRIBE_CONFIGS", True, False, False),
         ("ALTER_CONFIGS", True, True, False),
         ("ALL", True, True, True),
@@ -122,31 +121,26 @@ def test_an_acl_covers_the_cluster_by_name_prefix_or_wildcard(
         ("DELETE", False, False, True),
         ("CLUSTER_ACTION", False, False, False),
         ("IDEMPOTENT_WRITE", False, False, False),
-    ],
-)
-def test_an_allow_implies_no_more_than_the_broker_says(
-    granted: str, describes_configs: bool, alters_configs: bool, describes: bool
-) -> None:
-    acls = acl(granted)
-    assert decide(acls, operation=Operation.DESCRIBE_CONFIGS).allowed is describes_configs
-    assert decide(acls, operation=Operation.ALTER_CONFIGS).allowed is alters_configs
-    assert decide(acls, operation=Operation.DESCRIBE).allowed is describes
+    ]:
+        with subtests.test(granted=granted, describes_configs=describes_configs):
+            acls = acl(granted)
+            assert decide(acls, operation=Operation.DESCRIBE_CONFIGS).allowed is describes_configs
+            assert decide(acls, operation=Operation.ALTER_CONFIGS).allowed is alters_configs
+            assert decide(acls, operation=Operation.DESCRIBE).allowed is describes
 
 
-@pytest.mark.parametrize(
-    ("denied", "describes", "alters"),
-    [
+def test_a_deny_implies_nothing(subtests: pytest.Subtests) -> None:
+    for denied, describes, alters in [
         ("DESCRIBE_CONFIGS", False, True),
         ("ALTER_CONFIGS", True, False),
         ("ALL", False, False),
         ("DESCRIBE", True, True),
         ("ALTER", True, True),
-    ],
-)
-def test_a_deny_implies_nothing(denied: str, describes: bool, alters: bool) -> None:
-    acls = (acl("ALL"), acl(denied, "DENY"))
-    assert decide(*acls, operation=Operation.DESCRIBE_CONFIGS).allowed is describes
-    assert decide(*acls, operation=Operation.ALTER_CONFIGS).allowed is alters
+    ]:
+        with subtests.test(denied=denied, describes=describes):
+            acls = (acl("ALL"), acl(denied, "DENY"))
+            assert decide(*acls, operation=Operation.DESCRIBE_CONFIGS).allowed is describes
+            assert decide(*acls, operation=Operation.ALTER_CONFIGS).allowed is alters
 
 
 def test_a_deny_wins_in_any_order_and_from_any_pattern() -> None:
@@ -173,9 +167,8 @@ def test_a_principal_matches_exactly() -> None:
     assert not decide(acl("ALL", principal="Group:*"), principal="Group:x").allowed
 
 
-@pytest.mark.parametrize(
-    ("acl_host", "caller_host", "matches"),
-    [
+def test_an_acl_host_is_compared_as_text(subtests: pytest.Subtests) -> None:
+    for acl_host, caller_host, matches in [
         ("*", "10.0.0.5", True),
         ("10.0.0.5", "10.0.0.5", True),
         ("10.0.0.5", "10.0.0.6", False),
@@ -185,12 +178,11 @@ def test_a_principal_matches_exactly() -> None:
         ("0:0:0:0:0:0:0:1", "0:0:0:0:0:0:0:1", True),
         ("::1", "0:0:0:0:0:0:0:1", False),
         ("2001:DB8:0:0:0:0:0:1", "2001:db8:0:0:0:0:0:1", False),
-    ],
-)
-def test_an_acl_host_is_compared_as_text(acl_host: str, caller_host: str, matches: bool) -> None:
-    assert decide(acl("ALL", host=acl_host), host=caller_host).allowed is matches
-    denied = decide(acl("ALL"), acl("ALL", "DENY", host=acl_host), host=caller_host)
-    assert denied.allowed is not matches
+    ]:
+        with subtests.test(acl_host=acl_host, caller_host=caller_host):
+            assert decide(acl("ALL", host=acl_host), host=caller_host).allowed is matches
+            denied = decide(acl("ALL"), acl("ALL", "DENY", host=acl_host), host=caller_host)
+            assert denied.allowed is not matches
 
 
 def test_everyone_is_allowed_only_where_the_cluster_has_no_acl_of_anybody() -> None:
@@ -226,9 +218,8 @@ def test_an_acl_whose_principal_has_no_type_denies_because_the_authorizer_throws
     assert decide(acl("ALL"), elsewhere).allowed
 
 
-@pytest.mark.parametrize(
-    ("text", "principals"),
-    [
+def test_super_users_are_read_as_the_broker_reads_them(subtests: pytest.Subtests) -> None:
+    for text, principals in [
         ("", set()),
         (" ; ;", set()),
         ("User:admin;User:ops", {"User:admin", "User:ops"}),
@@ -239,10 +230,9 @@ def test_an_acl_whose_principal_has_no_type_denies_because_the_authorizer_throws
         ("Group:x:y", {"Group:x:y"}),
         ("User:a\u00a0", {"User:a\u00a0"}),
         ("\x00User:a", {"User:a"}),
-    ],
-)
-def test_super_users_are_read_as_the_broker_reads_them(text: str, principals: set[str]) -> None:
-    assert parse_super_users(text) == principals
+    ]:
+        with subtests.test(text=text):
+            assert parse_super_users(text) == principals
 
 
 @pytest.mark.parametrize("text", ["alice", "User:a;bob", "User:a,b;c"])

@@ -12,16 +12,22 @@ def only_sample(text: str) -> Sample:
     return sample
 
 
-@pytest.mark.parametrize("label", ["clientId", "client-id", "client_id", "clientid", "CLIENT_ID"])
-def test_the_client_id_is_found_in_any_spelling(label: str):
-    text = f'kafka_server_quota_byte_rate{{resource="Fetch",user="a%2Cb",{label}="etl"}} 1.5\n'
-    assert only_sample(text) == Sample("kafka_server_quota_byte_rate", "Fetch", "a%2Cb", "etl", 1.5)
+def test_the_client_id_is_found_in_any_spelling(subtests: pytest.Subtests):
+    for label in ["clientId", "client-id", "client_id", "clientid", "CLIENT_ID"]:
+        with subtests.test(label=label):
+            text = (
+                f'kafka_server_quota_byte_rate{{resource="Fetch",user="a%2Cb",{label}="etl"}} 1.5\n'
+            )
+            assert only_sample(text) == Sample(
+                "kafka_server_quota_byte_rate", "Fetch", "a%2Cb", "etl", 1.5
+            )
 
 
-@pytest.mark.parametrize("kind", ["produce", "fetch", "request", "controllermutation"])
-def test_the_resource_may_stand_in_the_name(kind: str):
-    metric = f"kafka_server_{kind}_throttle_time"
-    assert only_sample(f'{metric}{{user="u"}} 3\n') == Sample(metric, "", "u", "", 3.0)
+def test_the_resource_may_stand_in_the_name(subtests: pytest.Subtests):
+    for kind in ["produce", "fetch", "request", "controllermutation"]:
+        with subtests.test(kind=kind):
+            metric = f"kafka_server_{kind}_throttle_time"
+            assert only_sample(f'{metric}{{user="u"}} 3\n') == Sample(metric, "", "u", "", 3.0)
 
 
 def test_values_in_quotes_are_left_alone():

@@ -54,9 +54,8 @@ ALICE_ETL = entity(user="alice", client_id="etl")
 PUBLISHED = [bucket("alice"), bucket("bob"), bucket("alice", "etl"), bucket("", "etl")]
 
 
-@pytest.mark.parametrize(
-    ("stored", "of", "value", "found"),
-    [
+def test_a_bucket_is_touched_where_its_limit_or_its_callers_change(subtests: pytest.Subtests):
+    for stored, of, value, found in [
         ({ALICE: 10.0}, ALICE, 20, [("alice", "", 10.0, 20.0, True)]),
         ({ALICE: 10.0}, ALICE, None, [("alice", "", 10.0, None, True)]),
         ({ALICE: 10.0, DEFAULT: 5.0}, ALICE, None, [("alice", "", 10.0, 5.0, True)]),
@@ -81,16 +80,10 @@ PUBLISHED = [bucket("alice"), bucket("bob"), bucket("alice", "etl"), bucket("", 
         ),
         ({ALICE: 10.0, ALICE_ETL: 4.0}, ALICE_ETL, None, [("alice", "etl", 4.0, 10.0, False)]),
         ({ALICE: 10.0, ALICE_ETL: 4.0}, ALICE, 12, [("alice", "", 10.0, 12.0, True)]),
-    ],
-)
-def test_a_bucket_is_touched_where_its_limit_or_its_callers_change(
-    stored: dict[ClientQuotaEntity, float],
-    of: ClientQuotaEntity,
-    value: float | None,
-    found: list[tuple[str, str, float | None, float | None, bool]],
-):
-    quotas = {each: {P: limit} for each, limit in stored.items()}
-    assert rows(touched(quotas, PUBLISHED, setting(of, value))) == found
+    ]:
+        with subtests.test(stored=stored, of=of):
+            quotas = {each: {P: limit} for each, limit in stored.items()}
+            assert rows(touched(quotas, PUBLISHED, setting(of, value))) == found
 
 
 def test_other_keys_and_addresses_touch_no_bucket_of_a_key():
@@ -132,6 +125,7 @@ def test_the_minutes_over_a_limit_are_those_of_a_brute_force_count_up_to_a_perce
             assert least <= count_over(rates, limit) <= most
 
 
-@pytest.mark.parametrize("limit", [None, 2.0**63, math.inf, math.nan, 50.0])
-def test_a_limit_that_no_minute_exceeded_has_none_over_it(limit: float | None):
-    assert count_over([0.0, 50.0], limit) == 0
+def test_a_limit_that_no_minute_exceeded_has_none_over_it(subtests: pytest.Subtests):
+    for limit in [None, 2.0**63, math.inf, math.nan, 50.0]:
+        with subtests.test(limit=limit):
+            assert count_over([0.0, 50.0], limit) == 0

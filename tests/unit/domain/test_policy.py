@@ -45,9 +45,8 @@ def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = 
     return [violation.code for violation in policy.violations(principal, alterations)]
 
 
-@pytest.mark.parametrize(
-    ("entity", "expected"),
-    [
+def test_a_pattern_covers_entities_of_exactly_its_types(subtests: pytest.Subtests):
+    for entity, expected in [
         ({"user": "team-a-etl"}, []),
         ({"user": "team-a-"}, []),
         ({"user": "team-b-etl"}, ["entity-not-covered"]),
@@ -58,10 +57,9 @@ def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = 
         ({"client-id": "team-a-etl"}, ["entity-not-covered"]),
         ({"ip": "10.0.0.1"}, ["entity-not-covered"]),
         ({}, ["entity-not-covered"]),
-    ],
-)
-def test_a_pattern_covers_entities_of_exactly_its_types(entity: dict, expected: list[str]):
-    assert codes(Policy((rule(),)), of(entity)) == expected
+    ]:
+        with subtests.test(entity=entity, expected=expected):
+            assert codes(Policy((rule(),)), of(entity)) == expected
 
 
 @pytest.mark.parametrize("defaults", [True, False])
@@ -72,9 +70,8 @@ def test_a_default_entity_needs_a_rule_that_says_so(defaults: bool):
     assert codes(policy, of({"user": None})) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_bounds_are_inclusive_and_exact(subtests: pytest.Subtests):
+    for value, expected in [
         ("10", []),
         ("100", []),
         ("9.999999999999999999999", ["value-out-of-range"]),
@@ -83,10 +80,9 @@ def test_a_default_entity_needs_a_rule_that_says_so(defaults: bool):
         ("-5", ["value-out-of-range"]),
         ("NaN", ["value-out-of-range"]),
         ("Infinity", ["value-out-of-range"]),
-    ],
-)
-def test_bounds_are_inclusive_and_exact(value: str, expected: list[str]):
-    assert codes(Policy((rule(),)), of({"user": "team-a-x"}, setting(value))) == expected
+    ]:
+        with subtests.test(value=value):
+            assert codes(Policy((rule(),)), of({"user": "team-a-x"}, setting(value))) == expected
 
 
 @pytest.mark.parametrize("written", [2**63 - 1, 2**63])

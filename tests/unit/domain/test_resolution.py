@@ -228,10 +228,10 @@ def test_an_entity_of_user_and_ip_counts_as_its_ip() -> None:
     assert (quota.value, quota.source and quota.source.entity) == (5, both)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "10.0.0.0/8", "10.1", "[::1]", "fe80::1%1"])
-def test_what_is_not_a_literal_address_cannot_be_resolved(text: str) -> None:
-    with pytest.raises(ValueError, match="not a literal"):
-        resolve_ip(stored({}), text)
+def test_what_is_not_a_literal_address_cannot_be_resolved(subtests: pytest.Subtests) -> None:
+    for text in ["", "localhost", "10.0.0.0/8", "10.1", "[::1]", "fe80::1%1"]:
+        with subtests.test(text=text), pytest.raises(ValueError, match="not a literal"):
+            resolve_ip(stored({}), text)
 
 
 def test_explain_lists_both_levels() -> None:
@@ -243,9 +243,10 @@ def test_explain_lists_both_levels() -> None:
     assert only(resolve_ip(stored({None: 50}), "10.0.0.1")).levels == ()
 
 
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [
+def test_a_note_says_where_a_connection_rate_does_not_limit_or_locks_out(
+    subtests: pytest.Subtests,
+) -> None:
+    for limit, words in [
         (2147483647.0, "not limited"),
         (1e-9, "every connection is rejected"),
         (0.0, "every connection is rejected"),
@@ -254,11 +255,8 @@ def test_explain_lists_both_levels() -> None:
         (nan, "every connection is rejected"),
         (1.0, None),
         (2147483646.0, None),
-    ],
-)
-def test_a_note_says_where_a_connection_rate_does_not_limit_or_locks_out(
-    limit: float, words: str | None
-) -> None:
-    notes = resolve_ip(stored({None: limit}), "10.0.0.1").notes
-    assert [words in note for note in notes if words] == [True] * (words is not None)
-    assert len(notes) == (words is not None)
+    ]:
+        with subtests.test(limit=limit, words=words):
+            notes = resolve_ip(stored({None: limit}), "10.0.0.1").notes
+            assert [words in note for note in notes if words] == [True] * (words is not None)
+            assert len(notes) == (words is not None)

@@ -58,22 +58,18 @@ def test_keys_come_from_different_levels() -> None:
     assert levels == {P: 3, C: 6}
 
 
-@pytest.mark.parametrize(
-    ("caller", "applying"),
-    [
+def test_a_level_that_can_never_apply_is_explained_with_a_reason(subtests: pytest.Subtests) -> None:
+    for caller, applying in [
         (("u", "c"), {1, 2, 3, 4, 5, 6, 7, 8}),
         (("u", ""), {3, 6}),
         (("", "c"), {7, 8}),
         (("", ""), set()),
-    ],
-)
-def test_a_level_that_can_never_apply_is_explained_with_a_reason(
-    caller: tuple[str, str], applying: set[int]
-) -> None:
-    levels = resolve_client(EMPTY, *caller, explain=True).quotas[P].levels
-    assert {tried.level for tried in levels if tried.applies} == applying
-    assert {tried.level for tried in levels if tried.reason is None} == applying
-    assert applicable_levels(*caller) == applying
+    ]:
+        with subtests.test(caller=caller, applying=applying):
+            levels = resolve_client(EMPTY, *caller, explain=True).quotas[P].levels
+            assert {tried.level for tried in levels if tried.applies} == applying
+            assert {tried.level for tried in levels if tried.reason is None} == applying
+            assert applicable_levels(*caller) == applying
 
 
 def test_levels_name_the_entities_that_were_looked_up() -> None:

@@ -59,9 +59,8 @@ def test_a_history_is_read_as_it_was_logged(tmp_path: Path):
     assert calls[third].ended is None
 
 
-@pytest.mark.parametrize(
-    ("status", "sent", "end"),
-    [
+def test_only_what_was_surely_not_sent_has_failed(subtests: pytest.Subtests):
+    for status, sent, end in [
         (200, None, End.OK),
         (207, None, End.OK),
         (503, "no", End.FAIL),
@@ -69,10 +68,9 @@ def test_a_history_is_read_as_it_was_logged(tmp_path: Path):
         (503, "yes", End.UNKNOWN),
         (504, "maybe", End.UNKNOWN),
         (502, None, End.UNKNOWN),
-    ],
-)
-def test_only_what_was_surely_not_sent_has_failed(status: int, sent: str | None, end: End):
-    assert answer_of(status, {"sent_to_cluster": sent}, {}).end is end
+    ]:
+        with subtests.test(status=status, sent=sent):
+            assert answer_of(status, {"sent_to_cluster": sent}, {}).end is end
 
 
 def test_the_alteration_that_a_busy_entity_waits_for_is_not_this_call():

@@ -45,9 +45,8 @@ def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtes
             assert negotiate(accept) is media_type
 
 
-@pytest.mark.parametrize(
-    "accept",
-    [
+def test_a_caller_who_accepts_none_of_the_formats_is_refused(subtests: pytest.Subtests):
+    for accept in [
         "text/html",
         "application/xml, image/*",
         "*/*;q=0",
@@ -56,11 +55,9 @@ def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtes
         "text/csv;q=2",
         "application/json;q=-1",
         "application/",
-    ],
-)
-def test_a_caller_who_accepts_none_of_the_formats_is_refused(accept: str | None):
-    with pytest.raises(NotAcceptableError):
-        negotiate(accept)
+    ]:
+        with subtests.test(accept=accept), pytest.raises(NotAcceptableError):
+            negotiate(accept)
 
 
 @given(st.text(st.characters(codec="latin-1")))
@@ -78,9 +75,8 @@ def test_the_same_answer_has_the_same_strong_tag():
     assert TAG.startswith('"')
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_another_answer_has_another_tag(subtests: pytest.Subtests):
+    for other in [
         quotas_etag(Format.CSV, "c1", ENTRIES),
         quotas_etag(Format.JSON, "c2", ENTRIES),
         quotas_etag(Format.JSON, "c1", ENTRIES, page="10:0"),
@@ -89,18 +85,24 @@ def test_the_same_answer_has_the_same_strong_tag():
         quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"producer_byte_rate": 2.0})]),
         quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"consumer_byte_rate": 1.0})]),
         quotas_etag(Format.JSON, "c1", [(ClientQuotaEntity.of({"user": None}), ENTRIES[0][1])]),
-    ],
-)
-def test_another_answer_has_another_tag(other: str):
-    assert other != TAG
+    ]:
+        with subtests.test(other=other):
+            assert other != TAG
 
 
-@pytest.mark.parametrize(
-    "header",
-    ["*", " * ", '"a"', 'W/"a"', '"b", "a"', '"b",W/"a" , "c"', ', "a",', '"x,y", "a"'],
-)
-def test_a_list_that_names_the_tag_matches(header: str | None):
-    assert names_tag(header, '"a"')
+def test_a_list_that_names_the_tag_matches(subtests: pytest.Subtests):
+    for header in [
+        "*",
+        " * ",
+        '"a"',
+        'W/"a"',
+        '"b", "a"',
+        '"b",W/"a" , "c"',
+        ', "a",',
+        '"x,y", "a"',
+    ]:
+        with subtests.test(header=header):
+            assert names_tag(header, '"a"')
 
 
 def test_a_weak_tag_is_none_for_strong_comparison():
@@ -108,11 +110,22 @@ def test_a_weak_tag_is_none_for_strong_comparison():
     assert not names_tag('W/"a"', '"a"', strong=True)
 
 
-@pytest.mark.parametrize(
-    "header", [None, "", "a", '"b"', '"A"', 'w/"a"', '"ba"', '"b" "a"', 'x, "a"', '"a', '"b\\"a"']
-)
-def test_anything_else_does_not(header: str | None):
-    assert not names_tag(header, '"a"')
+def test_anything_else_does_not(subtests: pytest.Subtests):
+    for header in [
+        None,
+        "",
+        "a",
+        '"b"',
+        '"A"',
+        'w/"a"',
+        '"ba"',
+        '"b" "a"',
+        'x, "a"',
+        '"a',
+        '"b\\"a"',
+    ]:
+        with subtests.test(header=header):
+            assert not names_tag(header, '"a"')
 
 
 ALTERATION_ID = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
@@ -157,10 +170,11 @@ def key_text(*values: bytes) -> str | None:
     return None if key is None else key.text
 
 
-@pytest.mark.parametrize(("raw_key", "text"), GOOD_KEYS.items())
-def test_a_key_is_printable_ascii_bare_or_quoted(raw_key: bytes, text: str):
-    assert key_text(raw_key) == text
-    assert described("Idempotency-Key").is_valid(raw_key.decode().strip())
+def test_a_key_is_printable_ascii_bare_or_quoted(subtests: pytest.Subtests):
+    for raw_key, text in GOOD_KEYS.items():
+        with subtests.test(raw_key=raw_key, text=text):
+            assert key_text(raw_key) == text
+            assert described("Idempotency-Key").is_valid(raw_key.decode().strip())
 
 
 def test_anything_else_is_refused_and_never_read_as_another_key(subtests: pytest.Subtests):
@@ -205,9 +219,8 @@ def test_supersede_takes_the_id_of_one_alteration():
     assert superseded(b" %s " % ALTERATION_ID.upper().encode()) == ALTERATION_ID
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_supersede_takes_nothing_else(subtests: pytest.Subtests):
+    for values in [
         [b""],
         [b"the last one"],
         [ALTERATION_ID.encode()] * 2,
@@ -216,12 +229,11 @@ def test_supersede_takes_the_id_of_one_alteration():
         [ALTERATION_ID.replace("-", "").encode()],
         [ALTERATION_ID.encode() + b", " + ALTERATION_ID.encode()],
         [ALTERATION_ID.encode() + b"\xa0"],
-    ],
-)
-def test_supersede_takes_nothing_else(values: list[bytes]):
-    with pytest.raises(UnreadableRequestError) as raised:
-        superseded(*values)
-    assert raised.value.code == "bad-supersede"
+    ]:
+        with subtests.test(values=values):
+            with pytest.raises(UnreadableRequestError) as raised:
+                superseded(*values)
+            assert raised.value.code == "bad-supersede"
 
 
 ROUTE = "/quotas/alterations"
@@ -231,9 +243,8 @@ def of(text: str, route: str = ROUTE) -> bytes:
     return fingerprint(route, parse_object(text.encode()))
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
+def test_bodies_that_are_equal_as_json_have_one_fingerprint(subtests: pytest.Subtests):
+    for left, right in [
         ('{"a":1,"b":2}', '{"b":2,"a":1}'),
         ('{"a":{"x":1,"y":[1,2]}}', '{ "a" : {"y":[ 1 ,2], "x" :1}\n}'),
         ('{"a":1e6}', '{"a":1000000}'),
@@ -244,10 +255,9 @@ def of(text: str, route: str = ROUTE) -> bytes:
         ('{"a":9223372036854775807}', '{"a":9.223372036854775807E18}'),
         ('{"\\u0061":"\\u00e9"}', '{"a":"\u00e9"}'),
         ('{"a":"\\/"}', '{"a":"/"}'),
-    ],
-)
-def test_bodies_that_are_equal_as_json_have_one_fingerprint(left: str, right: str):
-    assert of(left) == of(right)
+    ]:
+        with subtests.test(left=left, right=right):
+            assert of(left) == of(right)
 
 
 def test_bodies_that_differ_as_json_have_different_fingerprints(subtests: pytest.Subtests):

@@ -225,9 +225,8 @@ def test_an_error_of_an_alteration_tells_where_the_truth_will_be():
     assert problem_headers(error) == {"Location": "/quotas/alterations/0192"}
 
 
-@pytest.mark.parametrize(
-    ("error", "headers"),
-    [
+def test_an_error_brings_its_headers(subtests: pytest.Subtests):
+    for error, headers in [
         (NotSentError("x"), {}),
         (NotSentError("x", retry_after_s=0.2), {"Retry-After": "1"}),
         (TooManyRequestsError("x", retry_after_s=2.1), {"Retry-After": "3"}),
@@ -235,10 +234,9 @@ def test_an_error_of_an_alteration_tells_where_the_truth_will_be():
         (EntityBusyError("x"), {"Retry-After": "1"}),
         (UnauthenticatedError("x"), {"WWW-Authenticate": "Bearer"}),
         (InvalidTokenError("x"), {"WWW-Authenticate": 'Bearer error="invalid_token"'}),
-    ],
-)
-def test_an_error_brings_its_headers(error: QuotaError, headers: dict[str, str]):
-    assert problem_headers(error) == headers
+    ]:
+        with subtests.test(error=error, headers=headers):
+            assert problem_headers(error) == headers
 
 
 def test_hostile_text_in_an_error_is_escaped():

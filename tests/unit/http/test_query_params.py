@@ -120,24 +120,29 @@ WRONG_TYPES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in WRONG_TYPES.items() for text in texts]
-)
-def test_a_flag_is_true_or_false_an_integer_digits_and_a_time_whole(name: str, text: str):
-    assert faults(f"{name}={text}".encode()) == [(name, "wrong-type")]
+def test_a_flag_is_true_or_false_an_integer_digits_and_a_time_whole(subtests: pytest.Subtests):
+    for name, text in [(name, text) for name, texts in WRONG_TYPES.items() for text in texts]:
+        with subtests.test(name=name, text=text):
+            assert faults(f"{name}={text}".encode()) == [(name, "wrong-type")]
 
 
 def test_zeros_before_an_integer_count_for_nothing():
     assert read_query(b"page_size=" + b"0" * 5000 + b"7", Parameters).page_size == 7
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["0", "-1", "10001", "9" * 5000, "-" + "9" * 5000, "0" * 5000, "-" + "0" * 5000 + "7"],
-)
-def test_a_number_out_of_range_breaks_a_rule(text: str):
-    query = f"page_size={text}".encode()
-    assert faults(query, InvalidRequestError) == [("page_size", "out-of-range")]
+def test_a_number_out_of_range_breaks_a_rule(subtests: pytest.Subtests):
+    for text in [
+        "0",
+        "-1",
+        "10001",
+        "9" * 5000,
+        "-" + "9" * 5000,
+        "0" * 5000,
+        "-" + "0" * 5000 + "7",
+    ]:
+        with subtests.test(text=text):
+            query = f"page_size={text}".encode()
+            assert faults(query, InvalidRequestError) == [("page_size", "out-of-range")]
 
 
 def test_an_unknown_word_breaks_a_rule():
@@ -230,14 +235,13 @@ def test_every_text_is_a_component_or_is_unreadable(text: str):
         assert not set(component.entity_type) & set("=:^~")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "user:", "user:Default", "user:any ", "user^team", "user^", "user~a"]
-)
-def test_a_component_outside_the_grammar_is_unreadable(text: str):
-    with pytest.raises(UnreadableRequestError) as caught:
-        parse_filter(["user=alice", text], parameter="entity")
-    (violation,) = caught.value.violations
-    assert (violation.pointer, violation.code) == ("entity", "unreadable-filter")
+def test_a_component_outside_the_grammar_is_unreadable(subtests: pytest.Subtests):
+    for text in ["", "user:", "user:Default", "user:any ", "user^team", "user^", "user~a"]:
+        with subtests.test(text=text):
+            with pytest.raises(UnreadableRequestError) as caught:
+                parse_filter(["user=alice", text], parameter="entity")
+            (violation,) = caught.value.violations
+            assert (violation.pointer, violation.code) == ("entity", "unreadable-filter")
 
 
 def test_every_unreadable_component_is_listed():
@@ -260,21 +264,19 @@ def test_components_keep_their_order_and_strict_its_value():
     )
 
 
-@pytest.mark.parametrize(
-    ("components", "code"),
-    [
+def test_what_a_broker_would_refuse_can_be_read_and_is_left_to_the_rules(subtests: pytest.Subtests):
+    for components, code in [
         (["=alice"], "empty-entity-type"),
         ([":default"], "empty-entity-type"),
         (["group=a"], "unknown-entity-type"),
         (["User=a"], "unknown-entity-type"),
         (["user=a", "user=b"], "repeated-entity-type"),
         (["ip", "user"], "invalid-filter-combination"),
-    ],
-)
-def test_what_a_broker_would_refuse_can_be_read_and_is_left_to_the_rules(
-    components: list[str], code: str
-):
-    assert [violation.code for violation in filter_violations(parse_filter(components))] == [code]
+    ]:
+        with subtests.test(code=code):
+            assert [
+                violation.code for violation in filter_violations(parse_filter(components))
+            ] == [code]
 
 
 QUERY = query_fingerprint("quotas", {"filter": ("user",), "strict": False})

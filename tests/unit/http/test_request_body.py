@@ -59,16 +59,21 @@ def test_a_number_keeps_every_digit(number: Decimal):
     assert parse_json(str(number).encode()).compare_total(number) == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["1" * 5000, "1e999", "-0.0", "5e-324", "0." + "0" * 4999 + "1", "9007199254740993"]
-)
-def test_an_odd_number_is_read_exactly(text: str):
-    assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == str(Decimal(text))
+def test_an_odd_number_is_read_exactly(subtests: pytest.Subtests):
+    for text in [
+        "1" * 5000,
+        "1e999",
+        "-0.0",
+        "5e-324",
+        "0." + "0" * 4999 + "1",
+        "9007199254740993",
+    ]:
+        with subtests.test(text=text):
+            assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == str(Decimal(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
+def test_a_number_far_outside_float64_is_read_as_the_outermost_power(subtests: pytest.Subtests):
+    for text, number in [
         ("1e99999999999999999999", "1E+9999"),
         ("-1e99999999999999999999", "-1E+9999"),
         ("1e-99999999999999999999", "1E-9999"),
@@ -76,10 +81,9 @@ def test_an_odd_number_is_read_exactly(text: str):
         ("0e99999999999999999999", "0"),
         ("-0.0e20000", "-0"),
         ("1" * 20000, "1E+9999"),
-    ],
-)
-def test_a_number_far_outside_float64_is_read_as_the_outermost_power(text: str, number: str):
-    assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == number
+    ]:
+        with subtests.test(text=text, number=number):
+            assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == number
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
@@ -376,17 +380,20 @@ def request_of(*sizes: int) -> tuple[Request, list[int]]:
     return Request({"type": "http", "method": "POST", "headers": headers}, receive), waiting
 
 
-@pytest.mark.parametrize(
-    ("sizes", "taken"),
-    [((0,), 0), ((SMALL_BYTES,), 0), ((SMALL_BYTES, 1), 1), ((SMALL_BYTES + 1, 5, 5), 1)],
-)
-async def test_only_a_large_body_takes_the_slot(sizes: tuple[int, ...], taken: bool):
-    bodies = LargeBodies()
-    async with BodySlot(bodies, "User:alice") as slot:
-        request, _ = request_of(*sizes)
-        assert len(await read_json_body(request, slot)) == sum(sizes)
-        assert is_taken(slot) == taken, "it is held until the body is parsed"
-    assert not is_taken(slot)
+async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
+    for sizes, taken in [
+        ((0,), 0),
+        ((SMALL_BYTES,), 0),
+        ((SMALL_BYTES, 1), 1),
+        ((SMALL_BYTES + 1, 5, 5), 1),
+    ]:
+        with subtests.test(taken=taken):
+            bodies = LargeBodies()
+            async with BodySlot(bodies, "User:alice") as slot:
+                request, _ = request_of(*sizes)
+                assert len(await read_json_body(request, slot)) == sum(sizes)
+                assert is_taken(slot) == taken, "it is held until the body is parsed"
+            assert not is_taken(slot)
 
 
 @pytest.mark.parametrize(

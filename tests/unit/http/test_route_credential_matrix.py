@@ -243,24 +243,22 @@ def included() -> BaseRoute:
     return outer.routes[0]
 
 
-@pytest.mark.parametrize(
-    ("route", "message"),
-    [
+async def test_an_application_with_an_undeclared_route_does_not_start(
+    subtests: pytest.Subtests,
+) -> None:
+    for route, message in [
         (Route("/open", undeclared), "/open"),
         (declared_on_another_kind(), "/open"),
         (Mount("/below", mounted()), "/hidden"),
         (Mount("/below", PlainTextResponse("open")), "/below"),
         (included(), "not of the kind"),
-    ],
-)
-async def test_an_application_with_an_undeclared_route_does_not_start(
-    route: BaseRoute, message: str
-) -> None:
-    app = create_application(no_services)
-    app.router.routes.append(route)
-    with pytest.raises(UndeclaredRouteError, match=message):
-        async with app.router.lifespan_context(app):
-            pytest.fail("it started")
+    ]:
+        with subtests.test(message=message):
+            app = create_application(no_services)
+            app.router.routes.append(route)
+            with pytest.raises(UndeclaredRouteError, match=message):
+                async with app.router.lifespan_context(app):
+                    pytest.fail("it started")
 
 
 def test_a_route_of_ours_cannot_even_be_made_undeclared() -> None:

@@ -91,12 +91,14 @@ def test_an_op_with_both_or_neither_of_value_and_remove_is_left_to_the_rules():
     assert read.ops == (Op("a"), Op("a", Decimal(1), remove=True), Op(""))
 
 
-@pytest.mark.parametrize("value", ['"1000"', "true", "null", "[]", "{}", '"NaN"'])
-def test_a_value_that_is_no_number_cannot_be_read(value: str):
-    document = (
-        f'{{"alterations":[{{"entity":{{"user":"a"}},"ops":[{{"key":"k","value":{value}}}]}}]}}'
-    )
-    assert faults(AlterationRequest, document) == [("/alterations/0/ops/0/value", "wrong-type")]
+def test_a_value_that_is_no_number_cannot_be_read(subtests: pytest.Subtests):
+    for value in ['"1000"', "true", "null", "[]", "{}", '"NaN"']:
+        with subtests.test(value=value):
+            ops = f'[{{"key":"k","value":{value}}}]'
+            document = f'{{"alterations":[{{"entity":{{"user":"a"}},"ops":{ops}}}]}}'
+            assert faults(AlterationRequest, document) == [
+                ("/alterations/0/ops/0/value", "wrong-type")
+            ]
 
 
 def test_a_misspelt_value_is_not_a_removal():
@@ -179,22 +181,25 @@ def test_very_many_names_that_are_no_unicode_end_where_the_list_of_faults_does()
     assert len(faults(AlterationRequest, document)) == MAX_VIOLATIONS + 1
 
 
-@pytest.mark.parametrize("alterations", [{}, None, "x", 1])
-def test_alterations_that_are_no_list_cannot_be_read(alterations: Any):
-    document = {"alterations": alterations}
-    assert faults(AlterationRequest, document) == [("/alterations", "wrong-type")]
+def test_alterations_that_are_no_list_cannot_be_read(subtests: pytest.Subtests):
+    for alterations in [{}, None, "x", 1]:
+        with subtests.test(alterations=alterations):
+            document = {"alterations": alterations}
+            assert faults(AlterationRequest, document) == [("/alterations", "wrong-type")]
 
 
-@pytest.mark.parametrize("wait_ms", ["-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999"])
-def test_a_waiting_time_out_of_range_breaks_a_rule(wait_ms: str):
-    body = alter(f'{{"wait_ms": {wait_ms}}}')
-    assert broken(body) == [("/wait_ms", "out-of-range")]
+def test_a_waiting_time_out_of_range_breaks_a_rule(subtests: pytest.Subtests):
+    for wait_ms in ["-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999"]:
+        with subtests.test(wait_ms=wait_ms):
+            body = alter(f'{{"wait_ms": {wait_ms}}}')
+            assert broken(body) == [("/wait_ms", "out-of-range")]
 
 
-@pytest.mark.parametrize(("wait_ms", "read"), [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)])
-def test_a_whole_waiting_time_is_read_however_it_is_written(wait_ms: str, read: int):
-    body = alter(f'{{"wait_ms": {wait_ms}}}')
-    assert (body.longest_ms, body.violations) == (read, ())
+def test_a_whole_waiting_time_is_read_however_it_is_written(subtests: pytest.Subtests):
+    for wait_ms, read in [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]:
+        with subtests.test(wait_ms=wait_ms, read=read):
+            body = alter(f'{{"wait_ms": {wait_ms}}}')
+            assert (body.longest_ms, body.violations) == (read, ())
 
 
 def test_an_unknown_wait_breaks_a_rule():

@@ -200,22 +200,20 @@ def test_values_that_change_in_their_positions_are_found_there(turns: list[dict[
         before = quotas
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+def test_names_that_move_within_the_same_length_are_read_right(subtests: pytest.Subtests):
+    for first, second in [
         (["aa", "b", "c"], ["a", "bb", "c"]),
         (["aa", "b", "c"], ["b", "aa", "c"]),
         (["a", "b", "c"], ["b", "c", "a"]),
         (["a", "b", "c"], ["a", "x", "c"]),
         (["a\0\1", "b"], ["a", "b\0\1"]),
-    ],
-)
-def test_names_that_move_within_the_same_length_are_read_right(first: list[str], second: list[str]):
-    decoder = DescribedAll()
-    for names in (first, second, first):
-        stored: Stored = {user(name): {"request_percentage": 1.0} for name in names}
-        quotas, _ = read(decoder, stored)
-        assert comparable(quotas) == comparable(stored)
+    ]:
+        with subtests.test(first=first, second=second):
+            decoder = DescribedAll()
+            for names in (first, second, first):
+                stored: Stored = {user(name): {"request_percentage": 1.0} for name in names}
+                quotas, _ = read(decoder, stored)
+                assert comparable(quotas) == comparable(stored)
 
 
 @given(

@@ -39,12 +39,15 @@ def method_of(words: list[str]) -> str:
     return "POST" if "-d" in words else "GET"
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_each_route_of_the_openapi_document_has_a_line(curl: Curl, method: str, path: str):
-    pattern = re.compile(re.sub(r"\{[a-z_]+\}", "[^/]+", path))
-    lines = curl_lines(all_lines(curl, "an-id", "a-plan"))
-    methods = {method_of(words) for words in lines if pattern.fullmatch(urlsplit(words[-1]).path)}
-    assert method in methods
+def test_each_route_of_the_openapi_document_has_a_line(curl: Curl, subtests: pytest.Subtests):
+    for method, path in ROUTES:
+        with subtests.test(method=method, path=path):
+            pattern = re.compile(re.sub(r"\{[a-z_]+\}", "[^/]+", path))
+            lines = curl_lines(all_lines(curl, "an-id", "a-plan"))
+            methods = {
+                method_of(words) for words in lines if pattern.fullmatch(urlsplit(words[-1]).path)
+            }
+            assert method in methods
 
 
 def test_ids_that_there_are_not_yet_are_left_to_the_shell(curl: Curl):

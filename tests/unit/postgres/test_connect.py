@@ -32,9 +32,8 @@ def test_a_url_is_read_as_libpq_reads_it(scheme: str):
     assert parameters["sslmode"] == "verify-full"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(subtests: pytest.Subtests):
+    for url in [
         "",
         "quotas",
         "mysql://u:secret@h/d",
@@ -42,13 +41,12 @@ def test_a_url_is_read_as_libpq_reads_it(scheme: str):
         "host=h password=secret",
         "postgresql://u:secret@h:port/d?nonsense=1",
         "postgresql://u:secret%zz@h/d",
-    ],
-)
-def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str):
-    with pytest.raises(ValueError, match="postgresql://") as raised:
-        read_url(url)
-    assert "secret" not in str(raised.value)
-    assert raised.value.__cause__ is None
+    ]:
+        with subtests.test(url=url):
+            with pytest.raises(ValueError, match="postgresql://") as raised:
+                read_url(url)
+            assert "secret" not in str(raised.value)
+            assert raised.value.__cause__ is None
 
 
 def test_every_connection_carries_its_limits():
@@ -117,9 +115,8 @@ async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: An
     assert theirs.recv(1) == b""
 
 
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
+def test_a_failure_says_that_nothing_was_sent_and_why(subtests: pytest.Subtests):
+    for error, cause in [
         (psycopg.errors.DiskFull(), "the disk of Postgres is full"),
         (psycopg.errors.TooManyConnections(), "no connection left"),
         (psycopg.errors.ReadOnlySqlTransaction(), "read-only"),
@@ -134,14 +131,13 @@ async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: An
         (PoolTimeoutError("queue"), "cannot be reached or does not answer"),
         (OSError(), "cannot be reached or does not answer"),
         (None, "cannot be reached or does not answer"),
-    ],
-)
-def test_a_failure_says_that_nothing_was_sent_and_why(error: Exception | None, cause: str):
-    translated = failure(error)
-    assert type(translated) is NotSentError
-    assert cause in translated.detail
-    assert (translated.code, translated.sent) == ("audit-log-unavailable", Sent.NO)
-    assert translated.retry is Retry.SAFE
+    ]:
+        with subtests.test(cause=cause):
+            translated = failure(error)
+            assert type(translated) is NotSentError
+            assert cause in translated.detail
+            assert (translated.code, translated.sent) == ("audit-log-unavailable", Sent.NO)
+            assert translated.retry is Retry.SAFE
 
 
 @pytest.mark.parametrize(

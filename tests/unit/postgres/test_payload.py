@@ -37,9 +37,8 @@ def test_json_is_canonical(end: str, written: str):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
+def test_a_number_is_written_as_json_can(subtests: pytest.Subtests):
+    for value, written in [
         (1024.0, "1024"),
         (0.0, "0"),
         (-0.0, "-0.0"),
@@ -51,10 +50,9 @@ def test_json_is_canonical(end: str, written: str):
         (math.nan, '"NaN"'),
         (math.inf, '"Infinity"'),
         (-math.inf, '"-Infinity"'),
-    ],
-)
-def test_a_number_is_written_as_json_can(value: float, written: str):
-    assert json.dumps(number_to_json(value)) == written
+    ]:
+        with subtests.test(value=value, written=written):
+            assert json.dumps(number_to_json(value)) == written
 
 
 @given(st.floats())
@@ -72,9 +70,8 @@ def test_every_digit_of_an_operation_comes_back(value: Decimal, remove: bool):
     assert read == op
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
+def test_a_value_is_a_json_number_where_one_is_equal_to_it(subtests: pytest.Subtests):
+    for value, written in [
         ("1024", 1024),
         ("1024.00", 1024),
         ("1e3", 1000),
@@ -84,10 +81,9 @@ def test_every_digit_of_an_operation_comes_back(value: Decimal, remove: bool):
         ("1e999", "1E+999"),
         ("1e400000000", "1E+400000000"),
         ("0.1000000000000000055", "0.1000000000000000055"),
-    ],
-)
-def test_a_value_is_a_json_number_where_one_is_equal_to_it(value: str, written: object):
-    assert op_to_json(Op("k", Decimal(value))) == {"key": "k", "value": written}
+    ]:
+        with subtests.test(value=value):
+            assert op_to_json(Op("k", Decimal(value))) == {"key": "k", "value": written}
 
 
 def test_a_reader_sees_the_float_that_was_sent():

@@ -79,9 +79,8 @@ def writer(failures: AuthenticationFailures, journal: Journal) -> FailureWriter:
     return FailureWriter(failures, journal, CountedMetrics())
 
 
-@pytest.mark.parametrize(
-    ("address", "source"),
-    [
+def test_a_source_is_a_network(subtests: pytest.Subtests):
+    for address, source in [
         ("203.0.113.77", "203.0.113.0/24"),
         ("::ffff:203.0.113.77", "203.0.113.0/24"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
@@ -89,10 +88,9 @@ def writer(failures: AuthenticationFailures, journal: Journal) -> FailureWriter:
         ("", None),
         ("unix:", None),
         ("203.0.113.7, 10.0.0.1", None),
-    ],
-)
-def test_a_source_is_a_network(address: str, source: str | None):
-    assert source_of(address) == source
+    ]:
+        with subtests.test(address=address, source=source):
+            assert source_of(address) == source
 
 
 def test_a_flood_of_one_network_is_one_row(failures: AuthenticationFailures, clock: Clock):

@@ -74,9 +74,8 @@ def test_a_failure_comes_with_the_logs_that_the_test_wrote_and_a_run_with_its_le
     assert "\n    1  `java -version`\n" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
+def test_a_program_is_counted_by_its_command_line(subtests: pytest.Subtests):
+    for line, kind in [
         (
             "python pdeathsig.py 1 - 0 java -Xmx1g -cp kafka.jar kafka.Kafka node.properties",
             "broker",
@@ -91,10 +90,9 @@ def test_a_failure_comes_with_the_logs_that_the_test_wrote_and_a_run_with_its_le
         ("python -m app.main migrate", "another command of the service"),
         ("/bin/quota-pipeline ingest --input a", "command of the pipeline"),
         ("curl http://127.0.0.1/serve", None),
-    ],
-)
-def test_a_program_is_counted_by_its_command_line(line: str, kind: str | None):
-    assert ledger.kind_of(line.split()) == kind
+    ]:
+        with subtests.test(line=line, kind=kind):
+            assert ledger.kind_of(line.split()) == kind
 
 
 @pytest.mark.usefixtures("java")
