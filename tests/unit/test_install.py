@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pip
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,10 +171,16 @@ def make_install(checkout: Path, *variables: str, **environ: str) -> tuple[int, 
 
 
 def test_no_network_is_one_sentence_that_says_what_to_do(checkout: Path):
+    """With a real environment, which is taken as it is; it borrows pip, which is long to install."""
+    command = [sys.executable, "-m", "venv", "--without-pip", checkout / ".venv"]
+    subprocess.run(command, check=True)
+    (packages,) = (checkout / ".venv").glob("lib/python3*/site-packages")
+    (packages / "pip").symlink_to(Path(pip.__file__).parent)
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
     code, lines = make_install(checkout, f"PYTHON={sys.executable}", **nowhere)
     assert code != 0
-    assert any(line.startswith("No network: uv cannot be fetched") for line in lines)
+    assert [line.partition(":")[0] for line in lines[:2]] == ["Installing uv ...", "No network"]
+    assert lines[1].startswith("No network: uv cannot be fetched")
     assert not any("Traceback" in line for line in lines)
 
 
