@@ -64,32 +64,40 @@ ANSWER_FAULTS: dict[str, tuple[Reply, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", ANSWER_FAULTS)
-async def test_a_describe_that_is_answered_with_nonsense_is_a_broker_error(fault: str):
-    reply, code = ANSWER_FAULTS[fault]
-    async with (
-        fake_broker({DESCRIBE: reply}) as broker,
-        admin_of(broker.bootstrap_servers) as admin,
-    ):
-        with pytest.raises(BrokerError) as caught:
-            await admin.describe_client_quotas(ALL_ENTITIES)
-        assert caught.value.code == code
-        assert broker.received[DESCRIBE] == 1
+async def test_a_describe_that_is_answered_with_nonsense_is_a_broker_error(
+    subtests: pytest.Subtests,
+):
+    for fault, (reply, code) in ANSWER_FAULTS.items():
+        with subtests.test(fault):
+            async with (
+                fake_broker({DESCRIBE: reply}) as broker,
+                admin_of(broker.bootstrap_servers) as admin,
+            ):
+                with pytest.raises(BrokerError) as caught:
+                    await admin.describe_client_quotas(ALL_ENTITIES)
+                assert caught.value.code == code
+                assert broker.received[DESCRIBE] == 1
 
 
-@pytest.mark.parametrize("fault", [*ANSWER_FAULTS, "closed", "silent"])
-async def test_an_alteration_without_a_readable_answer_is_unknown_and_sent_once(fault: str):
-    replies: dict[str, Reply] = {name: reply for name, (reply, _) in ANSWER_FAULTS.items()}
-    reply = {**replies, "closed": closing, "silent": silent}[fault]
-    async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
-        await admin.live_brokers()
-        answer = await admin.alter_client_quotas(
-            [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
-            validate_only=False,
-            timeout_s=SHORT_S if reply is silent else DEADLINE_S,
-        )
-        assert outcomes(answer.verdicts.values()) == [Outcome.UNKNOWN] * 2
-        assert broker.received[ALTER] == 1
+async def test_an_alteration_without_a_readable_answer_is_unknown_and_sent_once(
+    subtests: pytest.Subtests,
+):
+    for fault in [*ANSWER_FAULTS, "closed", "silent"]:
+        with subtests.test(fault=fault):
+            replies: dict[str, Reply] = {name: reply for name, (reply, _) in ANSWER_FAULTS.items()}
+            reply = {**replies, "closed": closing, "silent": silent}[fault]
+            async with (
+                fake_broker({ALTER: reply}) as broker,
+                admin_of(broker.bootstrap_servers) as admin,
+            ):
+                await admin.live_brokers()
+                answer = await admin.alter_client_quotas(
+                    [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
+                    validate_only=False,
+                    timeout_s=SHORT_S if reply is silent else DEADLINE_S,
+                )
+                assert outcomes(answer.verdicts.values()) == [Outcome.UNKNOWN] * 2
+                assert broker.received[ALTER] == 1
 
 
 def outcomes(verdicts: Sequence[EntityVerdict]) -> list[Outcome]:

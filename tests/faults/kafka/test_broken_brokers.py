@@ -29,7 +29,6 @@ from tests.testkit.fake_kafka.server import (
     METADATA,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    Reply,
     answering,
     closing,
     fake_broker,
@@ -142,15 +141,16 @@ async def test_a_session_that_is_about_to_end_is_not_used_again():
         assert broker.received[SASL_AUTHENTICATE] == broker.received[API_VERSIONS] == 4
 
 
-@pytest.mark.parametrize("reply", [closing, silent, sending(b"\0" * 5), raw(TWO_GIGABYTES)])
-async def test_acls_that_cannot_be_read_are_never_no_acls(reply: Reply):
-    async with fake_broker({DESCRIBE_ACLS: reply}) as broker:
-        patience = Patience(broker_answer_s=SHORT_S)
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers), patience=patience)
-        with pytest.raises(NotSentError) as caught:
-            await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
-        assert caught.value.code == "acl-source-unreachable"
-        await brokers.close()
+async def test_acls_that_cannot_be_read_are_never_no_acls(subtests: pytest.Subtests):
+    for reply in [closing, silent, sending(b"\0" * 5), raw(TWO_GIGABYTES)]:
+        with subtests.test(reply=reply):
+            async with fake_broker({DESCRIBE_ACLS: reply}) as broker:
+                patience = Patience(broker_answer_s=SHORT_S)
+                brokers = Brokers(KafkaSettings(broker.bootstrap_servers), patience=patience)
+                with pytest.raises(NotSentError) as caught:
+                    await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
+                assert caught.value.code == "acl-source-unreachable"
+                await brokers.close()
 
 
 async def test_an_acl_error_of_another_kind_names_it():

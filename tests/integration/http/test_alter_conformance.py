@@ -12,7 +12,6 @@ from tests.integration.http.refused_alterations import (
     OK,
     POLICY_VIOLATION,
     REFUSED,
-    Refused,
     alteration_text,
     made_unique,
 )
@@ -31,29 +30,31 @@ def post(service: RunningService, *alterations: str, **options: Any) -> httpx.Re
     )
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_a_broken_rule_is_reported_and_nothing_reaches_the_broker(
-    service: RunningService, raw: RawQuotas, broker_log: RequestLog, case: Refused
+    service: RunningService, raw: RawQuotas, broker_log: RequestLog, subtests: pytest.Subtests
 ) -> None:
-    names = made_unique(case.names)
-    alteration = alteration_text(names, list(case.values.items()))
-    with broker_log.nothing_arrives():
-        answers = [post(service, alteration, validate_only=flag) for flag in (True, False)]
-        answers.append(post(service, alteration, all_or_nothing=False))
-    code, message = case.broker
-    is_checked_by_kafka = code == INVALID_REQUEST or "not-an-ip-address" in case.codes
-    kafka_error = "INVALID_REQUEST" if is_checked_by_kafka else None
-    for answer in answers:
-        problem = answer.json()
-        assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
-        assert {error["code"] for error in problem["errors"]} == case.codes
-        assert problem["kafka_error"] == kafka_error
-    (verdict,) = raw.alter(
-        setting(names, {key: float(text) for key, text in case.values.items()}), validate_only=True
-    )
-    assert verdict.code == code
-    assert message in (verdict.message or "")
-    assert raw.everything().get(frozenset(names.items())) is None
+    for name, case in REFUSED.items():
+        with subtests.test(name):
+            names = made_unique(case.names)
+            alteration = alteration_text(names, list(case.values.items()))
+            with broker_log.nothing_arrives():
+                answers = [post(service, alteration, validate_only=flag) for flag in (True, False)]
+                answers.append(post(service, alteration, all_or_nothing=False))
+            code, message = case.broker
+            is_checked_by_kafka = code == INVALID_REQUEST or "not-an-ip-address" in case.codes
+            kafka_error = "INVALID_REQUEST" if is_checked_by_kafka else None
+            for answer in answers:
+                problem = answer.json()
+                assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
+                assert {error["code"] for error in problem["errors"]} == case.codes
+                assert problem["kafka_error"] == kafka_error
+            (verdict,) = raw.alter(
+                setting(names, {key: float(text) for key, text in case.values.items()}),
+                validate_only=True,
+            )
+            assert verdict.code == code
+            assert message in (verdict.message or "")
+            assert raw.everything().get(frozenset(names.items())) is None
 
 
 @pytest.mark.parametrize(

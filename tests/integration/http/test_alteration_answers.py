@@ -107,24 +107,22 @@ def test_at_the_deadline_the_answer_is_still_200(service: RunningService, raw: R
     raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
 
 
-@pytest.mark.parametrize(
-    ("options", "pointer"),
-    [
+def test_an_option_out_of_its_bounds_is_refused_unsent(
+    service: RunningService, broker_log: RequestLog, subtests: pytest.Subtests
+) -> None:
+    for options, pointer in [
         ({"wait_ms": 60_001}, "/wait_ms"),
         ({"wait_ms": -1}, "/wait_ms"),
         ({"wait_ms": 0.5}, "/wait_ms"),
         ({"wait": "quorum"}, "/wait"),
         ({"reason": "x" * 1001}, "/reason"),
         ({"reason": "a\0b"}, "/reason"),
-    ],
-)
-def test_an_option_out_of_its_bounds_is_refused_unsent(
-    service: RunningService, broker_log: RequestLog, options: dict[str, Any], pointer: str
-) -> None:
-    with broker_log.nothing_arrives():
-        answer = service.alter(change({"user": unique()}, {P: 5}), **options)
-    assert answer.status_code == 422
-    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+    ]:
+        with subtests.test(pointer=pointer):
+            with broker_log.nothing_arrives():
+                answer = service.alter(change({"user": unique()}, {P: 5}), **options)
+            assert answer.status_code == 422
+            assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
 def test_a_reason_of_a_thousand_characters_is_stored(service: RunningService) -> None:
@@ -222,9 +220,10 @@ def test_a_record_is_for_its_principal_and_for_auditors(service: RunningService)
     assert unknown.json()["detail"] == refused.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "alteration_id",
-    [
+def test_an_alteration_that_there_is_not_is_404(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for alteration_id in [
         "0",
         "nonsense",
         "00000000-0000-0000-0000-000000000000",
@@ -234,11 +233,8 @@ def test_a_record_is_for_its_principal_and_for_auditors(service: RunningService)
         "a%0Ab",
         "%F0%9F%98%80",
         "x" * 2000,
-    ],
-)
-def test_an_alteration_that_there_is_not_is_404(
-    service: RunningService, alteration_id: str
-) -> None:
-    for principal in ("alice", "auditor"):
-        answer = service.api(principal).get(f"/quotas/alterations/{alteration_id}")
-        assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+    ]:
+        with subtests.test(alteration_id=alteration_id):
+            for principal in ("alice", "auditor"):
+                answer = service.api(principal).get(f"/quotas/alterations/{alteration_id}")
+                assert (answer.status_code, answer.json()["code"]) == (404, "not-found")

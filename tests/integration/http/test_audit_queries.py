@@ -30,9 +30,10 @@ def team(service: RunningService) -> str:
     return prefix
 
 
-@pytest.mark.parametrize(
-    ("components", "count"),
-    [
+def test_rows_are_found_by_their_entity(
+    service: RunningService, team: str, subtests: pytest.Subtests
+) -> None:
+    for components, count in [
         (["user=T-u"], 4),
         (["user=T-u", "client-id=T-c"], 1),
         (["user=T-u", "client-id:default"], 2),
@@ -47,32 +48,29 @@ def team(service: RunningService) -> str:
         (["user=T"], 0),
         (["user=T-u", "ip:absent"], 4),
         (["user=", "client-id=T-c"], 0),
-    ],
-)
-def test_rows_are_found_by_their_entity(
-    service: RunningService, team: str, components: list[str], count: int
+    ]:
+        with subtests.test(count=count):
+            listed = rows(service, entity=[text.replace("T", team) for text in components])
+            assert len(listed) == count
+            assert {row["reason"] for row in listed} <= {team}
+
+
+def test_an_entity_filter_is_judged_as_that_of_a_describe(
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    listed = rows(service, entity=[text.replace("T", team) for text in components])
-    assert len(listed) == count
-    assert {row["reason"] for row in listed} <= {team}
-
-
-@pytest.mark.parametrize(
-    ("components", "status", "code", "kafka_error"),
-    [
+    for components, status, code, kafka_error in [
         (["other=a"], 422, "unknown-entity-type", "UNSUPPORTED_VERSION"),
         (["user=a", "user=b"], 422, "repeated-entity-type", "INVALID_REQUEST"),
         (["user=a", "ip:any"], 422, "invalid-filter-combination", "INVALID_REQUEST"),
         (["user:nobody"], 400, "unreadable-filter", None),
-    ],
-)
-def test_an_entity_filter_is_judged_as_that_of_a_describe(
-    service: RunningService, components: list[str], status: int, code: str, kafka_error: str | None
-) -> None:
-    answer = audit(service, entity=components)
-    problem = answer.json()
-    assert (answer.status_code, problem["kafka_error"]) == (status, kafka_error)
-    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("entity", code)]
+    ]:
+        with subtests.test(status=status, code=code):
+            answer = audit(service, entity=components)
+            problem = answer.json()
+            assert (answer.status_code, problem["kafka_error"]) == (status, kafka_error)
+            assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [
+                ("entity", code)
+            ]
 
 
 def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> None:
@@ -106,9 +104,10 @@ def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> 
     assert [row["principal"] for row in rows(service, entity=entity, **together)] == ["User:alice"]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "status"),
-    [
+def test_a_parameter_that_is_no_such_thing_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for parameters, status in [
         ({"outcome": "done"}, 422),
         ({"action": "ALTER"}, 422),
         ({"page_size": 0}, 422),
@@ -119,14 +118,11 @@ def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> 
         ({"actor": ["User:a", "User:b"]}, 400),
         ({"entity_type": "user"}, 400),
         ({"page_token": "0"}, 400),
-    ],
-)
-def test_a_parameter_that_is_no_such_thing_is_refused(
-    service: RunningService, parameters: dict[str, Any], status: int
-) -> None:
-    answer = audit(service, **parameters)
-    assert answer.status_code == status
-    assert {error["pointer"] for error in answer.json()["errors"]} == set(parameters)
+    ]:
+        with subtests.test(status=status):
+            answer = audit(service, **parameters)
+            assert answer.status_code == status
+            assert {error["pointer"] for error in answer.json()["errors"]} == set(parameters)
 
 
 def test_since_is_inclusive_and_until_is_exclusive(service: RunningService) -> None:
@@ -164,22 +160,23 @@ def pages(service: RunningService, **parameters: Any) -> Iterator[list[Any]]:
             return
 
 
-@pytest.mark.parametrize("page_size", [1, 2, 4, 9, 10])
 def test_pages_hold_each_row_once_and_new_rows_do_not_disturb(
-    service: RunningService, page_size: int
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    team = unique()
-    wanted: list[Any] = []
-    for _ in range(3):
-        service.alter(*(change({"user": f"{team}-{n}"}, {P: 5}) for n in range(3)))
-    wanted = rows(service, entity=f"user^={team}")
-    assert len(wanted) == 9
-    listed = []
-    for page in pages(service, entity=f"user^={team}", page_size=page_size):
-        assert len(page) <= page_size
-        listed += page
-        service.alter(change({"user": f"{team}-more"}, {P: len(listed)}), wait="none")
-    assert listed == wanted
+    for page_size in [1, 2, 4, 9, 10]:
+        with subtests.test(page_size=page_size):
+            team = unique()
+            wanted: list[Any] = []
+            for _ in range(3):
+                service.alter(*(change({"user": f"{team}-{n}"}, {P: 5}) for n in range(3)))
+            wanted = rows(service, entity=f"user^={team}")
+            assert len(wanted) == 9
+            listed = []
+            for page in pages(service, entity=f"user^={team}", page_size=page_size):
+                assert len(page) <= page_size
+                listed += page
+                service.alter(change({"user": f"{team}-more"}, {P: len(listed)}), wait="none")
+            assert listed == wanted
 
 
 def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningService) -> None:
@@ -201,28 +198,28 @@ def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningS
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
 
 
-@pytest.mark.parametrize(
-    "position",
-    [
+def test_a_token_with_a_forged_position_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for position in [
         {"at": 1},
         ["2026-01-01T00:00:00+00:00", "no id", 0],
         ["0001-01-01T00:00:00+23:00", "0192d1f3-0000-7000-8000-000000000000", 0],
         ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 2**31],
         ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", True],
         ["2026-01-01T00:00:00+00:00", 1, 0],
-    ],
-)
-def test_a_token_with_a_forged_position_is_refused(service: RunningService, position: Any) -> None:
-    names = ("entity", "actor", "since", "until", "outcome", "action")
-    conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
-    token = page_token(position, query_fingerprint("audit", conditions))
-    answer = audit(service, "auditor", page_token=token)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
-    valid = page_token(
-        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 0],
-        query_fingerprint("audit", conditions),
-    )
-    assert audit(service, "auditor", page_token=valid).status_code == 200
+    ]:
+        with subtests.test(position=position):
+            names = ("entity", "actor", "since", "until", "outcome", "action")
+            conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
+            token = page_token(position, query_fingerprint("audit", conditions))
+            answer = audit(service, "auditor", page_token=token)
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+            valid = page_token(
+                ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 0],
+                query_fingerprint("audit", conditions),
+            )
+            assert audit(service, "auditor", page_token=valid).status_code == 200
 
 
 def test_the_default_page_has_a_hundred_rows(service: RunningService) -> None:

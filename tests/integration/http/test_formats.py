@@ -124,9 +124,10 @@ def test_nothing_is_still_a_document(api: httpx.Client, media_type: str, body: s
     assert (answer.status_code, answer.text) == (200, body)
 
 
-@pytest.mark.parametrize(
-    ("accept", "media_type"),
-    [
+def test_the_format_is_the_one_that_the_caller_likes_best(
+    api: httpx.Client, subtests: pytest.Subtests
+) -> None:
+    for accept, media_type in [
         ("*/*", JSON),
         ("", JSON),
         ("application/*", JSON),
@@ -139,28 +140,24 @@ def test_nothing_is_still_a_document(api: httpx.Client, media_type: str, body: s
         ("application/json; charset=utf-8", JSON),
         ("application/x-ndjson;q=1.000, text/csv;q=0.999", NDJSON),
         ("text/html, application/yaml", YAML),
-    ],
-)
-def test_the_format_is_the_one_that_the_caller_likes_best(
-    api: httpx.Client, accept: str, media_type: str
-) -> None:
-    answer = api.get("/quotas", headers={"Accept": accept})
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"].partition(";")[0] == media_type
-    assert "Accept" in answer.headers["Vary"]
+    ]:
+        with subtests.test(accept=accept, media_type=media_type):
+            answer = api.get("/quotas", headers={"Accept": accept})
+            assert answer.status_code == 200
+            assert answer.headers["Content-Type"].partition(";")[0] == media_type
+            assert "Accept" in answer.headers["Vary"]
 
 
-@pytest.mark.parametrize(
-    "accept", ["text/html", "application/xml, image/*", "*/*;q=0", "application/json;q=0"]
-)
 def test_no_acceptable_format_is_406_and_the_problem_names_those_that_there_are(
-    api: httpx.Client, accept: str
+    api: httpx.Client, subtests: pytest.Subtests
 ) -> None:
-    answer = api.get("/quotas", headers={"Accept": accept})
-    problem = answer.json()
-    assert (answer.status_code, problem["code"]) == (406, "not-acceptable")
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert all(item in problem["detail"] for item in (JSON, NDJSON, CSV, YAML))
+    for accept in ["text/html", "application/xml, image/*", "*/*;q=0", "application/json;q=0"]:
+        with subtests.test(accept=accept):
+            answer = api.get("/quotas", headers={"Accept": accept})
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (406, "not-acceptable")
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert all(item in problem["detail"] for item in (JSON, NDJSON, CSV, YAML))
 
 
 def test_the_caller_is_judged_before_the_format(service: RunningService) -> None:

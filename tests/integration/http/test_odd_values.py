@@ -110,32 +110,35 @@ def test_everything_comes_back_in_every_format(
     }
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_an_odd_entity_is_found_by_its_name_and_written_as_the_contract_says(
-    service: RunningService, stored: RawQuotas, odd: Odd
+    service: RunningService, stored: RawQuotas, subtests: pytest.Subtests
 ) -> None:
-    filters = [
-        f"{kind}:default" if name is None else f"{kind}={name}" for kind, name in odd.names.items()
-    ]
-    answer = service.api("bob").get("/quotas", params={"filter": filters, "strict": "true"})
-    (quota,) = answer.json()["quotas"]
-    assert (quota["entity"], quota["values"]) == (odd.names, odd.described)
+    for case, odd in ODD.items():
+        with subtests.test(case):
+            filters = [
+                f"{kind}:default" if name is None else f"{kind}={name}"
+                for kind, name in odd.names.items()
+            ]
+            answer = service.api("bob").get("/quotas", params={"filter": filters, "strict": "true"})
+            (quota,) = answer.json()["quotas"]
+            assert (quota["entity"], quota["values"]) == (odd.names, odd.described)
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_an_odd_entity_is_removed_as_it_is_listed_and_the_log_keeps_what_was_there(
-    service: RunningService, raw: RawQuotas, odd: Odd
+    service: RunningService, raw: RawQuotas, subtests: pytest.Subtests
 ) -> None:
-    raw.store(odd.names, odd.values)
-    result = applied(service, odd.names, dict.fromkeys(odd.values))
-    assert (result["entity"], result["changed"]) == (odd.names, True)
-    assert (result["before"], result["after"]) == (odd.described, {})
-    assert raw.stored(odd.names) == {}
-    page = {"action": "alter", "page_size": 1}
-    rows = service.api("auditor").get("/audit", params=page).json()["rows"]
-    assert [(row["entity"], row["before"], row["after"]) for row in rows] == [
-        (odd.names, odd.described, {})
-    ]
+    for name, odd in ODD.items():
+        with subtests.test(name):
+            raw.store(odd.names, odd.values)
+            result = applied(service, odd.names, dict.fromkeys(odd.values))
+            assert (result["entity"], result["changed"]) == (odd.names, True)
+            assert (result["before"], result["after"]) == (odd.described, {})
+            assert raw.stored(odd.names) == {}
+            page = {"action": "alter", "page_size": 1}
+            rows = service.api("auditor").get("/audit", params=page).json()["rows"]
+            assert [(row["entity"], row["before"], row["after"]) for row in rows] == [
+                (odd.names, odd.described, {})
+            ]
 
 
 def test_an_odd_value_survives_the_change_of_another_key(
@@ -225,25 +228,30 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_a_name_comes_back_as_it_went_in(service: RunningService, text: str) -> None:
-    client_id = unique("odd")
-    entity = {"user": text, "client-id": client_id}
-    answer = service.alter({"entity": entity, "ops": [{"key": "request_percentage", "value": 50}]})
-    assert answer.status_code == 200, answer.text
-    try:
-        query = f"filter=user={quote(text, safe='')}&filter=client-id={client_id}"
-        (described,) = service.api("bob").get(f"/quotas?{query}").json()["quotas"]
-        assert described["entity"] == entity
-        query = f"user={quote(text, safe='')}&client-id={client_id}"
-        resolved = service.api("bob").get(f"/quotas/resolve?{query}").json()
-        assert resolved["quotas"]["request_percentage"]["source"]["entity"] == entity
-        query = f"entity=user={quote(text, safe='')}&entity=client-id={client_id}"
-        (row,) = service.api("auditor").get(f"/audit?{query}").json()["rows"]
-        assert row["entity"] == entity
-        path = f"/quotas/alterations/{row['alteration_id']}"
-        (result,) = service.api().get(path).json()["results"]
-        assert result["entity"] == entity
-    finally:
-        removal = {"entity": entity, "ops": [{"key": "request_percentage", "remove": True}]}
-        assert service.alter(removal).status_code == 200
+def test_a_name_comes_back_as_it_went_in(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for name, text in TEXTS.items():
+        with subtests.test(name):
+            client_id = unique("odd")
+            entity = {"user": text, "client-id": client_id}
+            answer = service.alter(
+                {"entity": entity, "ops": [{"key": "request_percentage", "value": 50}]}
+            )
+            assert answer.status_code == 200, answer.text
+            try:
+                query = f"filter=user={quote(text, safe='')}&filter=client-id={client_id}"
+                (described,) = service.api("bob").get(f"/quotas?{query}").json()["quotas"]
+                assert described["entity"] == entity
+                query = f"user={quote(text, safe='')}&client-id={client_id}"
+                resolved = service.api("bob").get(f"/quotas/resolve?{query}").json()
+                assert resolved["quotas"]["request_percentage"]["source"]["entity"] == entity
+                query = f"entity=user={quote(text, safe='')}&entity=client-id={client_id}"
+                (row,) = service.api("auditor").get(f"/audit?{query}").json()["rows"]
+                assert row["entity"] == entity
+                path = f"/quotas/alterations/{row['alteration_id']}"
+                (result,) = service.api().get(path).json()["results"]
+                assert result["entity"] == entity
+            finally:
+                removal = {"entity": entity, "ops": [{"key": "request_percentage", "remove": True}]}
+                assert service.alter(removal).status_code == 200

@@ -297,10 +297,11 @@ def test_a_start_that_fails_tells_no_secret(tmp_path: Path, command: str, name: 
     assert seen.found() == []
 
 
-@pytest.mark.parametrize("secret", sorted(SECRETS))
-def test_the_search_finds_what_is_there(secret: str) -> None:
-    basic = base64.b64encode(f"alice:{secret}".encode()).decode()
-    for text in (secret, f"x{secret}x", f"Basic {basic}", quote(secret, safe="")):
-        seen = Seen()
-        seen.add("log", text)
-        assert [source for source, _ in seen.found()][:1] == ["log"]
+def test_the_search_finds_what_is_there(subtests: pytest.Subtests) -> None:
+    for secret in sorted(SECRETS):
+        with subtests.test(secret=secret):
+            basic = base64.b64encode(f"alice:{secret}".encode()).decode()
+            for text in (secret, f"x{secret}x", f"Basic {basic}", quote(secret, safe="")):
+                seen = Seen()
+                seen.add("log", text)
+                assert [source for source, _ in seen.found()][:1] == ["log"]

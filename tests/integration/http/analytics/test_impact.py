@@ -91,12 +91,13 @@ def test_a_touched_bucket_is_reported_with_its_past_minutes(api: httpx.Client, a
     ]
 
 
-@pytest.mark.parametrize(("value", "share"), [(1, 0.4), (750_000, 0.03), (800_000, 0), (None, 0)])
 def test_the_share_is_that_of_the_minutes_above_the_new_limit(
-    api: httpx.Client, value: int | None, share: float
+    api: httpx.Client, subtests: pytest.Subtests
 ):
-    (found,) = impact(check(api, value))
-    assert (found["limit_new"], found["share_of_minutes_over"]) == (value, share)
+    for value, share in [(1, 0.4), (750_000, 0.03), (800_000, 0), (None, 0)]:
+        with subtests.test(value=value, share=share):
+            (found,) = impact(check(api, value))
+            assert (found["limit_new"], found["share_of_minutes_over"]) == (value, share)
 
 
 def test_what_changes_no_limit_has_no_impact(api: httpx.Client):

@@ -76,11 +76,12 @@ def rows(answer: httpx.Response) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("path", ["utilization", "incidents", "buckets/1", "runs"])
-def test_before_the_first_run_there_is_nothing(published: Published, path: str):
-    problem = problem_of(published.service.api("bob").get(f"/analytics/{path}"), 404)
-    assert problem["code"] == "no-run"
-    assert "POST /analytics/runs" in problem["detail"]
+def test_before_the_first_run_there_is_nothing(published: Published, subtests: pytest.Subtests):
+    for path in ["utilization", "incidents", "buckets/1", "runs"]:
+        with subtests.test(path=path):
+            problem = problem_of(published.service.api("bob").get(f"/analytics/{path}"), 404)
+            assert problem["code"] == "no-run"
+            assert "POST /analytics/runs" in problem["detail"]
 
 
 def test_an_answer_names_its_run_and_the_columns_of_the_table(published: Published):
@@ -102,9 +103,8 @@ def test_the_fullest_bucket_of_the_newest_day_comes_first(api: httpx.Client):
     assert [row["util_p99"] for row in found] == [0.95, 0.7, 0.5, 0.2, None, 0.1]
 
 
-@pytest.mark.parametrize(
-    ("query", "buckets"),
-    [
+def test_utilization_is_found_by_its_conditions(api: httpx.Client, subtests: pytest.Subtests):
+    for query, buckets in [
         ("key=consumer_byte_rate", [ETL]),
         ("key=a%00b", []),
         ("min_util_p99=0.7", [ALICE, BOB]),
@@ -125,36 +125,34 @@ def test_the_fullest_bucket_of_the_newest_day_comes_first(api: httpx.Client):
         ("entity=user=", []),
         ("entity=user=a%00b", []),
         ("entity=ip:absent&min_util_p99=0.95", [ALICE]),
-    ],
-)
-def test_utilization_is_found_by_its_conditions(api: httpx.Client, query: str, buckets: list[int]):
-    found = rows(api.get(f"/analytics/utilization?{query}"))
-    assert [int(row["bucket_id"]) for row in found] == buckets
+    ]:
+        with subtests.test(query=query):
+            found = rows(api.get(f"/analytics/utilization?{query}"))
+            assert [int(row["bucket_id"]) for row in found] == buckets
 
 
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
+def test_incidents_are_found_by_their_conditions(api: httpx.Client, subtests: pytest.Subtests):
+    for query, names in [
         ("", ["three", "two", "one"]),
         ("entity=user=alice", ["three", "one"]),
         ("since=2026-11-20T01:05:00Z", ["three"]),
         ("until=2026-11-20T00:11:00Z", ["one"]),
         ("since=2026-11-20T00:14:00Z&until=2026-11-20T00:15:00Z", ["one"]),
-    ],
-)
-def test_incidents_are_found_by_their_conditions(api: httpx.Client, query: str, names: list[str]):
-    answer = api.get(f"/analytics/incidents?{query}")
-    assert [row["incident_id"] for row in rows(answer)] == names
+    ]:
+        with subtests.test(query=query):
+            answer = api.get(f"/analytics/incidents?{query}")
+            assert [row["incident_id"] for row in rows(answer)] == names
 
 
-@pytest.mark.parametrize("path", ["utilization", "incidents", f"buckets/{BUCKET}", "runs"])
 def test_what_was_published_of_another_cluster_changes_no_answer(
-    published: Published, api: httpx.Client, path: str
+    published: Published, api: httpx.Client, subtests: pytest.Subtests
 ):
-    before = api.get(f"/analytics/{path}").json()
-    other = published.publish(f"of another cluster, {path[:7]}", RESULTS, "another")
-    assert api.get(f"/analytics/{path}").json() == before
-    assert problem_of(api.get(f"/analytics/runs/{other}"), 404)["code"] == "not-found"
+    for path in ["utilization", "incidents", f"buckets/{BUCKET}", "runs"]:
+        with subtests.test(path=path):
+            before = api.get(f"/analytics/{path}").json()
+            other = published.publish(f"of another cluster, {path[:7]}", RESULTS, "another")
+            assert api.get(f"/analytics/{path}").json() == before
+            assert problem_of(api.get(f"/analytics/runs/{other}"), 404)["code"] == "not-found"
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -182,14 +180,16 @@ def test_the_hours_of_a_bucket_come_in_order(api: httpx.Client):
     assert [item["bucket_user"] for item in document["buckets"]] == ["alice"]
 
 
-@pytest.mark.parametrize("bucket_id", ["17", "x", "1.0", "9223372036854775808", "%00", "\u0669"])
-def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, bucket_id: str):
-    assert problem_of(api.get(f"/analytics/buckets/{bucket_id}"), 404)["code"] == "not-found"
+def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, subtests: pytest.Subtests):
+    for bucket_id in ["17", "x", "1.0", "9223372036854775808", "%00", "\u0669"]:
+        with subtests.test(bucket_id=bucket_id):
+            assert (
+                problem_of(api.get(f"/analytics/buckets/{bucket_id}"), 404)["code"] == "not-found"
+            )
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "violation"),
-    [
+def test_what_cannot_be_asked_is_refused(api: httpx.Client, subtests: pytest.Subtests):
+    for path, status, violation in [
         ("utilization?nonsense=1", 400, ("nonsense", "unknown-parameter")),
         ("utilization?min_util_p99=high", 400, ("min_util_p99", "wrong-type")),
         ("utilization?min_util_p99=1e999", 422, ("min_util_p99", "out-of-range")),
@@ -203,12 +203,9 @@ def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, bucket_id: str):
         ("buckets/1?key=a", 400, ("key", "unknown-parameter")),
         ("runs?state=queued", 400, ("state", "unknown-parameter")),
         ("runs/x?page_size=1", 400, ("page_size", "unknown-parameter")),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(
-    api: httpx.Client, path: str, status: int, violation: tuple[str, str]
-):
-    assert_refused(api.get(f"/analytics/{path}"), status, {violation})
+    ]:
+        with subtests.test(path=path, status=status):
+            assert_refused(api.get(f"/analytics/{path}"), status, {violation})
 
 
 def test_a_token_belongs_to_its_query(api: httpx.Client):
@@ -218,26 +215,30 @@ def test_a_token_belongs_to_its_query(api: httpx.Client):
         assert problem_of(answer, 400)["code"] == "bad-page-token"
 
 
-@pytest.mark.parametrize(
-    "position",
-    [
+def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, subtests: pytest.Subtests):
+    for position in [
         *([], {}, 1, "2026-01-01", ["2026-01-01", "1", "1"], ["today", "1", "1", "1"]),
         *(["2026-01-01", "1", str(2**63), "1"], ["2026-01-01", "1", "1", str(2**31)]),
         ["2026-01-01", "1", "9" * 5000, "1"],
-    ],
-)
-def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, position: object):
-    names = ("key", "entity", "min_util_p99", "since", "until")
-    conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
-    fingerprint = query_fingerprint("utilization_daily", conditions)
-    answer = api.get(f"/analytics/utilization?page_token={page_token(position, fingerprint)}")
-    assert problem_of(answer, 400)["code"] == "bad-page-token"
-    valid = page_token(["2026-01-01", "1.5", "-1", "1"], fingerprint)
-    assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
+    ]:
+        with subtests.test(position=position):
+            names = ("key", "entity", "min_util_p99", "since", "until")
+            conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
+            fingerprint = query_fingerprint("utilization_daily", conditions)
+            answer = api.get(
+                f"/analytics/utilization?page_token={page_token(position, fingerprint)}"
+            )
+            assert problem_of(answer, 400)["code"] == "bad-page-token"
+            valid = page_token(["2026-01-01", "1.5", "-1", "1"], fingerprint)
+            assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["utilization", "incidents", "buckets/1", "runs", "runs/x"])
-def test_reading_needs_the_describe_permission(published: Published, path: str):
-    answer = published.service.api("mallory").get(f"/analytics/{path}")
-    assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
-    assert httpx.get(f"{published.service.url}/analytics/{path}", timeout=30).status_code == 401
+def test_reading_needs_the_describe_permission(published: Published, subtests: pytest.Subtests):
+    for path in ["utilization", "incidents", "buckets/1", "runs", "runs/x"]:
+        with subtests.test(path=path):
+            answer = published.service.api("mallory").get(f"/analytics/{path}")
+            assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
+            assert (
+                httpx.get(f"{published.service.url}/analytics/{path}", timeout=30).status_code
+                == 401
+            )

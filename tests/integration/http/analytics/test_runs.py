@@ -92,9 +92,8 @@ def test_a_run_that_is_none_is_not_found(published: Published):
     assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "violation"),
-    [
+def test_what_may_not_be_run_is_refused(published: Published, subtests: pytest.Subtests):
+    for body, status, violation in [
         ({}, 400, ("/job", "missing-field")),
         ({"job": 1}, 400, ("/job", "wrong-type")),
         ({"job": "run", "options": []}, 400, ("/options", "wrong-type")),
@@ -121,13 +120,10 @@ def test_a_run_that_is_none_is_not_found(published: Published):
             ("/options/format", "bad-option"),
         ),
         ({"job": "run", "options": {"cluster": "x"}}, 422, ("/options/cluster", "another-cluster")),
-    ],
-)
-def test_what_may_not_be_run_is_refused(
-    published: Published, body: dict[str, Any], status: int, violation: tuple[str, str]
-):
-    answer = published.service.api().post("/analytics/runs", json=body)
-    assert_refused(answer, status, {violation})
+    ]:
+        with subtests.test(status=status):
+            answer = published.service.api().post("/analytics/runs", json=body)
+            assert_refused(answer, status, {violation})
 
 
 def test_queueing_needs_the_alter_permission(published: Published):

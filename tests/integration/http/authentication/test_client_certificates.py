@@ -87,38 +87,49 @@ def verdict_of(client: httpx.Client) -> Verdict:
     return Verdict(statuses[described.status_code], statuses[altered.status_code])
 
 
-@pytest.mark.parametrize("name", PEOPLE)
 def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
-    judge: LocalKafka, callers: Callers, people: dict[str, IssuedCertificate], name: str
+    judge: LocalKafka,
+    callers: Callers,
+    people: dict[str, IssuedCertificate],
+    subtests: pytest.Subtests,
 ):
-    certificate = people[name]
-    context = callers.context(certificate)
-    with CertifiedPrincipal(judge.ssl_bootstrap_servers, context) as broker:
-        expected = judgement(broker)
-    with callers.over_tls(certificate) as direct, callers.through_proxy(certificate) as proxied:
-        assert verdict_of(direct) == expected
-        assert verdict_of(proxied) == expected
+    for name in PEOPLE:
+        with subtests.test(name=name):
+            certificate = people[name]
+            context = callers.context(certificate)
+            with CertifiedPrincipal(judge.ssl_bootstrap_servers, context) as broker:
+                expected = judgement(broker)
+            with (
+                callers.over_tls(certificate) as direct,
+                callers.through_proxy(certificate) as proxied,
+            ):
+                assert verdict_of(direct) == expected
+                assert verdict_of(proxied) == expected
 
 
-@pytest.mark.parametrize("name", PEOPLE)
 def test_the_audit_log_names_the_caller_as_the_broker_would(
-    service: RunningService, callers: Callers, people: dict[str, IssuedCertificate], name: str
+    service: RunningService,
+    callers: Callers,
+    people: dict[str, IssuedCertificate],
+    subtests: pytest.Subtests,
 ):
-    user = PEOPLE[name][1]
-    certificate, elsewhere = people[name], new_address()
-    with (
-        callers.over_tls(certificate) as direct,
-        callers.through_proxy(certificate, came_from=elsewhere) as proxied,
-    ):
-        verdict_of(direct)
-        verdict_of(proxied)
-    query = {"actor": f"User:{user}", "page_size": "50"}
-    answer = service.api("auditor").get("/audit", params=query)
-    rows = {(row["principal"], row["authentication"]) for row in answer.json()["rows"]}
-    assert rows == {
-        (f"User:{user}", "proxy-certificate"),
-        (f"User:{user}", "client-certificate"),
-    }
+    for name in PEOPLE:
+        with subtests.test(name=name):
+            user = PEOPLE[name][1]
+            certificate, elsewhere = people[name], new_address()
+            with (
+                callers.over_tls(certificate) as direct,
+                callers.through_proxy(certificate, came_from=elsewhere) as proxied,
+            ):
+                verdict_of(direct)
+                verdict_of(proxied)
+            query = {"actor": f"User:{user}", "page_size": "50"}
+            answer = service.api("auditor").get("/audit", params=query)
+            rows = {(row["principal"], row["authentication"]) for row in answer.json()["rows"]}
+            assert rows == {
+                (f"User:{user}", "proxy-certificate"),
+                (f"User:{user}", "client-certificate"),
+            }
 
 
 def test_the_host_of_a_rule_is_the_caller_s_and_not_the_proxy_s(
@@ -162,17 +173,18 @@ ON_THE_WIRE: Final = {
 }
 
 
-@pytest.mark.parametrize("name", ON_THE_WIRE)
 def test_no_spelling_of_the_header_is_accepted_from_a_caller(
-    service: RunningService, people: dict[str, IssuedCertificate], name: str
+    service: RunningService, people: dict[str, IssuedCertificate], subtests: pytest.Subtests
 ):
-    certificate = f":{base64.b64encode(people['alterer'].der).decode()}:"
-    header = ON_THE_WIRE[name].format(certificate)
-    request = f"GET /quotas HTTP/1.1\r\nHost: {HERE}\r\n{header}\r\n"
-    port = int(service.environ["QUOTAS_PORT"])
-    with closing(socket.create_connection((HERE, port), DEADLINE_S)) as caller:
-        caller.sendall(request.encode())
-        assert caller.recv(12) == b"HTTP/1.1 400"
+    for name in ON_THE_WIRE:
+        with subtests.test(name=name):
+            certificate = f":{base64.b64encode(people['alterer'].der).decode()}:"
+            header = ON_THE_WIRE[name].format(certificate)
+            request = f"GET /quotas HTTP/1.1\r\nHost: {HERE}\r\n{header}\r\n"
+            port = int(service.environ["QUOTAS_PORT"])
+            with closing(socket.create_connection((HERE, port), DEADLINE_S)) as caller:
+                caller.sendall(request.encode())
+                assert caller.recv(12) == b"HTTP/1.1 400"
 
 
 def test_the_proxy_is_not_believed_about_a_certificate_of_another_issuer(callers: Callers):

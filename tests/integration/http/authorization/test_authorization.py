@@ -11,7 +11,6 @@ from tests.testkit.authorization import (
     HERE,
     NOBODY,
     DecisionOf,
-    Verdict,
     broker_verdict,
     describe_over_http,
     logged_in,
@@ -23,30 +22,29 @@ from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
 from tests.testkit.service import PLAIN_HTTP, RunningService, acl, new_address
 
 
-@pytest.mark.parametrize("user", CASES)
 def test_a_principal_may_what_the_broker_lets_it(
-    kafka: LocalKafka, service: RunningService, user: str
+    kafka: LocalKafka, service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    expected = CASES[user][1]
-    assert broker_verdict(kafka, user) == expected
-    assert service_verdict(service, user) == expected
+    for user in CASES:
+        with subtests.test(user=user):
+            expected = CASES[user][1]
+            assert broker_verdict(kafka, user) == expected
+            assert service_verdict(service, user) == expected
 
 
-@pytest.mark.parametrize(
-    ("user", "verdict"),
-    {
+def test_the_address_that_counts_is_the_callers(
+    kafka: LocalKafka, service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for user, verdict in {
         "from-here": NEITHER,
         "from-elsewhere": BOTH,
         "not-from-here": BOTH,
         "not-from-elsewhere": NEITHER,
         "range-of-addresses": NEITHER,
-    }.items(),
-)
-def test_the_address_that_counts_is_the_callers(
-    kafka: LocalKafka, service: RunningService, user: str, verdict: Verdict
-) -> None:
-    assert broker_verdict(kafka, user, ELSEWHERE) == verdict
-    assert service_verdict(service, user, ELSEWHERE) == verdict
+    }.items():
+        with subtests.test(user=user):
+            assert broker_verdict(kafka, user, ELSEWHERE) == verdict
+            assert service_verdict(service, user, ELSEWHERE) == verdict
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
@@ -107,14 +105,15 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_who_may_not_is_refused_before_the_body_is_read(
-    service: RunningService, body: bytes
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    headers = {"Content-Type": "application/json"}
-    assert post(service, body, {**headers, "Authorization": "Bearer nothing"}) == 403
-    assert post(service, body, {**headers, "Authorization": "Bearer unknown"}) == 401
-    assert post(service, body, headers) == 401
+    for name, body in UNREADABLE.items():
+        with subtests.test(name):
+            headers = {"Content-Type": "application/json"}
+            assert post(service, body, {**headers, "Authorization": "Bearer nothing"}) == 403
+            assert post(service, body, {**headers, "Authorization": "Bearer unknown"}) == 401
+            assert post(service, body, headers) == 401
 
 
 def post(service: RunningService, body: bytes, headers: dict[str, str]) -> int:
