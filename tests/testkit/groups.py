@@ -87,15 +87,22 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Let one worker collect before the others: it leaves the bytecode that all of them need."""
+    """Where there is no bytecode, let one worker collect before the others, which all need it."""
     if not hasattr(session.config, "workerinput"):
         return (yield)
     with Path(os.environ[ledger.VARIABLE]).open() as lock, _without_garbage_collection():
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+        if not _has_bytecode(session.config.rootpath / "tests"):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                fcntl.flock(lock, fcntl.LOCK_SH)
         return (yield)
+
+
+def _has_bytecode(folder: Path) -> bool:
+    """Return whether an earlier run has compiled each test module below a folder."""
+    compiled = {path.name.partition(".")[0] for path in folder.rglob("__pycache__/*-pytest-*.pyc")}
+    return compiled >= {path.stem for path in folder.rglob("test_*.py")}
 
 
 @contextmanager
