@@ -104,25 +104,20 @@ def f1(raw: RawQuotas) -> Iterator[RawQuotas]:
 
 
 @pytest.mark.parametrize("max_age_ms", [0, 60_000], ids=["from the broker", "from the image"])
-@pytest.mark.parametrize(("components", "strict", "count"), MATCHES.values(), ids=MATCHES)
 def test_a_filter_matches_what_the_broker_says_it_matches(
-    service: RunningService,
-    f1: RawQuotas,
-    components: list[Component],
-    count: int,
-    *,
-    max_age_ms: int,
-    strict: bool,
+    service: RunningService, f1: RawQuotas, max_age_ms: int, subtests: pytest.Subtests
 ) -> None:
-    described(service, [], max_age_ms=1)  # from here on the image shows F1
-    found = described(
-        service,
-        [text_of(component) for component in components],
-        strict=str(strict).lower(),
-        max_age_ms=max_age_ms,
-    )
-    assert len(found) == count
-    assert found == f1.describe(*components, strict=strict).quotas
+    for name, (components, strict, count) in MATCHES.items():
+        with subtests.test(name):
+            described(service, [], max_age_ms=1)  # from here on the image shows F1
+            found = described(
+                service,
+                [text_of(component) for component in components],
+                strict=str(strict).lower(),
+                max_age_ms=max_age_ms,
+            )
+            assert len(found) == count
+            assert found == f1.describe(*components, strict=strict).quotas
 
 
 @pytest.mark.parametrize("max_age_ms", [0, 60_000], ids=["from the broker", "from the image"])
@@ -230,19 +225,14 @@ OURS: dict[str, tuple[list[str], dict[str, str | list[str]], set[Entity]]] = {
 
 
 @pytest.mark.parametrize("max_age_ms", [0, 60_000], ids=["from the broker", "from the image"])
-@pytest.mark.parametrize(("filters", "parameters", "wanted"), OURS.values(), ids=OURS)
 def test_what_the_protocol_cannot_ask_is_done_over_its_answer(
-    service: RunningService,
-    f1: RawQuotas,
-    filters: list[str],
-    parameters: dict[str, str | list[str]],
-    wanted: set[Entity],
-    *,
-    max_age_ms: int,
+    service: RunningService, f1: RawQuotas, max_age_ms: int, subtests: pytest.Subtests
 ) -> None:
-    described(service, [], max_age_ms=1)
-    found = described(service, filters, max_age_ms=max_age_ms, **parameters)
-    assert found == {entity: F1[entity] for entity in wanted}
+    for name, (filters, parameters, wanted) in OURS.items():
+        with subtests.test(name):
+            described(service, [], max_age_ms=1)
+            found = described(service, filters, max_age_ms=max_age_ms, **parameters)
+            assert found == {entity: F1[entity] for entity in wanted}
 
 
 def test_the_name_needs_nothing_but_url_encoding(service: RunningService, raw: RawQuotas) -> None:
