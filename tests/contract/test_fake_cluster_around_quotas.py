@@ -148,9 +148,7 @@ async def test_there_is_no_quota_callback(plain: Brokers):
     assert (versions.describe, versions.alter) == (1, 1)
 
 
-async def test_the_quorum_counts_every_record_and_a_broker_what_it_has_published(
-    plain: Brokers,
-):
+async def test_the_quorum_counts_every_record_and_a_broker_what_it_has_published(plain: Brokers):
     admin, quorum = KafkaClientQuotaAdmin(plain), KafkaMetadataQuorum(plain)
     before = await quorum.quorum(broker_id=1)
     users = [entity(user=unique()) for _ in range(3)]

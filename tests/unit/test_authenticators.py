@@ -208,10 +208,7 @@ def test_a_key_with_a_password_is_opened_with_it(files: Path):
     [
         ({}, [(8080, False)]),
         ({"tls_cert_file": "{}/server.pem"}, [(8080, True)]),
-        (
-            {"tls_cert_file": "{}/server.pem", "tls_port": "8443"},
-            [(8080, False), (8443, True)],
-        ),
+        ({"tls_cert_file": "{}/server.pem", "tls_port": "8443"}, [(8080, False), (8443, True)]),
     ],
 )
 def test_tls_has_the_port_or_one_of_its_own(

@@ -171,7 +171,7 @@ def make_install(checkout: Path, *variables: str, **environ: str) -> tuple[int, 
 
 
 def test_no_network_is_one_sentence_that_says_what_to_do(checkout: Path):
-    """With a real environment, which is taken as it is; it borrows pip, which is long to install."""
+    """With a real environment, which is taken as it is; it borrows pip, for speed."""
     command = [sys.executable, "-m", "venv", "--without-pip", checkout / ".venv"]
     subprocess.run(command, check=True)
     (packages,) = (checkout / ".venv").glob("lib/python3*/site-packages")

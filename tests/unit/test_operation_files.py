@@ -70,6 +70,8 @@ RECORDED = {rule["record"]: BROKER_LABELS for rule in rules() if "record" in rul
 
 
 def test_every_expression_asks_for_metrics_and_labels_that_there_are(subtests: pytest.Subtests):
+    assert rules()
+    assert list(queries())
     for expression in expressions():
         with subtests.test(expression=expression):
             found = list(selectors(promql_parser.parse(expression)))
@@ -152,6 +154,7 @@ def environment(kind: str, name: str, folder: Path) -> dict[str, str]:
 
 
 def test_every_manifest_fits_the_published_schema(subtests: pytest.Subtests):
+    assert len(manifests()) > 1
     for item in manifests().values():
         with subtests.test(item["kind"]):
             kubernetes_validate.validate(item, RELEASE, strict=True)

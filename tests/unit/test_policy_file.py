@@ -67,20 +67,14 @@ def test_a_fault_is_reported_with_its_line(subtests: pytest.Subtests):
         ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
         ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
         ("[1]", "line 1: the file: Input should be a valid dictionary"),
-        (
-            changed("quotas-policy/v1", "quotas/v1"),
-            "line 1: apiVersion: Input should be 'quotas-p",
-        ),
+        (changed("quotas-policy/v1", "quotas/v1"), "line 1: apiVersion: Input should be 'quotas-p"),
         (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),
         (f"{GOOD}others: yes\n", "line 11: others: Input should be 'deny' or 'allow'."),
         (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
         (f"{GOOD}more: 1\n", "line 11: more: Extra inputs are not permitted."),
         (f"{GOOD}{RULE}", "line 3: rules: two rules have the name 'team-a'."),
         (changed("    principals", "    principal"), "line 3: rules.0.principals: Field required."),
-        (
-            changed("User:ci-a", "ci-a"),
-            "line 4: rules.0.principals.0: 'ci-a' is not a pri",
-        ),
+        (changed("User:ci-a", "ci-a"), "line 4: rules.0.principals.0: 'ci-a' is not a pri"),
         (
             changed('"User:ci-a"', "17"),
             "line 4: rules.0.principals.0: Input should be a valid string.",
@@ -97,41 +91,23 @@ def test_a_fault_is_reported_with_its_line(subtests: pytest.Subtests):
             changed("- user^=team-a-", "- user:default"),
             "line 6: rules.0.entities.0: a default entity needs ",
         ),
-        (
-            changed("client-id:any", "ip:any"),
-            "line 7: rules.0.entities.1: ip cannot be",
-        ),
-        (
-            changed("client-id:any", "user:any"),
-            "line 7: rules.0.entities.1: The entity ",
-        ),
+        (changed("client-id:any", "ip:any"), "line 7: rules.0.entities.1: ip cannot be"),
+        (changed("client-id:any", "user:any"), "line 7: rules.0.entities.1: The entity "),
         (
             changed("- user^=team-a-", "- []"),
             "line 6: rules.0.entities.0: an empty pattern matches nothing.",
         ),
         (changed("1024", "1_024"), f"line 9: {KEY}.min: "),
-        (
-            changed("1024", "0"),
-            f"line 9: {KEY}.min: '0' is not a number over 0",
-        ),
-        (
-            changed("1024", "-1"),
-            f"line 9: {KEY}.min: '-1' is not a number over 0",
-        ),
+        (changed("1024", "0"), f"line 9: {KEY}.min: '0' is not a number over 0"),
+        (changed("1024", "-1"), f"line 9: {KEY}.min: '-1' is not a number over 0"),
         (changed("1024", ".inf"), f"line 9: {KEY}.min: "),
         (changed("1024", '"1024"'), f"line 9: {KEY}.min: "),
-        (
-            changed("1024", "9223372036854775808"),
-            f"line 9: {KEY}.max: min is over max.",
-        ),
+        (changed("1024", "9223372036854775808"), f"line 9: {KEY}.max: min is over max."),
         (
             changed("remove: true", "remove: yes"),
             f"line 9: {KEY}.remove: Input should be a valid boolean.",
         ),
-        (
-            changed("remove: true", "removes: true"),
-            f"line 9: {KEY}.removes: Extra inputs are not ",
-        ),
+        (changed("remove: true", "removes: true"), f"line 9: {KEY}.removes: Extra inputs are not "),
         (
             changed("producer_byte_rate", "producer_rate"),
             "line 9: rules.0.keys.producer_rate: 'producer_rate' is unknown",

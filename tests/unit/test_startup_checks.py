@@ -11,12 +11,7 @@ import pytest
 from app.http.authentication.proxies import is_this_machine
 from app.server import Listener
 from app.settings import Settings, SettingsError
-from app.startup_checks import (
-    find_unsafe,
-    is_local_postgres,
-    load_settings,
-    warn,
-)
+from app.startup_checks import find_unsafe, is_local_postgres, load_settings, warn
 from tests.testkit.service import write_tokens
 
 CHECKS = {
@@ -74,10 +69,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         {"QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true"},
         "everybody with a credential may alter every quota",
     ),
-    "a listener for everybody": (
-        {"QUOTAS_HOST": "0.0.0.0"},
-        "QUOTAS_TLS_TERMINATED_UPSTREAM",
-    ),
+    "a listener for everybody": ({"QUOTAS_HOST": "0.0.0.0"}, "QUOTAS_TLS_TERMINATED_UPSTREAM"),
     "a listener for everybody in IPv6": ({"QUOTAS_HOST": "::"}, "QUOTAS_TLS_TERMINATED_UPSTREAM"),
     "a listener with a name": (
         {"QUOTAS_HOST": "quotas.example.org"},
@@ -92,10 +84,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
     ),
     "a password to a broker elsewhere": (
-        {
-            **SAFE["a password on loopback"],
-            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
-        },
+        {**SAFE["a password on loopback"], "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"},
         "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
     ),
     "Postgres elsewhere": (
@@ -258,7 +247,4 @@ def test_a_taken_port_is_reported_with_the_other_faults():
             load_settings({**CHECKS, "QUOTAS_PORT": str(port)}, listens=True)
     assert [
         line.partition(":")[0].partition(",")[0] for line in str(caught.value).splitlines()
-    ] == [
-        "QUOTAS_TOKENS_FILE",
-        "QUOTAS_PORT",
-    ]
+    ] == ["QUOTAS_TOKENS_FILE", "QUOTAS_PORT"]

@@ -33,10 +33,7 @@ def test_without_all_or_nothing_the_others_are_applied(
     first, bad, last = ({"user": unique()} for _ in range(3))
     with broker_log.alterations() as arrived:
         answer = service.alter(
-            change(first, {P: 5}),
-            change(bad, {P: 0}),
-            change(last, {P: 6}),
-            all_or_nothing=False,
+            change(first, {P: 5}), change(bad, {P: 0}), change(last, {P: 6}), all_or_nothing=False
         )
     document = answer.json()
     assert (answer.status_code, document["outcome"], document["readable"]) == (207, "partial", True)

@@ -106,10 +106,7 @@ def test_a_generated_client_alters_describes_and_resolves_a_quota(client: Genera
     request = _model("AlterationRequest").from_dict(
         {
             "alterations": [
-                {
-                    "entity": {"user": user},
-                    "ops": [{"key": "producer_byte_rate", "value": 1024}],
-                }
+                {"entity": {"user": user}, "ops": [{"key": "producer_byte_rate", "value": 1024}]}
             ]
         }
     )

@@ -39,10 +39,7 @@ def _limits(world: World, user: str, client_id: str) -> Iterator[tuple[str, Limi
         tags = callback.quota_metric_tags(user, client_id)
         yield (
             key,
-            (
-                callback.quota_limit(tags),
-                dict(zip(("user", "client-id"), tags, strict=True)),
-            ),
+            (callback.quota_limit(tags), dict(zip(("user", "client-id"), tags, strict=True))),
         )
 
 

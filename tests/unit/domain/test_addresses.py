@@ -156,9 +156,7 @@ def test_a_broker_enforces_a_stored_spelling_as_java_reads_it(subtests: pytest.S
             assert enforced_address(text) == address
 
 
-def test_a_name_that_java_would_look_up_or_refuse_has_no_address(
-    subtests: pytest.Subtests,
-) -> None:
+def test_a_name_that_java_would_look_up_or_refuse_has_no_address(subtests: pytest.Subtests) -> None:
     for text in LOOKED_UP_BY_EACH_NODE_OR_REFUSED:
         with subtests.test(text=text):
             assert enforced_address(text) is None

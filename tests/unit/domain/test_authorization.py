@@ -309,10 +309,7 @@ NUMBERED = {
 
 
 def asked(case: Case) -> list[tuple[Operation, bool]]:
-    expected = {
-        Operation.DESCRIBE_CONFIGS: case.describes,
-        Operation.ALTER_CONFIGS: case.alters,
-    }
+    expected = {Operation.DESCRIBE_CONFIGS: case.describes, Operation.ALTER_CONFIGS: case.alters}
     return [(operation, allowed) for operation, allowed in expected.items() if allowed is not None]
 
 

@@ -175,8 +175,7 @@ OPS = st.builds(
     st.booleans(),
 )
 ALTERATIONS = st.lists(
-    st.builds(lambda entity, ops: of(entity, *ops), ENTITIES, st.lists(OPS, min_size=1)),
-    max_size=4,
+    st.builds(lambda entity, ops: of(entity, *ops), ENTITIES, st.lists(OPS, min_size=1)), max_size=4
 )
 
 

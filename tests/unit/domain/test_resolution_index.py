@@ -142,9 +142,7 @@ def answers(index: QuotaIndex) -> list[Resolution]:
 
 @given(STORED, ALTERATIONS, ALTERATIONS)
 def test_alterations_on_top_answer_like_the_altered_quotas(
-    quotas: Quotas,
-    first: list[ClientQuotaAlteration],
-    second: list[ClientQuotaAlteration],
+    quotas: Quotas, first: list[ClientQuotaAlteration], second: list[ClientQuotaAlteration]
 ) -> None:
     index = QuotaIndex.of(quotas)
     once = altered(quotas, first)

@@ -8,11 +8,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey, Scope
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
-from app.domain.resolution_levels import (
-    PRECEDENCE,
-    Resolution,
-    applicable_levels,
-)
+from app.domain.resolution_levels import PRECEDENCE, Resolution, applicable_levels
 
 P, C = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE
 R, M = QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE

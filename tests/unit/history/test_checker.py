@@ -314,9 +314,7 @@ def test_a_change_by_others_is_accepted_where_it_is_listed():
 
 def test_a_late_apply_that_is_recorded_as_drift_is_accepted_where_lateness_has_no_bound():
     run = evidence(
-        audited=audit("a5", late_drift),
-        records=with_record(190, write("cat", 7)),
-        bounded=False,
+        audited=audit("a5", late_drift), records=with_record(190, write("cat", 7)), bounded=False
     )
     assert violations(run) == []
 

@@ -72,9 +72,7 @@ async def test_altering_checking_and_taking_back_share_one_limit(service: FakeSe
     }
 
 
-async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(
-    service: FakeService,
-):
+async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(service: FakeService):
     for _ in range(2):
         assert (await service.post(ALTERATIONS, setting(1), "bob")).status == 403
     assert (await service.post(ALTERATIONS, setting(1), "bob")).status == 429

@@ -71,11 +71,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.mark.parametrize(
     "chunk",
-    [
-        b"x" * 65536,
-        b"x: y\r\n" * 10_000,
-        b"GET /" + b"x" * 65536,
-    ],
+    [b"x" * 65536, b"x: y\r\n" * 10_000, b"GET /" + b"x" * 65536],
     ids=["one", "many", "path"],
 )
 async def test_endless_headers_are_refused_while_they_come(serve: Serve, chunk: bytes):

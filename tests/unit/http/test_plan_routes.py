@@ -130,10 +130,7 @@ UNREADABLE = {
     "no version": ({"document": {"quotas": []}}, "/document/apiVersion"),
     "no quotas": ({"document": {"apiVersion": "quotas/v1"}}, "/document/quotas"),
     "an unknown field": ({"document": desired(1), "owners": "x"}, "/owners"),
-    "an unknown member": (
-        {"document": {**desired(1), "kind": "Quotas"}},
-        "/document/kind",
-    ),
+    "an unknown member": ({"document": {**desired(1), "kind": "Quotas"}}, "/document/kind"),
     "an unknown member of an item": (
         {"document": desired(1, comment="x")},
         "/document/quotas/0/comment",

@@ -40,10 +40,7 @@ class Narrowed(FakeService):
         super().__init__()
         denials = self.application.state.services.denials
         self.guard = NarrowingPolicy(
-            lambda: read_policy(path),
-            read_policy(path),
-            denials.record,
-            self.metrics.policy,
+            lambda: read_policy(path), read_policy(path), denials.record, self.metrics.policy
         )
         self.policy = self.guard
         self.application.state.services = self._services()

@@ -32,12 +32,7 @@ from app.domain.errors import (
 from app.http.errors import InvalidTokenError
 from app.http.pages import problem_page
 from app.http.problem_catalog import PROBLEMS
-from app.http.problems import (
-    problem_document,
-    problem_headers,
-    problem_response,
-    status_of,
-)
+from app.http.problems import problem_document, problem_headers, problem_response, status_of
 
 EXPECTED_STATUS = {
     "UnreadableRequestError": 400,

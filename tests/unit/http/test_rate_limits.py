@@ -77,10 +77,7 @@ def test_one_principal_does_not_pay_for_another_nor_reads_for_alterations(limits
     assert limits.refused == ["alterations"] * 396
 
 
-@given(
-    rate=st.floats(0.1, 5000),
-    pauses=st.lists(st.floats(0, 3), max_size=50),
-)
+@given(rate=st.floats(0.1, 5000), pauses=st.lists(st.floats(0, 3), max_size=50))
 def test_the_next_token_comes_exactly_when_the_caller_may_come_back(
     rate: float, pauses: list[float]
 ):

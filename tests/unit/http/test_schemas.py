@@ -35,9 +35,7 @@ def faults(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
     return sorted((violation.pointer, violation.code) for violation in caught.value.violations)
 
 
-def broken(
-    body: AlterationRequest | ResolveRequest | RevertRequest,
-) -> list[tuple[str, str]]:
+def broken(body: AlterationRequest | ResolveRequest | RevertRequest) -> list[tuple[str, str]]:
     return [(violation.pointer, violation.code) for violation in body.violations]
 
 

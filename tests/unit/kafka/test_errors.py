@@ -1,12 +1,7 @@
 import pytest
 
 from app.domain.alterations import Outcome
-from app.domain.errors import (
-    BrokerError,
-    InvalidRequestError,
-    Retry,
-    TooManyRequestsError,
-)
+from app.domain.errors import BrokerError, InvalidRequestError, Retry, TooManyRequestsError
 from app.kafka.errors import alter_outcome, alter_refusal, describe_error
 
 

@@ -40,6 +40,7 @@ def method_of(words: list[str]) -> str:
 
 
 def test_each_route_of_the_openapi_document_has_a_line(curl: Curl, subtests: pytest.Subtests):
+    assert ROUTES
     for method, path in ROUTES:
         with subtests.test(method=method, path=path):
             pattern = re.compile(re.sub(r"\{[a-z_]+\}", "[^/]+", path))

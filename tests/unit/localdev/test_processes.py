@@ -169,9 +169,7 @@ def test_a_make_that_is_interrupted_or_killed_stops_us(ending: str):
         assert make.stdout.readline() == "stopping\n"
 
 
-def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(monkeypatch: pytest.MonkeyPatch):
     looks = iter([False, True, False, True, True])
     monkeypatch.setattr(processes, "_blocks_interrupts", lambda _pid: next(looks))
     make = processes.ParentMake({"MAKELEVEL": "1"})

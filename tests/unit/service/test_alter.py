@@ -8,12 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import (
-    ClientQuotaAlteration,
-    Op,
-    Outcome,
-    Overall,
-)
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
@@ -86,9 +81,7 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
     assert world.metrics.counts["lock taken"] == 1
 
 
-async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(
-    world: World,
-) -> None:
+async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(world: World) -> None:
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))

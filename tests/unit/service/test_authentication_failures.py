@@ -113,10 +113,7 @@ def test_minutes_methods_and_reasons_are_counted_separately(
     clock.next_minute()
     failures.count("10.0.0.1", *BAD)
     rows = failures.take(with_present=True)
-    assert Counter(row.minute for row in rows) == {
-        MINUTE: 3,
-        MINUTE + timedelta(minutes=1): 1,
-    }
+    assert Counter(row.minute for row in rows) == {MINUTE: 3, MINUTE + timedelta(minutes=1): 1}
 
 
 def test_more_networks_than_fit_are_counted_together(
@@ -179,10 +176,7 @@ async def test_what_is_lost_at_the_end_is_logged(
 
 @in_virtual_time
 async def test_a_minute_is_written_soon_after_its_end(
-    failures: AuthenticationFailures,
-    writer: FailureWriter,
-    journal: Journal,
-    clock: Clock,
+    failures: AuthenticationFailures, writer: FailureWriter, journal: Journal, clock: Clock
 ):
     failures.count("10.0.0.1", *BAD)
     clock.next_minute()
@@ -196,10 +190,7 @@ async def test_a_minute_is_written_soon_after_its_end(
 
 @in_virtual_time
 async def test_it_goes_on_after_a_fault_of_our_own(
-    failures: AuthenticationFailures,
-    writer: FailureWriter,
-    journal: Journal,
-    clock: Clock,
+    failures: AuthenticationFailures, writer: FailureWriter, journal: Journal, clock: Clock
 ):
     journal.fault = RuntimeError("nobody has thought of that")
     failures.count("10.0.0.1", *BAD)

@@ -17,11 +17,7 @@ from app.service.auth.authorize import (
     BrokerAuthorizer,
     ClusterAuthorizer,
 )
-from app.service.auth.run_as_caller import (
-    CallerQuotaAdmin,
-    RecordReader,
-    RefusedAtTheActError,
-)
+from app.service.auth.run_as_caller import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
 from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
@@ -235,9 +231,7 @@ async def test_other_answers_pass_as_they_are(rights: FakeRights) -> None:
     assert rights.forgotten == 0
 
 
-async def test_a_record_is_read_as_the_service_where_the_caller_may_not(
-    rights: FakeRights,
-) -> None:
+async def test_a_record_is_read_as_the_service_where_the_caller_may_not(rights: FakeRights) -> None:
     as_service = FakeBrokers([])
     as_service.quotas = {ENTITY: {"producer_byte_rate": 1.0}}
     as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")

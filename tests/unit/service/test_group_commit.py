@@ -416,9 +416,7 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
     ids=["another broker", "the same entity", "a full request", "one change too many"],
 )
 async def test_what_does_not_fit_goes_with_another_request(
-    sender: Sender,
-    others: list[tuple[list[ClientQuotaAlteration], int]],
-    requests: list[list[str]],
+    sender: Sender, others: list[tuple[list[ClientQuotaAlteration], int]], requests: list[list[str]]
 ) -> None:
     gate = await sender.held()
     for changes, broker_id in others:

@@ -36,13 +36,7 @@ from app.service.runtime.dependencies import (
     Readiness,
     without_addresses,
 )
-from app.service.runtime.tasks import (
-    MANY,
-    LargeRequests,
-    off_loop,
-    pause_gc,
-    run_forever,
-)
+from app.service.runtime.tasks import MANY, LargeRequests, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
 from tests.testkit.virtual_time import ManualClock, in_virtual_time

@@ -6,12 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from app.domain.alterations import (
-    AlterationResult,
-    ClientQuotaAlteration,
-    Outcome,
-    Overall,
-)
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,

@@ -9,15 +9,7 @@ import pytest
 from app.http.pagination import page_token, query_fingerprint
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
-from tests.pipeline.publish.results import (
-    BUCKET,
-    DAY,
-    KEY,
-    bucket,
-    day,
-    hour,
-    incident,
-)
+from tests.pipeline.publish.results import BUCKET, DAY, KEY, bucket, day, hour, incident
 from tests.testkit.http import assert_refused, problem_of
 
 DEFAULT_USER = {"quota_user": "", "quota_user_default": True}

@@ -14,10 +14,7 @@ def test_usage_is_listed_beside_each_limit(published: Published):
     names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}
     published.publish(
         "usage",
-        {
-            DIM_BUCKET: [bucket(**names)],
-            UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)],
-        },
+        {DIM_BUCKET: [bucket(**names)], UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)]},
     )
     quotas = bob.get("/quotas/resolve?user=alice&usage=true").json()["quotas"]
     assert quotas[KEYS[0]]["usage"] == {

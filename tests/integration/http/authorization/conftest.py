@@ -8,12 +8,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import ACLS, CASES, SUPER_USERS
-from tests.testkit.authorization import (
-    DecisionOf,
-    decisions_of,
-    judging_broker,
-    service_for,
-)
+from tests.testkit.authorization import DecisionOf, decisions_of, judging_broker, service_for
 from tests.testkit.service import RunningService, acl
 
 USERS = (*CASES, "revoked", "revoked-now", "auditor")

@@ -9,13 +9,7 @@ from confluent_kafka.admin import AclBinding, ResourceType
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.localdev.kafka import LocalKafka
 from app.service.auth.authorize import AuthorizationPolicy
-from tests.testkit.acl_cases import (
-    BOTH,
-    ELSEWHERE,
-    NEITHER,
-    READER,
-    prefixed,
-)
+from tests.testkit.acl_cases import BOTH, ELSEWHERE, NEITHER, READER, prefixed
 from tests.testkit.authorization import HERE, Verdict
 from tests.testkit.authorization_differential import Differential, differential, on, random_set
 from tests.testkit.service import acl
@@ -49,11 +43,7 @@ SETS: dict[str, tuple[list[AclBinding], Verdict, Verdict]] = {
     "one of another principal": ([acl("bob", "DESCRIBE")], NEITHER, NEITHER),
     "one of another resource type": ([on_topic("bob", "ALL")], NEITHER, BOTH),
     "the right on another resource type": ([on_topic("alice", "ALTER_CONFIGS")], NEITHER, BOTH),
-    "one of another address": (
-        [acl("alice", "ALTER_CONFIGS", host="10.0.0.6")],
-        NEITHER,
-        NEITHER,
-    ),
+    "one of another address": ([acl("alice", "ALTER_CONFIGS", host="10.0.0.6")], NEITHER, NEITHER),
     "everybody": ([acl("*", "ALTER_CONFIGS")], BOTH, BOTH),
     "everybody denied, one allowed": (
         [acl("*", "ALTER_CONFIGS", "DENY"), acl("alice", "ALTER_CONFIGS")],

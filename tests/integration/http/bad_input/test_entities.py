@@ -47,11 +47,7 @@ ENTITIES: dict[str, tuple[dict[str, Any], Violations, str | None]] = {
     "NUL in a user": ({"user": "a\0b"}, {(f"{ENTITY}/user", "nul-in-name")}, None),
     "NUL in a client-id": ({"client-id": "\0"}, {(f"{ENTITY}/client-id", "nul-in-name")}, None),
     "513 bytes": ({"user": "x" * 513}, {(f"{ENTITY}/user", "name-too-long")}, None),
-    "257 characters of 2 bytes": (
-        {"user": "é" * 257},
-        {(f"{ENTITY}/user", "name-too-long")},
-        None,
-    ),
+    "257 characters of 2 bytes": ({"user": "é" * 257}, {(f"{ENTITY}/user", "name-too-long")}, None),
     "129 characters of 4 bytes": (
         {"client-id": "😀" * 129},
         {(f"{ENTITY}/client-id", "name-too-long")},

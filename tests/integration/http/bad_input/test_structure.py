@@ -34,10 +34,7 @@ UNREADABLE: dict[str, tuple[str | bytes, Violations]] = {
     "UTF-32": (BODY.encode("utf-32"), {("", "not-utf-8")}),
     "Latin-1": (BODY.replace("bad", "b\xe9d").encode("latin-1"), {("", "not-utf-8")}),
     "UTF-8 that is too long": (BODY.encode().replace(b"bad", b"b\xc0\xafd"), {("", "not-utf-8")}),
-    "a surrogate in UTF-8": (
-        BODY.encode().replace(b"bad", b"b\xed\xa0\x80d"),
-        {("", "not-utf-8")},
-    ),
+    "a surrogate in UTF-8": (BODY.encode().replace(b"bad", b"b\xed\xa0\x80d"), {("", "not-utf-8")}),
     "a text": ('"alterations"', {("", "wrong-type")}),
     "a number": ("1", {("", "wrong-type")}),
     "null": ("null", {("", "wrong-type")}),

@@ -21,9 +21,7 @@ def test_a_plan_says_what_applying_it_does(service: RunningService, raw: RawQuot
     user = {"user": unique("plan")}
     raw.store(user, {P: 1000.0, C: 5.0})
     planned = plan(service, document((user, {P: 2000, R: 12.5})), "team-a")
-    assert changes(planned) == [
-        (user, [{"key": P, "value": 2000}, {"key": R, "value": 12.5}]),
-    ]
+    assert changes(planned) == [(user, [{"key": P, "value": 2000}, {"key": R, "value": 12.5}])]
     (change,) = planned["changes"]
     assert change["before"] == {P: 1000, C: 5}
     assert change["after"] == {P: 2000, C: 5, R: 12.5}

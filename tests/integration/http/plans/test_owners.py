@@ -50,9 +50,7 @@ def test_pruning_leaves_what_others_have_changed_since(
     raw.store(user, {P: 5.0, C: None})
     planned = plan(service, document(), owner, prune=True)
     assert planned["changes"] == []
-    assert planned["kept"] == [
-        {"entity": user, "key": P, "value": 5, "reason": "changed-since"},
-    ]
+    assert planned["kept"] == [{"entity": user, "key": P, "value": 5, "reason": "changed-since"}]
 
 
 def test_nothing_outside_the_scope_is_touched(service: RunningService, raw: RawQuotas) -> None:

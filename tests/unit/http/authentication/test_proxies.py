@@ -214,10 +214,7 @@ FORGED_REQUESTS: dict[str, list[tuple[str, str]]] = {
     "a name": [("X-Forwarded-Client-Cert", 'Subject="CN=bob"')],
 }
 
-UNTRUSTING = {
-    "no proxy is trusted": NO_PROXIES,
-    "another is trusted": ELSEWHERE,
-}
+UNTRUSTING = {"no proxy is trusted": NO_PROXIES, "another is trusted": ELSEWHERE}
 
 
 FORGED_SENDINGS = [(trust, name) for trust in UNTRUSTING for name in FORGED_REQUESTS]

@@ -11,12 +11,7 @@ import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from app.http.authentication.oidc import (
-    ALGORITHMS,
-    JsonWebTokens,
-    SigningKeys,
-    TokenRules,
-)
+from app.http.authentication.oidc import ALGORITHMS, JsonWebTokens, SigningKeys, TokenRules
 
 ISSUER: Final = "https://login.example.org/realm"
 JWKS_URL: Final = f"{ISSUER}/keys"
