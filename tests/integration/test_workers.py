@@ -24,7 +24,13 @@ from tests.testkit.outages import change
 from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
-from tests.testkit.service import PLAIN_HTTP, STARTS_WITHIN_S, RunningService, running_service
+from tests.testkit.service import (
+    PLAIN_HTTP,
+    STARTS_WITHIN_S,
+    RunningService,
+    from_the_command_line,
+    running_service,
+)
 
 WORKERS = 2
 ENDED = {"applied", "not_applied", "refused"}
@@ -314,6 +320,7 @@ def test_a_stop_leaves_no_process_and_so_does_the_end_of_the_parent(pair: Worker
     lines = pair.lines()[lines_before:]
     ended = {line["worker"] for line in lines if line["event"] == "Application shutdown complete."}
     assert ended == {1, 2}
+    pair.service.launch = from_the_command_line  # which spawns its workers
     pair.service.start()
     wait_until(lambda: pair.served() == served + WORKERS, "a worker is missing", STARTS_WITHIN_S)
     pids = pair.pids()
