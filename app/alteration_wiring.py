@@ -21,9 +21,9 @@ from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.migrate import keep_house, months_ahead
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
+from app.postgres.schema import keep_house, months_ahead
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier, CurrentValues

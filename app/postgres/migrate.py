@@ -1,6 +1,5 @@
-"""Bring the database to this version: tables, partitions, the role's rights; then maintain it."""
+"""Bring the database to this version: tables, partitions, the role's rights."""
 
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +12,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.postgres.connect import read_url
-from app.postgres.locks import REMOVE_EXPIRED_KEYS
-from app.postgres.plans import REMOVE_EXPIRED_PLANS
-from app.postgres.pool import Database
-from app.postgres.schema import (
-    ENSURE_PARTITIONS,
-    LOG_TABLES,
-    LOG_VIEWS,
-    MONTHS_AHEAD,
-    WORKING_TABLES,
-    ensure_partitions,
-)
-
-logger = logging.getLogger(__name__)
+from app.postgres.schema import ENSURE_PARTITIONS, LOG_TABLES, LOG_VIEWS, WORKING_TABLES
 
 _ADVISORY_LOCK: Final = 7_052_811_546
 _WAIT_FOR_OTHERS: Final = "60s"
@@ -167,35 +154,3 @@ def _partitions(connection: Connection) -> list[str]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-_EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))
-"""What removes expired rows, and how many at once."""
-
-
-async def keep_house(database: Database) -> int:
-    """Create missing partitions, forget expired keys and plans; return how many partitions.
-
-    Meant to be called again and again; any number of processes may do it at once.
-
-    Raises:
-        NotSentError: Postgres did not do all of it.
-    """
-    created = await ensure_partitions(database)
-    if created:
-        logger.info("made %d partitions of the audit log", created)
-    for statement, at_once in _EXPIRED:
-        values = {"number": at_once}
-        while len(await database.recovering.rows(statement, values)) == at_once:
-            pass
-    return created
-
-
-async def months_ahead(database: Database) -> int:
-    """Return for how many months after the present one there are partitions; -1: not even for it.
-
-    Raises:
-        NotSentError: Postgres does not answer.
-    """
-    ((months,),) = await database.recovering.rows(MONTHS_AHEAD)
-    return int(months)

@@ -1,12 +1,20 @@
-"""The tables that queries name, and whether this database and server are what the service needs."""
+"""The tables that queries name, what the service needs of this database and server, and its upkeep.
 
+Upkeep makes partitions for the months to come, and removes what has expired.
+"""
+
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Row, TableClause, column, table, text
 
+from app.postgres.locks import REMOVE_EXPIRED_KEYS
+from app.postgres.plans import REMOVE_EXPIRED_PLANS
 from app.postgres.pool import Database, Lease
+
+logger = logging.getLogger(__name__)
 
 
 def _table(name: str, columns: str) -> TableClause:
@@ -285,3 +293,35 @@ def _problem_with_revision(revision: str | None) -> str | None:
         f"The schema is at {revision}, newer than {SCHEMA_REVISION}: "
         "run the version of the service that belongs to it."
     )
+
+
+_EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))
+"""What removes expired rows, and how many at once."""
+
+
+async def keep_house(database: Database) -> int:
+    """Create missing partitions, forget expired keys and plans; return how many partitions.
+
+    Meant to be called again and again; any number of processes may do it at once.
+
+    Raises:
+        NotSentError: Postgres did not do all of it.
+    """
+    created = await ensure_partitions(database)
+    if created:
+        logger.info("made %d partitions of the audit log", created)
+    for statement, at_once in _EXPIRED:
+        values = {"number": at_once}
+        while len(await database.recovering.rows(statement, values)) == at_once:
+            pass
+    return created
+
+
+async def months_ahead(database: Database) -> int:
+    """Return for how many months after the present one there are partitions; -1: not even for it.
+
+    Raises:
+        NotSentError: Postgres does not answer.
+    """
+    ((months,),) = await database.recovering.rows(MONTHS_AHEAD)
+    return int(months)

@@ -2,8 +2,8 @@ import asyncio
 
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.connect import WRITING
-from app.postgres.migrate import keep_house, months_ahead
 from app.postgres.pool import Database, Lease
+from app.postgres.schema import keep_house, months_ahead
 from tests.integration.postgres.locks import Tables
 from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.patience import PATIENT

@@ -8,9 +8,9 @@ import pytest
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.errors import EntityBusyError, NotSentError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.migrate import keep_house
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
+from app.postgres.schema import keep_house
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditRequest,

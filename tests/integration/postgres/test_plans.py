@@ -20,10 +20,10 @@ from app.postgres import plans as postgres_plans
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.event_records import outcome_event
 from app.postgres.log_writer import MAX_BATCH_ROWS, append
-from app.postgres.migrate import keep_house
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
+from app.postgres.schema import keep_house
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent
 from app.service.ports.plans import OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
