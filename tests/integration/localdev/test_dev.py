@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import psutil
 import pytest
 
@@ -20,13 +21,13 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.local_directory import read_state
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import descendants_of, free_ports, wait_until_ended
-from app.localdev.service import LocalService
 from app.startup_checks import load_settings
 from tests.testkit.documents import PAGES, ROOT, blocks_of, script_of
-from tests.testkit.postgres import migrated_database
+from tests.testkit.forkserver import fork_server
+from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas
-from tests.testkit.service import environment as service_environment
-from tests.testkit.service import write_tokens
+from tests.testkit.service import STARTS_WITHIN_S, Process, run_to_its_end
 
 DEADLINE_S = 30
 COMMAND = [sys.executable, "-m", "app.main", "dev"]
@@ -36,7 +37,7 @@ LINES_OF_A_TERMINAL = 40
 
 @dataclass
 class RunningDev:
-    process: subprocess.Popen[str]
+    process: Process
     directory: Path
     lines: list[str]
 
@@ -60,9 +61,9 @@ class RunningDev:
         below = descendants_of(self.process.pid)
         for _ in range(signals):
             self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=DEADLINE_S * 3)
+        code = self.process.wait(DEADLINE_S * 3)
         wait_until_ended(below, DEADLINE_S)
-        return self.process.returncode, below
+        return code, below
 
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
@@ -72,18 +73,22 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
     return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": "0", **more}
 
 
-def start(directory: Path, *options: str, **environ: str) -> RunningDev:
-    command = [*COMMAND, *options]
-    process = subprocess.Popen(
-        command, env=environment(directory, **environ), stdout=subprocess.PIPE, text=True
+def start(directory: Path, *options: str, fork: bool = True, **environ: str) -> RunningDev:
+    log, env = directory.parent / f"{unique('dev')}.log", environment(directory, **environ)
+    log.touch()
+    if fork:
+        errors = log.with_suffix(".errors")
+        process: Process = fork_server().start(["dev", *options], env, log, errors)
+    else:
+        with log.open("ab") as out:
+            process = subprocess.Popen([*COMMAND, *options], env=env, stdout=out)
+    wait_until(
+        lambda: f"\n{LAST_LINE}" in log.read_text() or process.poll() is not None,
+        "dev does not come up",
+        STARTS_WITHIN_S,
     )
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith(LAST_LINE):
-            return RunningDev(process, directory, lines)
-    raise AssertionError(f"dev ended with {process.wait()}")
+    assert process.poll() is None, "dev has ended"
+    return RunningDev(process, directory, log.read_text().splitlines())
 
 
 @pytest.fixture
@@ -115,7 +120,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dev(directory: Path) -> Iterator[RunningDev]:
-    dev = start(directory, "--load")
+    dev = start(directory, "--load", fork=False)
     yield dev
     if dev.process.poll() is None:
         dev.stop()
@@ -176,15 +181,13 @@ def test_a_taken_port_is_one_sentence_that_says_what_to_do(
 def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: Path):
     configuration = tmp_path / "jgo.conf"
     configuration.write_text("[repositories]\nmirror = http://127.0.0.1:9\n")
-    cold = {"M2_REPO": str(tmp_path / "m2"), "JGO_CONFIG_FILE": str(configuration)}
-    done = subprocess.run(
-        COMMAND,
-        env=environment(tmp_path / "dev", **cold),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S * 4,
-        check=False,
-    )
+    settings = {
+        "QUOTAS_LOCAL_DIR": str(tmp_path / "dev"),
+        "QUOTAS_PORT": "0",
+        "M2_REPO": str(tmp_path / "m2"),
+        "JGO_CONFIG_FILE": str(configuration),
+    }
+    done = run_to_its_end("dev", settings, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "connect this machine to the internet" in done.stderr.splitlines()[-1]
 
@@ -248,7 +251,7 @@ def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves
     finally:
         below = descendants_of(again.process.pid)
         again.process.kill()
-        again.process.communicate()
+        again.process.wait(DEADLINE_S)
         wait_until_ended(below, DEADLINE_S)
     assert len(below) > 3
     assert alive(below) == []
@@ -260,10 +263,11 @@ def test_a_load_needs_a_broker_of_its_own(tmp_path: Path, refusal: Callable[...,
     assert "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS" in output
 
 
-def test_servers_that_are_named_are_used_and_get_no_examples(
+def test_servers_that_are_named_get_no_examples_and_the_port_for_operations_is_asked(
     kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ):
     owner_url, service_url = postgres.create_database("named")
+    (operations_port,) = free_ports(1)
     with RawQuotas(kafka.bootstrap_servers) as raw:
         before = raw.everything()
         dev = start(
@@ -271,36 +275,17 @@ def test_servers_that_are_named_are_used_and_get_no_examples(
             QUOTAS_DATABASE_URL=service_url,
             QUOTAS_MIGRATION_DATABASE_URL=owner_url,
             QUOTAS_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+            QUOTAS_OPERATIONS_PORT=str(operations_port),
         )
         try:
             assert any("no example ACLs and quotas" in line for line in dev.lines)
             assert len(descendants_of(dev.process.pid)) == 1
+            page = dev.address("The page")
+            assert httpx.get(f"{page}version", timeout=DEADLINE_S).status_code == 200
+            assert httpx.get(f"{page}livez", timeout=DEADLINE_S).status_code == 404
         finally:
             assert dev.stop()[0] == 0
         assert raw.everything() == before
-
-
-def test_the_service_is_awaited_at_its_port_for_operations(
-    kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
-):
-    _, database_url = migrated_database(postgres, "operations_port")
-    port, operations_port = free_ports(2)
-    service = LocalService("127.0.0.1", port, tmp_path / "service.log")
-    settings = {
-        "QUOTAS_HOST": "127.0.0.1",
-        "QUOTAS_PORT": str(port),
-        "QUOTAS_OPERATIONS_PORT": str(operations_port),
-        "QUOTAS_MODE": "development",
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "QUOTAS_DATABASE_URL": database_url,
-        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
-    }
-    service.start(service_environment(settings))
-    try:
-        statuses = [service.request("GET", path)[0] for path in ("/version", "/livez")]
-    finally:
-        service.stop()
-    assert statuses == [200, 404]
 
 
 @pytest.mark.long
