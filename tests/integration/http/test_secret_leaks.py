@@ -4,8 +4,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
@@ -164,15 +166,21 @@ REQUESTS = (
 
 def ask_everything(service: RunningService, seen: Seen) -> set[int]:
     """Send each request with each credential; return the statuses."""
-    statuses = set()
-    with httpx.Client(base_url=service.url, timeout=DEADLINE_S) as client:
-        for headers in authorizations():
-            for method, path, body in REQUESTS:
-                answer = client.request(method, path, headers=headers, json=body)
-                statuses.add(seen.answer(answer).status_code)
+
+    def ask(headers: list[tuple[str, str]]) -> list[httpx.Response]:
+        return [
+            client.request(verb, path, headers=headers, json=body) for verb, path, body in REQUESTS
+        ]
+
+    # Side by side: a broker answers a wrong password 0.1 s later.
+    with (
+        httpx.Client(base_url=service.url, timeout=DEADLINE_S) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = list(chain.from_iterable(pool.map(ask, authorizations())))
         for path in ("/metrics", "/version", "/readyz?for=write", "/livez", "/openapi.json"):
             seen.answer(client.get(path))
-    return statuses
+    return {seen.answer(answer).status_code for answer in answers}
 
 
 def everything_in(url: str) -> str:
