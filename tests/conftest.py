@@ -6,7 +6,7 @@ import warnings
 
 from hypothesis import HealthCheck, settings
 
-from tests.testkit.sizes import LONG, SHORT, SIZE
+from tests.testkit.sizes import LONG, SHORT, SIZE, size
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a call that Python 3.11 and 3.12 deprecate.
@@ -32,6 +32,12 @@ pytest_plugins = [
 ]
 
 # Spark's own variables: a JVM that runs for seconds is done before its second compiler pays. Java
-# then reserves a fifth of the memory for compiled code, which Spark fills.
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+# then reserves a fifth of the memory for compiled code, which Spark fills. To verify the classes
+# of Spark, which come from a locked package, is a fifth of a start. Tables of ten rows are read
+# before the code for them is compiled, so only the long run lets Spark generate it.
+_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+    ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m", _UNVERIFIED, size(_INTERPRETED, ""))
+)
 os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1"

@@ -12,14 +12,6 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.spark import spark_session
 from tests.testkit.processes import exit_code
-from tests.testkit.sizes import size
-
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Without its code generator Spark plans alike and saves a third of the processor's time: tables
-of ten rows are read before the code for them is compiled. The long run generates code."""
 
 SOCKETS_OF_PYSPARK = "ignore:unclosed <socket.+raddr=:ResourceWarning"
 """PySpark 4.1 leaves the socket of each `collect` to Python, which closes it; 4.3 closes it."""
@@ -42,9 +34,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
         "spark.python.daemon.module": "tests.testkit.spark_daemon",
     }
-    with spark_session(
-        "tests", master="local[2]", settings=settings | size(INTERPRETED, {})
-    ) as session:
+    with spark_session("tests", master="local[2]", settings=settings) as session:
         yield session
 
 

@@ -13,12 +13,15 @@ from pyspark.sql import SparkSession
 from app.localdev.jars import jars_of
 from app.localdev.processes import launched
 from tests.pipeline.chain import RESULTS, Jobs, assert_same_results, settings, write_inputs
-from tests.pipeline.conftest import INTERPRETED
 from tests.testkit.object_store import object_store
 
 pytestmark = pytest.mark.long
 
-SMALL = {"spark.sql.shuffle.partitions": "2", **INTERPRETED}
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 EXPORT = """
 import sys
