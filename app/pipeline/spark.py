@@ -86,6 +86,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.icu.caseMappings.enabled": "false",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.replaceHashWithSortAgg": "true",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -108,7 +109,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 """Joins are broadcast where a job says so; partition columns keep the types of ``tables``. Times of
 nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. What is sorted by
-the columns of an aggregation is summed up without hashes.
+the columns of an aggregation is summed up without hashes. Names of metrics are lowered by Java: ICU
+would first make a table of all letters, for more than a second.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used
