@@ -22,12 +22,12 @@ from tests.pipeline.ingest.points import (
     WRITERS,
     Point,
     Row,
+    adapter_message,
     good,
     query_range,
     read,
     read_each,
     refused,
-    write_adapter,
     write_csv,
     write_parquet,
 )
@@ -60,7 +60,7 @@ def expected(point: Point, key: str = "producer_byte_rate", attribute: str = "ra
     return (point.second, point.broker, key, attribute, *names, value, "")
 
 
-SAME_IN_EVERY_FORMAT: Mapping[str, tuple[list[Point], list[Any], list[str]]] = {
+SAME: Mapping[str, tuple[list[Point], list[Any], list[str]]] = {
     "odd names": (ODD_POINTS, list(map(expected, ODD_POINTS)), []),
     "all keys and their throttle times": (
         [Point(3, 7, attribute, resource, value=2.5) for resource, attribute in KEYS],
@@ -90,16 +90,50 @@ SAME_IN_EVERY_FORMAT: Mapping[str, tuple[list[Point], list[Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_every_format_says_the_same(kind: str, tmp_path: Path):
-    files = {}
-    for number, (name, (points, _, _)) in enumerate(SAME_IN_EVERY_FORMAT.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        files[name] = WRITERS[kind](points, folder)
-    found = read_each(files, kind, since_us=START_US, until_us=START_US + 60_000_000)
-    assert {name: (good(rows), reasons(rows)) for name, rows in found.items()} == {
-        name: (fine, problems) for name, (_, fine, problems) in SAME_IN_EVERY_FORMAT.items()
+UNREADABLE = {str(content): content for content in (b"", b"\x00\xff\x00", b"\x1f\x8bbroken")}
+ZIPPED = ("csv", "adapter-json", "vm-jsonl", "prom-json")
+MESSAGE = json.loads(adapter_message(Point()))
+NO_MESSAGES = (
+    *("", "{", "[]", '"x"', "null", "[" * 100_000),
+    *(json.dumps({name: MESSAGE[name] for name in MESSAGE if name != item}) for item in MESSAGE),
+    *(json.dumps(MESSAGE | {name: None}) for name in ("timestamp", "value", "labels")),
+    *(json.dumps(MESSAGE | change) for change in ({"timestamp": "soon"}, {"value": True}, {})),
+)
+SERIES = Point().labels(__name__=Point().metric)
+AT = Point().at
+EXPORT = (
+    {"metric": SERIES, "values": [1, 2], "timestamps": [AT * 1000]},
+    {"metric": SERIES, "values": ["Infinity", 3], "timestamps": [AT * 1000, AT * 1000 + 1000]},
+    {"metric": SERIES, "values": [1]},
+)
+LINES: Mapping[str, Mapping[str, bytes]] = {
+    "adapter-json": {"lines": "\n".join(NO_MESSAGES).encode(), "no text": b"\xff\xfe\n"},
+    "vm-jsonl": {"lines": "\n".join(map(json.dumps, EXPORT)).encode()},
+}
+Found = Mapping[str, list[Row]]
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def found(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Found:
+    """What is made of all files of a format: those above, broken ones and compressed ones."""
+    del spark
+    kind, files = request.param, {}
+    plain = [Point(n) for n in range(3)]
+    for name, points in [*((name, same[0]) for name, same in SAME.items()), ("plain", plain)]:
+        files[name] = WRITERS[kind](points, tmp_path_factory.mktemp(kind))
+    contents = {**UNREADABLE, **LINES.get(kind, {})}
+    if kind in ZIPPED:
+        contents["zipped"] = gzip.compress(files["plain"].read_bytes())
+        contents["torn"] = contents["zipped"][:-9]
+    files |= written(tmp_path_factory.mktemp(kind), contents)
+    return read_each(files, kind, since_us=START_US, until_us=START_US + 60_000_000)
+
+
+def test_every_format_says_the_same(found: Found):
+    assert {name: (good(found[name]), reasons(found[name])) for name in SAME} == {
+        name: (fine, problems) for name, (_, fine, problems) in SAME.items()
     }
 
 
@@ -107,24 +141,30 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     return [reason for _, reason, n in refused(rows) for _ in range(n)]
 
 
-UNREADABLE = (b"", b"\x00\xff\x00", b"\x1f\x8bbroken")
+@pytest.mark.parametrize("found", ["prom-json", "parquet", "collect", "csv"], indirect=True)
+def test_a_file_that_cannot_be_read_is_one_row(found: Found):
+    assert [refused(found[name]) for name in UNREADABLE] == [[(0, "unreadable-file", 1)]] * 3
 
 
-@pytest.mark.parametrize("kind", ["prom-json", "parquet", "collect", "csv"])
-def test_a_file_that_cannot_be_read_is_one_row(kind: str, tmp_path: Path):
-    found = read_each(written(tmp_path, {str(content): content for content in UNREADABLE}), kind)
-    assert [refused(rows) for rows in found.values()] == [[(0, "unreadable-file", 1)]] * 3
-
-
-@pytest.mark.parametrize("kind", ["csv", "adapter-json", "vm-jsonl", "prom-json"])
-def test_files_may_be_gzipped_and_a_torn_one_is_one_row(kind: str, tmp_path: Path):
-    plain = WRITERS[kind]([Point(n) for n in range(3)], tmp_path)
-    files = {"plain": plain, "zipped": tmp_path / "a.gz", "torn": tmp_path / "b.gz"}
-    files["zipped"].write_bytes(gzip.compress(plain.read_bytes()))
-    files["torn"].write_bytes(files["zipped"].read_bytes()[:-9])
-    found = read_each(files, kind)
+@pytest.mark.parametrize("found", ZIPPED, indirect=True)
+def test_files_may_be_gzipped_and_a_torn_one_is_one_row(found: Found):
     assert good(found["zipped"]) == good(found["plain"]) != []
     assert refused(found["torn"])[-1] == (0, "unreadable-file", 1)
+
+
+@pytest.mark.parametrize("found", ["adapter-json"], indirect=True)
+def test_lines_that_are_no_messages_are_put_aside(found: Found):
+    # Without `name` the label `__name__` says it.
+    assert len(good(found["lines"])) == 2
+    assert reasons(found["lines"]) == ["unparsable"] * 13
+    assert found["no text"][0]["text"] == "\\xff\\xfe"
+
+
+@pytest.mark.parametrize("found", ["vm-jsonl"], indirect=True)
+def test_lines_of_an_export_that_do_not_pair_are_put_aside(found: Found):
+    rows = found["lines"]
+    assert refused(rows) == [(1, "unparsable", 1), (2, "infinite", 1), (3, "unparsable", 1)]
+    assert [(row[0], row[6]) for row in good(rows)] == [(1, 3)]
 
 
 LINE = "2026-11-21T12:00:00Z,1,byte_rate,Produce,alice,etl,"
@@ -227,10 +267,6 @@ def test_a_map_that_nobody_could_follow_is_refused(text: object, told: str):
         MetricMap.of(text)
 
 
-SERIES = Point().labels(__name__=Point().metric)
-AT = Point().at
-
-
 def labelled(*labels: Mapping[str, str | None]) -> list[Any]:
     """Return a series for each set of labels."""
     name = {"__name__": "kafka_server_quota_byte_rate", "resource": "Fetch"}
@@ -324,37 +360,6 @@ def test_series_of_a_query_are_judged_one_by_one(tmp_path: Path):
         name: ([row[COLUMNS.get(name, 6)] for row in good(rows)], refused(rows))
         for name, rows in found.items()
     } == {name: (fine, problems) for name, (_, fine, problems) in QUERY_RANGES.items()}
-
-
-def test_lines_that_are_no_messages_are_put_aside(tmp_path: Path):
-    line = json.loads(write_adapter([Point()], tmp_path).read_text())
-    lines = [
-        *("", "{", "[]", '"x"', "null", "[" * 100_000),
-        *(json.dumps({name: line[name] for name in line if name != item}) for item in line),
-        *(json.dumps(line | {name: None}) for name in ("timestamp", "value", "labels")),
-        json.dumps(line | {"timestamp": "soon"}),
-        json.dumps(line | {"value": True}),
-        json.dumps(line),
-    ]
-    contents = {"lines": "\n".join(lines).encode(), "no text": b"\xff\xfe\n"}
-    found = read_each(written(tmp_path, contents), "adapter-json")
-    # Without `name` the label `__name__` says it.
-    assert len(good(found["lines"])) == 2
-    assert reasons(found["lines"]) == ["unparsable"] * 13
-    assert found["no text"][0]["text"] == "\\xff\\xfe"
-
-
-def test_lines_of_an_export_that_do_not_pair_are_put_aside(tmp_path: Path):
-    file = tmp_path / "a.jsonl"
-    lines = (
-        {"metric": SERIES, "values": [1, 2], "timestamps": [AT * 1000]},
-        {"metric": SERIES, "values": ["Infinity", 3], "timestamps": [AT * 1000, AT * 1000 + 1000]},
-        {"metric": SERIES, "values": [1]},
-    )
-    file.write_text("\n".join(map(json.dumps, lines)))
-    rows = read(file, "vm-jsonl")
-    assert refused(rows) == [(1, "unparsable", 1), (2, "infinite", 1), (3, "unparsable", 1)]
-    assert [(row[0], row[6]) for row in good(rows)] == [(1, 3)]
 
 
 def test_a_folder_gives_its_files_of_the_format_and_no_other(tmp_path: Path):

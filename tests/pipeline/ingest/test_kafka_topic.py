@@ -12,7 +12,7 @@ from app.localdev.kafka import LocalKafka
 from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
-from app.pipeline.ingest.inputs import Inputs, topic_inputs
+from app.pipeline.ingest.inputs import topic_inputs
 from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
@@ -51,42 +51,29 @@ def produce(producer: Producer, topic: str, *messages: bytes | None) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
-def read(inputs: Inputs) -> list[dict[str, Any]]:
-    return rows_of(read_points(SparkSession.active(), inputs, Rules()))
-
-
-def test_all_messages_up_to_the_offsets_of_the_plan_are_read(producer: Producer, servers: str):
-    produce(producer, "all", *(adapter_message(Point(n)) for n in range(10)))
-    inputs = topic_inputs([f"kafka://{servers}/all"], {})
-    produce(producer, "all", *(adapter_message(Point(50 + n)) for n in range(10)))
-    assert sorted(row[0] for row in good(read(inputs))) == list(range(10))
-    assert inputs.names == [f"kafka://{servers}/all/{number}" for number in range(PARTITIONS)]
-    assert [(span.first, span.end) for _, _, span in inputs.ranges] == [
-        (0, 3),
-        (0, 3),
-        (0, 2),
-        (0, 2),
-    ]
-
-
-def test_what_is_no_message_is_named_by_its_offset(producer: Producer, servers: str):
-    fine = [adapter_message(Point())] * PARTITIONS
-    produce(producer, "bad", *fine, None, b"", b"{", b"\xff")
-    rows = read(topic_inputs([f"kafka://{servers}/bad"], {}))
-    assert refused(rows) == [(1, "unparsable", 1)] * 4
-    assert len(good(rows)) == 4
-
-
-def test_a_range_is_read_in_parts(
+def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_parts(
     producer: Producer, servers: str, monkeypatch: pytest.MonkeyPatch
 ):
-    produce(producer, "parts", *(adapter_message(Point(n)) for n in range(40)))
     monkeypatch.setattr(kafka_topic, "_RANGE", 3)
-    inputs = topic_inputs([f"kafka://{servers}/parts"], {})
-    assert [(item.first, item.end) for item in cut(inputs.ranges[0][2])] == [
-        *((0, 3), (3, 6), (6, 9), (9, 10))
+    fine, broken = [adapter_message(Point(n)) for n in range(60)], (None, b"", b"{", b"\xff")
+    produce(producer, "all", *fine[:41])
+    produce(producer, "bad", *fine[:PARTITIONS], *broken)
+    inputs = topic_inputs([f"kafka://{servers}/{topic}" for topic in ("bad", "all")], {})
+    produce(producer, "all", *fine[41:])
+    spans = [span for _, _, span in inputs.ranges]
+    assert [(span.first, span.end) for span in spans] == [(0, 11), *[(0, 10)] * 3, *[(0, 2)] * 4]
+    assert [(item.first, item.end) for item in cut(spans[1])] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert inputs.names == [
+        f"kafka://{servers}/{topic}/{number}" for topic in ("all", "bad") for number in range(4)
     ]
-    assert sorted(row[0] for row in good(read(inputs))) == list(range(40))
+    rows = rows_of(read_points(SparkSession.active(), inputs, Rules()))
+    of_all, of_bad = (
+        [row for row in rows if (row["file"] < 4) is first] for first in (True, False)
+    )
+    assert sorted(row[0] for row in good(of_all)) == list(range(41))
+    assert refused(of_all) == []
+    assert refused(of_bad) == [(1, "unparsable", 1)] * 4, "it is named by its offset"
+    assert len(good(of_bad)) == 4
 
 
 def test_a_topic_that_is_not_there_is_named(servers: str):
