@@ -49,8 +49,10 @@ def healthy() -> dict[Any, list[Row]]:
 
 
 def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path):
-    code, checks = examined(spark_command, "--input", publish(tmp_path / "in", healthy()))
+    options = ("--master", "local[2]", "--input", publish(tmp_path / "in", healthy()))
+    code, checks = examined(spark_command, *options)
     assert code == 0
+    assert "starts on local[2] and counts" in checks["spark"]["detail"]
     assert {check["status"] for check in checks.values()} == {"ok"}
     assert (
         "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["bucket_minute"]["detail"])
@@ -178,18 +180,6 @@ def test_people_get_a_line_for_each_check(capsys: pytest.CaptureFixture[str]):
     assert "fail: 0" in lines
 
 
-def spark_check_of(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert ended.returncode == 0, ended.stderr
-    [check] = [item for item in json.loads(ended.stdout)["checks"] if item["check"] == "spark"]
-    return check
-
-
-def test_spark_is_started_and_counts(spark_command: Command):
-    check = spark_check_of(spark_command("doctor", "--json", "--master", "local[2]"))
-    assert check["status"] == "ok"
-    assert "starts on local[2] and counts" in check["detail"]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "status", "detail"),
@@ -200,13 +190,9 @@ def test_spark_is_started_and_counts(spark_command: Command):
 )
 def test_spark_is_really_started(settings: tuple[str, ...], status: str, detail: str):
     doctor = [sys.executable, "-m", "app.pipeline.main", "doctor", "--json"]
-    check = spark_check_of(
-        subprocess.run(
-            [*doctor, "--master", "local[2]", *settings],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    )
+    command = [*doctor, "--master", "local[2]", *settings]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    [check] = [item for item in json.loads(ended.stdout)["checks"] if item["check"] == "spark"]
     assert check["status"] == status
     assert detail in check["detail"]

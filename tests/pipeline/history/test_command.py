@@ -108,30 +108,25 @@ async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path
     assert report["rows_out"] == {"quota_version": 4, "quota_conflict": 0}
 
 
-@pytest.mark.parametrize(
-    ("verdict", "value"),
-    [(Outcome.APPLIED, 7.0), (Outcome.OBSERVED_OTHER, 8.0), (Outcome.NOT_APPLIED, 5.0)],
-)
-async def test_what_recovery_found_counts(
-    *,
-    verdict: Outcome,
-    value: float,
-    database: Database,
-    fold: Fold,
-    tmp_path: Path,
-):
-    await altered(database, "alice", {}, {P: 5.0})
-    request, at = await altered(database, "alice", {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
+async def test_what_recovery_found_counts(database: Database, fold: Fold, tmp_path: Path):
+    verdicts = {Outcome.APPLIED: 7.0, Outcome.OBSERVED_OTHER: 8.0, Outcome.NOT_APPLIED: 5.0}
+    sent = {}
+    for verdict in verdicts:
+        await altered(database, verdict.value, {}, {P: 5.0})
+        sent[verdict] = await altered(database, verdict.value, {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
     recovery = PostgresRecovery(database)
-    assert len(await recovery.claim_open(CLUSTER, "me", limit=10)) == 1
-    entity = request.entities[0].alteration.entity
-    result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after={P: value})
-    found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
-    await recovery.record_recovery([found])
+    assert len(await recovery.claim_open(CLUSTER, "me", limit=10)) == len(sent)
+    for verdict, (request, _) in sent.items():
+        entity, after = request.entities[0].alteration.entity, {P: verdicts[verdict]}
+        result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after=after)
+        found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
+        await recovery.record_recovery([found])
     fold(tmp_path)
-    last = max(stored(tmp_path), key=lambda row: row[3])
-    assert (last[2], last[4]) == (value, None)
-    assert (last[3] == at) is (verdict is not Outcome.NOT_APPLIED)
+    for verdict, (_, at) in sent.items():
+        versions = [row for row in stored(tmp_path) if row[0] == verdict.value]
+        last = max(versions, key=lambda row: row[3])
+        assert (last[2], last[4]) == (verdicts[verdict], None)
+        assert (last[3] == at) is (verdict is not Outcome.NOT_APPLIED)
 
 
 async def test_a_snapshot_that_the_log_does_not_explain_is_a_finding(

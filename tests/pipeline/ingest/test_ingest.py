@@ -25,7 +25,6 @@ from tests.pipeline.ingest.points import (
     Point,
     write_csv,
     write_export,
-    write_query_range,
 )
 
 NAN = float("nan")
@@ -222,22 +221,6 @@ def files_of(out: Path) -> list[tuple[Path, bytes]]:
     return [(file.parent.relative_to(out), file.read_bytes()) for file in files]
 
 
-def test_two_formats_give_the_same_minutes(spark: SparkSession, tmp_path: Path):
-    names = ("a%2Fb", 'say "hi"', "<default>", "Zoë", "two\nlines", "")
-    points = [Point(20 * n, n % 2, user=name, client_id=name) for n, name in enumerate(names)]
-    minutes = []
-    for kind, write in (("csv", write_csv), ("prom-json", write_query_range)):
-        (tmp_path / kind).mkdir()
-        write(points, tmp_path / kind)
-        job = run_job(spark, tmp_path / kind, tmp_path / "out", format=kind, cluster="c")
-        assert "cluster_named" not in job.counts["dq_failed"]
-        rows = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
-        assert {item.source for item in rows} == {kind}
-        minutes.append([item[:14] for item in rows])
-    assert minutes[0] == minutes[1]
-    assert len(minutes[0]) == len(names)
-
-
 def test_a_run_over_a_period_empties_its_days_and_no_other(
     world: World, spark: SparkSession, tmp_path: Path
 ):
@@ -251,31 +234,31 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
     assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
 
 
-def test_several_clusters_are_not_called_one(spark: SparkSession, tmp_path: Path):
-    header = ",".join((*HEADERS, "cluster_id"))
-    lines = [header, *(row(0, 1, name, cluster=name) for name in ("", "c", "d"))]
-    source = tmp_path / "a.csv"
-    source.write_text("\n".join(lines))
+def test_several_clusters_are_not_called_one(world: World, spark: SparkSession, tmp_path: Path):
     with pytest.raises(UsageError, match="the input holds the clusters c, d;"):
-        run_job(spark, source, tmp_path / "out", cluster="c")
+        run_job(spark, world.source, tmp_path / "out", cluster="e")
     assert not (tmp_path / "out").exists()
-    source.write_text("\n".join(lines[:-1]))
-    job = run_job(spark, source, tmp_path / "out", cluster="e")
-    assert job.counts["clusters"] == ["e"]
 
 
 def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Command, tmp_path: Path):
-    source = write_export([Point(0, value=3), Point(0, value=3), Point(9, value=-1)], tmp_path)
+    points = [Point(0, value=3), Point(0, value=3), Point(9, value=-1)]
+    source = write_export(points, tmp_path)
+    in_a_cluster = {"metric": points[0].labels(cluster="c", __name__=points[0].metric)}
+    with source.open("a") as lines:
+        lines.write(json.dumps(in_a_cluster | {"values": [5], "timestamps": [START * 1000 + 1]}))
     out = tmp_path / "out"
-    options = ("--format", "vm-jsonl", "--input", source, "--out", out, "--cluster", "c")
+    options = ("--format", "vm-jsonl", "--input", source, "--out", out, "--cluster", "e")
     done = spark_command("ingest", *options, "--fail-on", "dq", "--json", "--explain")
     assert done.returncode == 3, done.stderr
     report = json.loads(done.stdout)
-    assert (report["rows_in"], report["rows_used"], report["quarantined"]) == (3, 1, 2)
+    assert (report["rows_in"], report["rows_used"], report["quarantined"]) == (4, 2, 2)
     assert report["rows_out"]["observation_minute"] == 1
+    assert report["clusters"] == ["e"]
+    assert "cluster_named" not in report["dq_failed"]
     assert "2 rows were quarantined" in done.stderr
     assert "-- observation_minute" in done.stderr
-    assert pq.read_table(out / "observation_minute").num_rows == 1
+    (row,) = pq.read_table(out / "observation_minute").to_pylist()
+    assert (row["rate_avg"], row["source"]) == (4.0, "vm-jsonl")
     aside = pq.read_table(out / "quarantine").to_pylist()
     assert [(row["line"], row["reason"]) for row in aside] == [(2, "duplicate"), (3, "negative")]
 
