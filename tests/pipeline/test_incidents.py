@@ -25,6 +25,7 @@ from tests.testkit.bucket_worlds import (
     publish,
     rows_of,
 )
+from tests.testkit.sizes import size
 
 World = list[tuple[int, int, bool, bool]]
 """Broker, minute, whether it is over its limit, and whether it is throttled."""
@@ -82,7 +83,7 @@ def _brute_force(world: World, gap: int) -> set[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def worlds() -> list[World]:
-    return drawn(_MINUTES, 150)
+    return drawn(_MINUTES, size(40, 150))
 
 
 @pytest.fixture(scope="module")

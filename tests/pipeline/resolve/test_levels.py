@@ -35,7 +35,7 @@ from tests.testkit.sizes import size
 
 Found = dict[str, Any]
 
-COUNT = size(200, 5_000)
+COUNT = size(80, 5_000)
 MINUTES = 24
 CALLERS = (("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z"))
 FIRST_SEEN = {"audit": 0, "inferred": 0, "snapshot": 3}
