@@ -179,13 +179,24 @@ def _programs(asked: str, first: str) -> Iterator[str]:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield the folders of the PATH, and behind pyenv's shims the versions that they stand for."""
-    for name in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        folder = Path(name)
-        if name and folder.is_dir():
-            yield folder
-            if folder.name == "shims":
-                yield from sorted(folder.parent.glob("versions/*/bin"))
+    """Yield the folders of the PATH; those of pyenv, and the versions behind its shims, come last.
+
+    pyenv builds without profile-guided optimization unless it is told to; the interpreters of
+    distributions have it, as that of the image does, and take half the time for the same code.
+    """
+    path = [Path(name) for name in os.environ.get("PATH", os.defpath).split(os.pathsep) if name]
+    folders = [folder for folder in path if folder.is_dir()]
+    managed = [folder for folder in folders if _is_of_pyenv(folder)]
+    yield from (folder for folder in folders if folder not in managed)
+    for folder in managed:
+        yield folder
+        if folder.name == "shims":
+            yield from sorted(folder.parent.glob("versions/*/bin"))
+
+
+def _is_of_pyenv(folder: Path) -> bool:
+    """A shim puts the folder of its version in front of the PATH for what it starts."""
+    return folder.name == "shims" or folder.parent.parent.name == "versions"
 
 
 def _no_python(asked: str, tried: list[Python]) -> str:

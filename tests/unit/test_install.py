@@ -100,6 +100,21 @@ def test_a_shim_that_does_not_work_is_skipped_for_the_version_behind_it(
     assert install.choose_python("").program == str(real)
 
 
+def test_a_python_of_pyenv_is_taken_where_there_is_no_other_of_its_version(
+    install: ModuleType, programs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A shim puts its version in front of the PATH; both are slower than what is optimized."""
+    name = f"python{PREFERRED}"
+    preferred = tuple(map(int, PREFERRED.split(".")))
+    version = programs / "versions" / f"{PREFERRED}.9" / "bin"
+    of_pyenv = pretend(version / name, (*preferred, 9))
+    shim = program(programs / "shims" / name, f'#!/bin/sh\nexec {of_pyenv} "$@"\n')
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (version, shim.parent, programs))))
+    assert install.choose_python("").program == str(of_pyenv)
+    of_the_system = pretend(programs / name, (*preferred, 2))
+    assert install.choose_python("").program == str(of_the_system)
+
+
 def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(
     install: ModuleType, programs: Path
 ):
