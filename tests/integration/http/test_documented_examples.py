@@ -1,6 +1,7 @@
 """Every example of a request in the OpenAPI document, in its order, with alice's token."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import httpx
@@ -12,7 +13,6 @@ from tests.integration.http.service_calls import change
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
 
-DOCUMENT = openapi_document()
 UNUSED = {"bucket_id", "run_id"}
 """What nothing before has made here: the pipeline has not run."""
 
@@ -23,9 +23,15 @@ def _as_after_make_run(service: RunningService, empty_cluster: RawQuotas) -> Non
     assert answer.status_code == 200, answer.text
 
 
+@cache
+def document() -> Any:
+    """Return the document: it is not written while tests are collected, which each worker does."""
+    return openapi_document()
+
+
 def resolved(node: Any) -> Any:
     while "$ref" in node:
-        target: Any = DOCUMENT
+        target = document()
         for name in node["$ref"].removeprefix("#/").split("/"):
             target = target[name]
         node = target
@@ -34,7 +40,7 @@ def resolved(node: Any) -> Any:
 
 def requests() -> Iterator[tuple[str, str, Mapping[str, str], Any]]:
     """Yield method, path, examples of the path's parameters and body of each; null for no body."""
-    for path, methods in DOCUMENT["paths"].items():
+    for path, methods in document()["paths"].items():
         for method, operation in methods.items():
             parameters = {
                 parameter["name"]: next(iter(parameter["examples"].values()))["value"]
