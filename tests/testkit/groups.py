@@ -8,7 +8,7 @@ file, and those files share what they start.
 import fcntl
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline": "Spark",
     "tests/faults/http": "services that are disturbed",
     "tests/faults/crash_recovery": "services that are killed",
+    "tests/faults/crash_recovery/test_outages.py": "outages",
+    "tests/faults/crash_recovery/test_real_broker.py": "outages of a real broker",
     "tests/integration/http/authentication": "a broker",
     "tests/integration/http/authorization": "a broker",
     "tests/integration/test_workers.py": "a broker",
@@ -38,6 +40,9 @@ GROUPS: Final[Mapping[str, str]] = {
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest
 first, and the files of no group after them."""
 
+_COLLECT_AFTER: Final = 20_000
+"""So many new objects, where Python begins with 700."""
+
 _SERVERS: Final = ("tests/integration/", "tests/faults/")
 _ORDER: Final = tuple(dict.fromkeys(GROUPS.values()))
 
@@ -48,11 +53,20 @@ def group_of(path: str) -> str:
     return GROUPS[max(folders, key=len)] if folders else path
 
 
-def _position(path: str) -> int:
-    group = group_of(path)
-    if group in _ORDER:
-        return _ORDER.index(group)
-    return len(_ORDER) + (not path.startswith(_SERVERS))
+def _positions(paths: Collection[str]) -> dict[str, float]:
+    """Return where each file stands: the groups, then the others.
+
+    Of the others, those with a server mostly wait and the rest compute: the one kind is spread
+    evenly among the other.
+    """
+    positions: dict[str, float] = {
+        path: _ORDER.index(group) for path in paths if (group := group_of(path)) in _ORDER
+    }
+    others = [path for path in paths if path not in positions]
+    for waits in (True, False):
+        kind = [path for path in others if path.startswith(_SERVERS) == waits]
+        positions |= {path: len(_ORDER) + n / len(kind) for n, path in enumerate(kind)}
+    return positions
 
 
 class GroupScheduling(LoadScopeScheduling):
@@ -60,6 +74,10 @@ class GroupScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.partition("::")[0])
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,7 +90,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupSche
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the groups that take longest first; a run without workers keeps pytest's order."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _position(item.nodeid.partition("::")[0]))
+        positions = _positions(dict.fromkeys(map(_file_of, items)))
+        items.sort(key=lambda item: positions[_file_of(item)])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,7 +99,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Stop the servers of a group in the table when its last test has run: idle ones cost, too."""
     yield
     if nextitem is not None and hasattr(item.config, "workerinput"):
-        group, following = (group_of(each.nodeid.partition("::")[0]) for each in (item, nextitem))
+        group, following = (group_of(_file_of(each)) for each in (item, nextitem))
         if group in _ORDER and group != following:
             item.session._setupstate.teardown_exact(None)
 
@@ -107,8 +126,12 @@ def _has_bytecode(folder: Path) -> bool:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Let what is made in the block live as long as the process: that is not looked through."""
+    """Let what is made in the block live as long as the process: that is not looked through.
+
+    What the tests make is looked through less often than usual, for a test makes little.
+    """
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     gc.enable()
