@@ -108,14 +108,14 @@ def ensure_roles(superuser_url: str, passwords: Mapping[str, str]) -> None:
                 connection.execute(create.format(sql.Identifier(role), password))
 
 
-def ensure_database(superuser_url: str, name: str) -> None:
+def ensure_database(superuser_url: str, name: str, template: str = "template1") -> None:
     """Create a database of the owner's to which the service may connect, unless it exists."""
     database, owner, service = (sql.Identifier(word) for word in (name, OWNER, SERVICE))
     with psycopg.connect(superuser_url, autocommit=True) as connection:
         existing = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         if existing.fetchone() is None:
-            create = sql.SQL("CREATE DATABASE {} OWNER {}")
-            connection.execute(create.format(database, owner))
+            create = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY file_copy")
+            connection.execute(create.format(database, owner, sql.Identifier(template)))
         revoke = sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC")
         connection.execute(revoke.format(database))
         grant = sql.SQL("GRANT CONNECT ON DATABASE {} TO {}")
@@ -208,9 +208,9 @@ class LocalPostgres(LocalServer):
         self._paused = []
         self._child.resume()
 
-    def create_database(self, name: str) -> tuple[str, str]:
-        """Create a database like `quotas`, unless it exists; return its owner's and service URL."""
-        ensure_database(self.superuser_url, name)
+    def create_database(self, name: str, template: str = "template1") -> tuple[str, str]:
+        """Copy a database, unless there is one of the name; return its owner's and service URL."""
+        ensure_database(self.superuser_url, name, template)
         return self._url(OWNER, name), self._url(SERVICE, name)
 
     def _url(self, role: str, database: str) -> str:

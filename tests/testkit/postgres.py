@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
-from app.localdev.postgres import OWNER, LocalPostgres
+from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
 from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Intent, KeyClaim
 from app.service.runtime.clock import new_alteration_id
@@ -76,11 +74,7 @@ def migrated_database(server: LocalPostgres, name: str) -> tuple[str, str]:
     if server.superuser_url not in _servers_with_template:
         migrate(*server.create_database(_TEMPLATE))
         _servers_with_template.add(server.superuser_url)
-    copy = sql.SQL("create database {} template {} owner {} strategy file_copy")
-    names = map(sql.Identifier, (name, _TEMPLATE, OWNER))
-    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-        connection.execute(copy.format(*names))
-    return server.create_database(name)
+    return server.create_database(name, _TEMPLATE)
 
 
 def database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> AuditDatabase:
