@@ -34,11 +34,7 @@ from app.service.alterations.write_ahead import EntityLocks, Intents, OutcomeWri
 from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.policy import PolicyGuard
-from app.service.auth.run_as_caller import (
-    AlterAsCaller,
-    CallerQuotaAdmin,
-    RecordReader,
-)
+from app.service.auth.run_as_caller import AlterAsCaller, CallerQuotaAdmin, RecordReader
 from app.service.auth.sessions import CallerServices, Sessions
 from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics

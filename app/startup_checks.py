@@ -195,14 +195,7 @@ _RULES: Final[Sequence[Rule]] = (
     _test_settings,
     *map(
         _reading,
-        (
-            _broker_tls,
-            bearer_tokens,
-            oidc_authorities,
-            tls_context,
-            proxied_certificates,
-            _policy,
-        ),
+        (_broker_tls, bearer_tokens, oidc_authorities, tls_context, proxied_certificates, _policy),
     ),
 )
 

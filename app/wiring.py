@@ -7,12 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from app.alteration_wiring import (
-    Alterations,
-    Backends,
-    SharedServices,
-    open_sessions,
-)
+from app.alteration_wiring import Alterations, Backends, SharedServices, open_sessions
 from app.authenticators import open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies

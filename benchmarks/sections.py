@@ -3,11 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.altering import (
-    measure_batch_alters,
-    measure_largest_alters,
-    measure_single_alters,
-)
+from benchmarks.altering import measure_batch_alters, measure_largest_alters, measure_single_alters
 from benchmarks.competitors.peer import Peers
 from benchmarks.competitors.process import warm
 from benchmarks.describe_all import measure_describe_all

@@ -38,11 +38,7 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Section:
     our_arm = _CURL if peers.has_curl else _POST
     bare, ours, tool = measures[_BARE], measures[our_arm], measures[_TOOL]
     rows = [
-        [
-            *latency_cells(name, measure),
-            show(measure.ratio_to(bare)),
-            show(measure.ratio_to(ours)),
-        ]
+        [*latency_cells(name, measure), show(measure.ratio_to(bare)), show(measure.ratio_to(ours))]
         for name, measure in measures.items()
     ]
     note = (

@@ -133,10 +133,7 @@ STEPS = (
     Step(
         "pipeline",
         8,
-        (
-            "tests/pipeline",
-            *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS)),
-        ),
+        ("tests/pipeline", *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS))),
     ),
     Step("clusters", 8, (CLUSTERS,)),
     Step("stores", 6, (STORES,)),

@@ -64,9 +64,7 @@ def main() -> None:
     token = json.dumps(arguments.token.read_text().strip())
     with sync_playwright() as playwright:
         chrome = playwright.chromium.launch(
-            executable_path=found.program,
-            args=["--no-sandbox"],
-            env={**os.environ, **environ},
+            executable_path=found.program, args=["--no-sandbox"], env={**os.environ, **environ}
         )
         for show, size, scheme in PICTURES:
             context = chrome.new_context(base_url=arguments.url, viewport=size, color_scheme=scheme)

@@ -298,11 +298,7 @@ def add_common_options(to: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(flag, metavar=metavar, help=line, default=_ANYWHERE)
     group.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="S",
-        default=_ANYWHERE,
-        help="wait so long for an answer",
+        "--timeout", type=seconds, metavar="S", default=_ANYWHERE, help="wait so long for an answer"
     )
     output = to.add_argument_group("output")
     output.add_argument(

@@ -41,8 +41,7 @@ class Collected:
         if before != value:
             what = f"{show_entity(entity.as_dict())} {key}"
             self.lose(
-                line,
-                f"{what}={show_value(value)}: it was {show_value(before)} before, which stays",
+                line, f"{what}={show_value(value)}: it was {show_value(before)} before, which stays"
             )
 
     def quotas(self) -> list[Mapping[str, Any]]:

@@ -4,13 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.client.entities import show_value
-from app.client.errors import (
-    NOT_AUTHORIZED,
-    REFUSED,
-    UNKNOWN_OUTCOME,
-    UNREACHABLE,
-    ClientError,
-)
+from app.client.errors import NOT_AUTHORIZED, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, ClientError
 from app.domain.entities import visible
 
 Locate = Callable[[str], str | None]

@@ -90,7 +90,7 @@ _JOINING: Final[Mapping[str, OptionRule]] = {
         kind=OptionKind.NUMBER,
         description="Minutes between the starts that one incident joins.",
         maximum=1440,
-    ),
+    )
 }
 
 RUNNABLE: Final[Mapping[str, Mapping[str, OptionRule]]] = MappingProxyType(

@@ -17,14 +17,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from app.domain.alterations import (
-    ClientQuotaAlteration,
-    Op,
-    Quotas,
-    Values,
-    apply_ops,
-    same_value,
-)
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilterComponent
@@ -371,14 +364,7 @@ class _Draft:
         entity = change.alteration.entity
         held = self._holdings.get(entity, {})
         return [
-            Conflict(
-                entity,
-                key,
-                owner,
-                held[key].value,
-                change.before[key],
-                change.after[key],
-            )
+            Conflict(entity, key, owner, held[key].value, change.before[key], change.after[key])
             for key, owner in change.holders.items()
             if owner is not None and owner != self._wanted.owner and key in change.before
         ]

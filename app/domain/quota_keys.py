@@ -67,12 +67,7 @@ QUOTA_KEY_RULES: Final[Mapping[str, QuotaKeyRule]] = {
     QuotaKey.PRODUCER_BYTE_RATE: _BYTES,
     QuotaKey.CONSUMER_BYTE_RATE: _BYTES,
     QuotaKey.REQUEST_PERCENTAGE: QuotaKeyRule(
-        "percent",
-        Scope.PER_BROKER,
-        USER_CLIENT_TYPES,
-        False,
-        SMALLEST_FRACTION,
-        LARGEST_FRACTIONAL,
+        "percent", Scope.PER_BROKER, USER_CLIENT_TYPES, False, SMALLEST_FRACTION, LARGEST_FRACTIONAL
     ),
     QuotaKey.CONTROLLER_MUTATION_RATE: QuotaKeyRule(
         "partitions/s",

@@ -262,10 +262,7 @@ class Patterns:
         """Return what is stored for pairs of a user and a client-id; either may be empty."""
         columns = self._index.rules_of_many(users, client_ids)
         patterns = zip(
-            map(bool, users),
-            map(bool, client_ids),
-            *map(self._of_rules, columns),
-            strict=True,
+            map(bool, users), map(bool, client_ids), *map(self._of_rules, columns), strict=True
         )
         return Stored(list(patterns), dict(zip(CLIENT_LEVELS, columns, strict=True)))
 

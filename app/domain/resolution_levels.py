@@ -328,10 +328,7 @@ def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTri
 
 
 def _client_entity(row: PrecedenceLevel, user: str, client_id: str) -> ClientQuotaEntity:
-    slots = (
-        (EntityType.USER, row.user, user),
-        (EntityType.CLIENT_ID, row.client_id, client_id),
-    )
+    slots = ((EntityType.USER, row.user, user), (EntityType.CLIENT_ID, row.client_id, client_id))
     return ClientQuotaEntity.of(
         {
             kind: name if slot is Slot.NAMED else DEFAULT_NAME

@@ -14,13 +14,7 @@ from app.domain.addresses import canonical_ip
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation
-from app.domain.quota_keys import (
-    QUOTA_KEY_RULES,
-    USER_CLIENT_TYPES,
-    QuotaKeyRule,
-    keys_for,
-    meant,
-)
+from app.domain.quota_keys import QUOTA_KEY_RULES, USER_CLIENT_TYPES, QuotaKeyRule, keys_for, meant
 
 _IP: Final = EntityType.IP.value
 _USER: Final = EntityType.USER.value

@@ -146,11 +146,7 @@ def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
 
 def quota_json(entity: ClientQuotaEntity, values: Values) -> dict[str, Any]:
     """Return one element of ``quotas``."""
-    return {
-        "entity": entity_json(entity),
-        "entity_key": entity.key,
-        "values": values_json(values),
-    }
+    return {"entity": entity_json(entity), "entity_key": entity.key, "values": values_json(values)}
 
 
 def child(pointer: str, token: str | int) -> str:

@@ -55,10 +55,7 @@ VALIDATED: Final = AlterationResult(
     USER_ANY_CLIENT, Outcome.VALIDATED, changed=True, before=BEFORE, after=AFTER
 )
 OBSERVED_OTHER: Final = AlterationResult(
-    USER_ANY_CLIENT,
-    Outcome.OBSERVED_OTHER,
-    before=BEFORE,
-    after={PRODUCER: 2097152.0},
+    USER_ANY_CLIENT, Outcome.OBSERVED_OTHER, before=BEFORE, after={PRODUCER: 2097152.0}
 )
 REVERTED: Final = AlterationResult(
     USER_ANY_CLIENT, Outcome.APPLIED, changed=True, before=AFTER, after=BEFORE

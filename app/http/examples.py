@@ -222,8 +222,7 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
 
 REPLACE_REQUESTS: Final[Mapping[str, Example]] = {
     "replace": _example(
-        "These are all its values",
-        {"reason": sample.REASON, "values": {sample.PRODUCER: 2097152}},
+        "These are all its values", {"reason": sample.REASON, "values": {sample.PRODUCER: 2097152}}
     ),
     "check-replacing": _example(
         "Only check", {"validate_only": True, "values": {sample.PRODUCER: 2097152}}
@@ -319,7 +318,7 @@ PLAN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
             "document": {
                 "apiVersion": API_VERSION,
                 "quotas": [
-                    {"entity": {"user": "team-a-etl"}, "values": {sample.PRODUCER: 1048576}},
+                    {"entity": {"user": "team-a-etl"}, "values": {sample.PRODUCER: 1048576}}
                 ],
             },
         },
@@ -483,8 +482,7 @@ USER_EXAMPLES: Final[Mapping[str, Any]] = {
         },
     ),
     "scram-credentials": _example(
-        "Two users have credentials.",
-        scram_users(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
+        "Two users have credentials.", scram_users(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID))
     ),
 }
 

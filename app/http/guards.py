@@ -27,12 +27,7 @@ from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
 from app.service.auth.authorize import Access, Authorizer
-from app.service.auth.denials import (
-    NOTHING_READ,
-    DeniedAttempt,
-    DeniedAttempts,
-    RequestedChange,
-)
+from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
 from app.service.auth.policy import PolicyGuard
 from app.service.auth.sessions import CallerServices
 from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
@@ -244,11 +239,7 @@ class Permission(Guard):
     """
 
     def __init__(
-        self,
-        operation: Operation,
-        *,
-        or_audit: bool = False,
-        read_denied: ReadDenied | None = None,
+        self, operation: Operation, *, or_audit: bool = False, read_denied: ReadDenied | None = None
     ) -> None:
         self.operation = operation
         self.or_audit = or_audit

@@ -236,9 +236,7 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "overloaded.",
     ),
     ("body-too-large", BodyTooLargeError, 413): Words(
-        "The body is too large",
-        "A body has at most 8 MiB.",
-        "Split the request.",
+        "The body is too large", "A body has at most 8 MiB.", "Split the request."
     ),
     ("unsupported-media-type", UnsupportedMediaTypeError, 415): Words(
         "The body is not plain JSON",

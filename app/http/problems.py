@@ -18,9 +18,7 @@ from app.domain.errors import (
     Violation,
 )
 from app.http.encoding import json_bytes, plain_json
-from app.http.errors import (
-    InvalidTokenError,
-)
+from app.http.errors import InvalidTokenError
 from app.http.headers import REPLAYED_HEADER
 from app.http.models import alteration_results
 from app.http.problem_catalog import PROBLEMS

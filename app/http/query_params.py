@@ -37,10 +37,7 @@ _WORDS: Final[Mapping[str, MatchType]] = {
     "any": MatchType.SPECIFIED,
     "absent": MatchType.ABSENT,
 }
-_SUBSTRING_TYPES: Final[Mapping[str, MatchType]] = {
-    "^": MatchType.PREFIX,
-    "~": MatchType.CONTAINS,
-}
+_SUBSTRING_TYPES: Final[Mapping[str, MatchType]] = {"^": MatchType.PREFIX, "~": MatchType.CONTAINS}
 
 
 def parse_filter(

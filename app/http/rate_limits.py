@@ -240,10 +240,7 @@ class LoginAttempts:
     """
 
     def __init__(
-        self,
-        count: Callable[[], None] = lambda: None,
-        *,
-        now: Callable[[], float] = time.monotonic,
+        self, count: Callable[[], None] = lambda: None, *, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._count = count
         self._now = now

@@ -337,13 +337,7 @@ ALTERING: Final = (*_CHANGING, *WITH_BODY, "BadAlteration")
 REMOVING: Final = (*_CHANGING, "BadAlteration", "NoSuchEntity")
 REPLACING: Final = (*REMOVING, *WITH_BODY)
 REVERTING: Final = (*_CHANGING, *WITH_BODY, "NotFound", "CannotRevert")
-APPLYING: Final = (
-    *ALTERING,
-    "NotFound",
-    "PlanExpired",
-    "PlanOutdated",
-    "PlanBusy",
-)
+APPLYING: Final = (*ALTERING, "NotFound", "PlanExpired", "PlanOutdated", "PlanBusy")
 """What can go wrong, from any request to one that alters."""
 
 

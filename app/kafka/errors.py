@@ -94,10 +94,7 @@ def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaE
             return InvalidRequestError(detail, kafka_error=name)
         case CodeKind.THROTTLED:
             return TooManyRequestsError(
-                detail,
-                kafka_error=name,
-                retry=Retry.SAFE,
-                retry_after_s=throttle_time_ms / 1000,
+                detail, kafka_error=name, retry=Retry.SAFE, retry_after_s=throttle_time_ms / 1000
             )
         case CodeKind.UNCERTAIN | CodeKind.DONE:
             return BrokerError(detail, kafka_error=name, retry=Retry.SAFE)
@@ -106,9 +103,7 @@ def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaE
 def account_not_authorized(operation: str) -> BrokerError:
     """Return the error for a refusal of this service's own account; it names the missing ACL."""
     return BrokerError(
-        missing_acl(operation),
-        code="service-account-not-authorized",
-        kafka_error=NOT_AUTHORIZED,
+        missing_acl(operation), code="service-account-not-authorized", kafka_error=NOT_AUTHORIZED
     )
 
 

@@ -60,13 +60,7 @@ def allow_on_cluster(bootstrap_servers: str, grants: Collection[tuple[str, AclOp
 def allowed(kind: ResourceType, name: str, principal: str, operation: AclOperation) -> AclBinding:
     """Return the ACL that allows a principal an operation on one resource from any host."""
     return AclBinding(
-        kind,
-        name,
-        ResourcePatternType.LITERAL,
-        principal,
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
+        kind, name, ResourcePatternType.LITERAL, principal, "*", operation, AclPermissionType.ALLOW
     )
 
 

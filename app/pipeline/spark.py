@@ -152,10 +152,7 @@ def spark_session(
     if active is not None:
         yield _beside(active, settings or {})
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory,
-        unlogged_interrupts(),
-    ):
+    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory, unlogged_interrupts():
         session = _started(name, master, settings or {}, Path(directory))
         try:
             if not _is_local(session.sparkContext.master):

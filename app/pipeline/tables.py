@@ -61,10 +61,7 @@ QUOTA_VERSION: Final = Table(
     origin string, audit_seq bigint, alteration_id string""",
     BY_CLUSTER,
     ("user", "user_default", "client_id", "client_default", "key", "valid_from"),
-    (
-        *("cluster_id", "user", "user_default", "client_id", "client_default", "key"),
-        "valid_from",
-    ),
+    (*("cluster_id", "user", "user_default", "client_id", "client_default", "key"), "valid_from"),
 )
 """One value of one key of one entity, and when it applied.
 

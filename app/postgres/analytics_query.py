@@ -32,10 +32,7 @@ _ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
         _Order("t.start", "timestamptz", falling=True),
         _Order("t.incident_id", "text"),
     ),
-    Result.HOURS: (
-        _Order("t.hour", "timestamptz"),
-        _Order("t.broker_id", "integer"),
-    ),
+    Result.HOURS: (_Order("t.hour", "timestamptz"), _Order("t.broker_id", "integer")),
     Result.RUNS: (_Order("t.seq", "bigint", falling=True),),
 }
 """The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run;

@@ -184,10 +184,7 @@ def _ends(
 def _open(document: Document) -> AlterationResult:
     entity = audit_entity_from_json(document)
     return AlterationResult(
-        entity.alteration.entity,
-        Outcome.UNKNOWN,
-        before=entity.before,
-        warnings=entity.warnings,
+        entity.alteration.entity, Outcome.UNKNOWN, before=entity.before, warnings=entity.warnings
     )
 
 

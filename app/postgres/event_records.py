@@ -12,11 +12,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.entities import (
-    DEFAULT_NAME,
-    ENTITY_TYPES,
-    ClientQuotaEntity,
-)
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.postgres.payload import (
     Document,
     canonical_bytes,
@@ -25,11 +21,7 @@ from app.postgres.payload import (
     result_to_json,
     values_to_json,
 )
-from app.service.ports.audit_log import (
-    AuditConclusion,
-    AuditEntity,
-    AuditRequest,
-)
+from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
 from app.service.ports.recovery import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
 
@@ -228,10 +220,7 @@ def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
 
 
 def _event(
-    alteration_id: str,
-    kind: str,
-    entities: Mapping[int, tuple[bytes, Document]],
-    **head: Any,
+    alteration_id: str, kind: str, entities: Mapping[int, tuple[bytes, Document]], **head: Any
 ) -> Event:
     columns = {
         "received_at": time_of(alteration_id).isoformat(),

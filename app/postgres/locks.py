@@ -72,11 +72,7 @@ async def quarantined_ordinals(
     cluster_id: str, alteration_id: str, hashes: Iterable[bytes], lease: Lease
 ) -> Sequence[int]:
     """Lock what an alteration has in quarantine of these entities; return its ordinals there."""
-    values = {
-        "superseded": UUID(alteration_id),
-        "cluster_id": cluster_id,
-        "hashes": list(hashes),
-    }
+    values = {"superseded": UUID(alteration_id), "cluster_id": cluster_id, "hashes": list(hashes)}
     return (await lease.connection.scalars(_IN_QUARANTINE, values)).all()
 
 
@@ -219,10 +215,7 @@ def ownership_claims(request: AuditRequest, claim: OwnershipClaim) -> dict[int, 
 
 
 def _check(
-    claim: OwnershipClaim,
-    entity: ClientQuotaEntity,
-    holders: Holders,
-    present: Mapping[str, str],
+    claim: OwnershipClaim, entity: ClientQuotaEntity, holders: Holders, present: Mapping[str, str]
 ) -> None:
     for key, planned in holders.items():
         actual = present.get(key)

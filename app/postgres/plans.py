@@ -23,11 +23,7 @@ from app.postgres.payload import (
     values_to_json,
 )
 from app.postgres.pool import Database
-from app.service.ports.plans import (
-    MAX_OWN_PLAN_BYTES,
-    MAX_OWN_PLANS,
-    StoredPlan,
-)
+from app.service.ports.plans import MAX_OWN_PLAN_BYTES, MAX_OWN_PLANS, StoredPlan
 from app.service.runtime.tasks import off_loop
 
 _NUMBERS = ("held", "current", "proposed")

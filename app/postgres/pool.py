@@ -146,10 +146,7 @@ class Database:
     """
 
     def __init__(
-        self,
-        url: str,
-        metrics: DependencyMetrics | None = None,
-        patience: Patience = USUAL,
+        self, url: str, metrics: DependencyMetrics | None = None, patience: Patience = USUAL
     ) -> None:
         """Take a ``postgresql://`` URL, and who counts; nothing is connected yet.
 

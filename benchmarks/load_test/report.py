@@ -50,10 +50,7 @@ def _cell(asked: Asked) -> str:
 def _writes(steps: Sequence[Grown]) -> str:
     columns = ("ms", *(f"{step.entities:,}" for step in steps))
     rows = [
-        [
-            f"{IN_ONE_REQUEST:,} new entities, median",
-            *(show(loaded_ms(step)) for step in steps),
-        ],
+        [f"{IN_ONE_REQUEST:,} new entities, median", *(show(loaded_ms(step)) for step in steps)],
         ["one alteration more", *(_cell(step.single) for step in steps)],
         ["requests that failed and were repeated", *(_failures(step) for step in steps)],
     ]

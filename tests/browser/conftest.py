@@ -17,15 +17,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
-from tests.pipeline.publish.results import (
-    Rows,
-    bucket,
-    day,
-    hour,
-    incident,
-    minutes,
-    publish_rows,
-)
+from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, minutes, publish_rows
 from tests.testkit.browser import chromium
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.patience import PROMPT

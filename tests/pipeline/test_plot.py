@@ -72,11 +72,7 @@ def test_each_picture_has_its_rows_beside_it_and_the_same_bytes_again(
     folder = world(tmp_path / "in", minutes=minutes, days=days, names=[bucket(bucket_user=nasty)])
     rows = drawn(spark_command, folder, tmp_path / "out")
     heat = {row["hour"]: float(row["utilisation"]) for row in rows["utilization_heat_map"]}
-    assert heat == {
-        at(0).isoformat(): 1.08,
-        at(60).isoformat(): 1.68,
-        at(120).isoformat(): 1.2,
-    }
+    assert heat == {at(0).isoformat(): 1.08, at(60).isoformat(): 1.68, at(120).isoformat(): 1.2}
     rates = rows["rate_against_limit"]
     assert {row["broker_id"] for row in rates} == {"1"}
     assert [row["violating"] for row in rates].count("True") == 34

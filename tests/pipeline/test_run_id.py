@@ -42,10 +42,7 @@ def run_id(spark: SparkSession) -> RunId:
 
 
 def test_the_files_of_a_run_are_those_that_hold_rows(spark: SparkSession, folder: Path):
-    files = [
-        (f"file:{folder}/dt=2026-11-21/part.parquet", 5),
-        (f"file:{folder}/more.csv", 1),
-    ]
+    files = [(f"file:{folder}/dt=2026-11-21/part.parquet", 5), (f"file:{folder}/more.csv", 1)]
     assert [file[:2] for file in files_of(spark, [str(folder)])] == files
     assert [file[:2] for file in files_of(spark, [folder.as_uri(), str(folder)])] == files
     assert [file[:2] for file in files_of(spark, [f"{folder}/*.csv"])] == files[1:]

@@ -108,12 +108,7 @@ def inputs_in(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("where", ["s3a", "iceberg"])
 def test_the_chain_to_incidents_gives_there_what_it_gives_in_a_folder(
-    *,
-    where: str,
-    folder: Path,
-    spark: SparkSession,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    *, where: str, folder: Path, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ):
     store: Store = request.getfixturevalue(where)
     there = Jobs(tmp_path, store.option, store.name, *settings({**SMALL, **store.settings}))

@@ -51,10 +51,7 @@ def test_an_error_of_spark_itself_is_reported(spark: SparkSession, tmp_path: Pat
         spark.sql("select raise_error('no such column')").collect()
     file = tmp_path / "broken.parquet"
     file.write_bytes(b"PAR1 and nothing more PAR1")
-    with (
-        pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"),
-        spark_failures(),
-    ):
+    with pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"), spark_failures():
         spark.read.schema("n int").parquet(str(file)).count()
 
 

@@ -174,10 +174,7 @@ def replicas(service: RunningService, folder: Path) -> Iterator[tuple[RunningSer
 
 
 def revoke(
-    kafka: LocalKafka,
-    services: Sequence[RunningService],
-    user: str,
-    decision_of: DecisionOf,
+    kafka: LocalKafka, services: Sequence[RunningService], user: str, decision_of: DecisionOf
 ) -> int:
     """Let the user alter, take that away, ask every replica until it refuses; judge what passed.
 

@@ -47,9 +47,7 @@ class IssuedCertificate:
         if password is not None:
             encryption = serialization.BestAvailableEncryption(password.encode())
         key = self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            encryption,
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
         )
         path.write_bytes(self.pem.encode() + key)
         path.chmod(0o600)

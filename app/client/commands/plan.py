@@ -51,9 +51,7 @@ def add_plan_options(parser: ArgumentParser) -> None:
         "--adopt", action="store_true", help="also take ownership of keys that already match"
     )
     parser.add_argument(
-        "--details",
-        action="store_true",
-        help=f"print every entity (default: the first {_FIRST})",
+        "--details", action="store_true", help=f"print every entity (default: the first {_FIRST})"
     )
 
 

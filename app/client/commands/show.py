@@ -7,14 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.entities import show_value
-from app.client.errors import (
-    DONE,
-    REFUSED,
-    UNKNOWN_OUTCOME,
-    UNREACHABLE,
-    ClientError,
-    StoppedError,
-)
+from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, ClientError, StoppedError
 from app.client.http import document
 from app.client.output import Context, table, yaml_lines
 from app.domain.entities import show_entity, visible

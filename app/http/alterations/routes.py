@@ -12,14 +12,9 @@ from app.domain.alterations import Outcome, Overall, overall_outcome
 from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError, Violation
 from app.http.alterations.impact import impact_of_values
-from app.http.alterations.models import (
-    AlterationRecord as RecordDocument,
-)
+from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.alterations.models import AlterationReport as ReportDocument
-from app.http.alterations.models import (
-    AlterationRequest,
-    RevertRequest,
-)
+from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.encoding import JsonResponse
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
@@ -62,10 +57,7 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
 
 
 def command_of(
-    request: Request,
-    granted: Granted,
-    key: IdempotencyKey | None,
-    violations: Sequence[Violation],
+    request: Request, granted: Granted, key: IdempotencyKey | None, violations: Sequence[Violation]
 ) -> AlterCommand:
     """Return the command of a request, without what its body or query names."""
     return AlterCommand(
@@ -101,10 +93,7 @@ may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_
         207: altered("Some refused, the others done.", "alteration-partial"),
         **problems(*ALTERING),
     },
-    openapi_extra={
-        **TIED,
-        **request_examples("set-and-remove", "check-only", "several-kinds"),
-    },
+    openapi_extra={**TIED, **request_examples("set-and-remove", "check-only", "several-kinds")},
 )
 async def alter_quotas(
     request: Request,

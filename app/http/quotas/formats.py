@@ -9,13 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.alterations import Values
-from app.domain.entities import (
-    DEFAULT_NAME,
-    ENTITY_TYPES,
-    ClientQuotaEntity,
-    yaml_float,
-    yaml_text,
-)
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, yaml_float, yaml_text
 from app.http.encoding import JsonNumber, entity_json, json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match

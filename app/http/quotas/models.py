@@ -40,7 +40,7 @@ MaxAgeMs = Annotated[
         description=(
             "How old the answer may be, in milliseconds. 0 asks the broker now; more allows an "
             "image that old, and `as_of` tells its time."
-        ),
+        )
     ),
 ]
 

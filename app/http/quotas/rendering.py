@@ -2,14 +2,7 @@
 
 from binascii import b2a_base64
 from bisect import bisect_left, bisect_right
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Final, NamedTuple

@@ -149,8 +149,7 @@ _TEXT: Final = {"type": "string"}
     openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
 )
 async def describe_quotas(
-    request: Request,
-    query: Annotated[DescribeParameters, Depends(StrictQuery(DescribeParameters))],
+    request: Request, query: Annotated[DescribeParameters, Depends(StrictQuery(DescribeParameters))]
 ) -> Response:
     """Describe the quotas that match the filter, sorted by user, client-id and ip."""
     services = services_of(request)

@@ -107,9 +107,7 @@ def _usage_json(usage: BucketUsage | None) -> dict[str, Any] | None:
 
 
 def add_usage(
-    document: dict[str, Any],
-    resolution: Resolution,
-    usage: Mapping[BucketName, BucketUsage] | None,
+    document: dict[str, Any], resolution: Resolution, usage: Mapping[BucketName, BucketUsage] | None
 ) -> None:
     """Put ``usage`` beside each quota of a document; null is a database in trouble."""
     buckets = buckets_of(resolution)

@@ -13,12 +13,7 @@ from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
 from app.domain.quota_keys import Scope
 from app.domain.resolution_levels import QuotaSource
-from app.http.alterations.impact import (
-    WITH_IMPACT,
-    ImpactAnswer,
-    impact_of,
-    impact_of_nothing,
-)
+from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of, impact_of_nothing
 from app.http.alterations.models import (
     LONE_SURROGATE,
     UP_TO_MAX_ENTITIES,

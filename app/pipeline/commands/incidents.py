@@ -27,12 +27,7 @@ from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
 from app.pipeline.summary import summarize
-from app.pipeline.tables import (
-    BUCKET_MINUTE,
-    DIM_BUCKET,
-    OBSERVATION_MINUTE,
-    THROTTLE_INCIDENT,
-)
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 
 _BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _ON_BROKER: Final = (*_BUCKET, "broker_id")
@@ -181,12 +176,7 @@ _MOST_CONTRIBUTORS: Final = 5
 _BROADCAST_MAX: Final = 1_000_000
 """Incidents whose first minutes are still sent to every worker whole, about 50 MB."""
 
-_QUOTA: Final = (
-    "quota_user",
-    "quota_user_default",
-    "quota_client_id",
-    "quota_client_default",
-)
+_QUOTA: Final = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
 _BROKER_MINUTE: Final = ("cluster_id", "key", "broker_id", "ts")
 _TAGS: Final = ("bucket_user", "bucket_client")
 
@@ -273,8 +263,7 @@ def _find_members(pairs: DataFrame, present: DataFrame) -> DataFrame:
         .join(present, [*_BROKER_MINUTE, *_TAGS])
         .groupBy(*_BROKER_MINUTE, "user", "client_id")
         .agg(
-            sf.min_by("bucket_id", "rank").alias("bucket_id"),
-            sf.max("rate_max").alias("rate_max"),
+            sf.min_by("bucket_id", "rank").alias("bucket_id"), sf.max("rate_max").alias("rate_max")
         )
     )
 

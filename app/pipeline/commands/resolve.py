@@ -93,11 +93,7 @@ def run(job: Job) -> None:
 
 
 def write_buckets(
-    job: Job,
-    observations: DataFrame,
-    versions: DataFrame,
-    out: Lake,
-    days: Sequence[Partition],
+    job: Job, observations: DataFrame, versions: DataFrame, out: Lake, days: Sequence[Partition]
 ) -> None:
     """Write both tables, and count into the report.
 

@@ -142,11 +142,7 @@ def run(job: Job) -> None:
     job.read["taken_at"] = taken_at.isoformat()
     rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
     with job.spark() as session:
-        snapshot = {
-            "dt": taken_at.date(),
-            "snapshot_id": _snapshot_id(live),
-            "taken_at": taken_at,
-        }
+        snapshot = {"dt": taken_at.date(), "snapshot_id": _snapshot_id(live), "taken_at": taken_at}
         version = {"valid_from": taken_at, "origin": "snapshot"}
         lake = job.lake()
         _add(lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))

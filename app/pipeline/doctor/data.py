@@ -94,8 +94,7 @@ def data_checks(results: Results, now: datetime) -> Iterator[Check]:
     observations, buckets, versions, quarantine, collected = (
         frame if frame is not None and not frame.isEmpty() else None
         for frame in map(
-            results.read,
-            (OBSERVATION_MINUTE, BUCKET_MINUTE, QUOTA_VERSION, QUARANTINE, COLLECTED),
+            results.read, (OBSERVATION_MINUTE, BUCKET_MINUTE, QUOTA_VERSION, QUARANTINE, COLLECTED)
         )
     )
     metrics = observations if observations is not None else collected

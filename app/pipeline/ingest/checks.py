@@ -10,13 +10,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
 from app.pipeline.ingest.minutes import DUPLICATE, MISSING_RATE
-from app.pipeline.ingest.points import (
-    MISSING_BROKER,
-    OUTSIDE,
-    UNDECODABLE,
-    UNKNOWN_METRIC,
-    UNNAMED,
-)
+from app.pipeline.ingest.points import MISSING_BROKER, OUTSIDE, UNDECODABLE, UNKNOWN_METRIC, UNNAMED
 from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
 REASONS: Final = (

@@ -131,11 +131,7 @@ _NO_NAMES: Final = (_NONE, _NONE)
 
 
 def resolve(
-    observations: DataFrame,
-    look_up: DataFrame,
-    hashing: Hashing,
-    *,
-    broadcast: bool = True,
+    observations: DataFrame, look_up: DataFrame, hashing: Hashing, *, broadcast: bool = True
 ) -> DataFrame:
     """Add to each observation what limits it; rows in are rows out.
 

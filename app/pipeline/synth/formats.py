@@ -99,15 +99,13 @@ def prometheus_documents(observations: DataFrame) -> DataFrame:
         F.col("metric").alias("__name__"), *_labels("broker_id", "resource", "user", "clientId")
     )
     text = F.concat(
-        *(F.lit("["), F.unix_seconds("ts"), F.lit(',"'), F.col("value").cast("string")),
-        F.lit('"]'),
+        *(F.lit("["), F.unix_seconds("ts"), F.lit(',"'), F.col("value").cast("string")), F.lit('"]')
     )
     series = points.groupBy("metric", "dt", F.to_json(labels).alias("labels")).agg(
         F.array_join(F.array_sort(F.collect_list(text)), ",").alias("values")
     )
     result = F.concat(
-        *(F.lit('{"metric":'), F.col("labels"), F.lit(',"values":['), F.col("values")),
-        F.lit("]}"),
+        *(F.lit('{"metric":'), F.col("labels"), F.lit(',"values":['), F.col("values")), F.lit("]}")
     )
     documents = series.groupBy("metric", "dt").agg(
         F.array_join(F.array_sort(F.collect_list(result)), ",\n").alias("result")

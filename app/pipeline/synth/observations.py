@@ -9,14 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.synth.plan import (
-    CLIENTS_A_USER,
-    COMBOS,
-    HOT_SHARE,
-    KEYS,
-    MINUTES_A_DAY,
-    Plan,
-)
+from app.pipeline.synth.plan import CLIENTS_A_USER, COMBOS, HOT_SHARE, KEYS, MINUTES_A_DAY, Plan
 from app.pipeline.synth.quotas import (
     NAMELESS,
     NAMELESS_EVERY,

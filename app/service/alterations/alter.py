@@ -26,12 +26,7 @@ from app.service.alterations.command import (
     whole_reasons,
 )
 from app.service.alterations.current_values import CurrentValues, is_readable
-from app.service.alterations.results import (
-    Replays,
-    applied_quotas,
-    in_order,
-    raise_unless_done,
-)
+from app.service.alterations.results import Replays, applied_quotas, in_order, raise_unless_done
 from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
 from app.service.alterations.write_ahead import Intents, with_before
 from app.service.auth.policy import PolicyGuard

@@ -198,11 +198,7 @@ class Barrier:
     """
 
     def __init__(
-        self,
-        quorum: MetadataQuorum,
-        present: CurrentValues,
-        *,
-        within_s: float = USUAL.check_s,
+        self, quorum: MetadataQuorum, present: CurrentValues, *, within_s: float = USUAL.check_s
     ) -> None:
         self._quorum = quorum
         self._present = present

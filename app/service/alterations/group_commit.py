@@ -238,11 +238,7 @@ class AlterBatcher:
         self._batchers = BrokerBatchers(self._send, _AlterBatch)
 
     async def send(
-        self,
-        alterations: Sequence[ClientQuotaAlteration],
-        *,
-        broker_id: int | None,
-        send_by: float,
+        self, alterations: Sequence[ClientQuotaAlteration], *, broker_id: int | None, send_by: float
     ) -> AlterAnswer:
         """Alter, in one request with whoever else is waiting; the answer has their verdicts too.
 

@@ -55,11 +55,7 @@ class Access(NamedTuple):
 class ClusterAuthorizer:
     """Decides like the broker's StandardAuthorizer, from its ACLs; fails closed."""
 
-    def __init__(
-        self,
-        acls: ClusterAclSource,
-        policy: AuthorizationPolicy,
-    ) -> None:
+    def __init__(self, acls: ClusterAclSource, policy: AuthorizationPolicy) -> None:
         self._acls = acls
         self._policy = policy
         self._judged_by: tuple[AclBinding, ...] | None = None

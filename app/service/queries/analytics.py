@@ -9,12 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration
-from app.domain.bucket_impact import (
-    BucketName,
-    PublishedBucket,
-    TouchedBucket,
-    touched_buckets,
-)
+from app.domain.bucket_impact import BucketName, PublishedBucket, TouchedBucket, touched_buckets
 from app.domain.entities import Caller, EntityType
 from app.domain.errors import (
     ClusterAuthorizationError,
@@ -359,12 +354,7 @@ def _require_row(row: Row | None) -> Row:
 BUCKETS: Final = "dim_bucket"
 """The table of who spends from a bucket, which goes along with others."""
 
-_ENTITY: Final = (
-    "quota_user",
-    "quota_user_default",
-    "quota_client_id",
-    "quota_client_default",
-)
+_ENTITY: Final = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     Result.UTILIZATION: (

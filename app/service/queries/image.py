@@ -91,11 +91,7 @@ class QuotaImage:
     """
 
     def __init__(
-        self,
-        admin: QuotaReader,
-        callbacks: CallbackDetector,
-        *,
-        timeout_s: float = USUAL.image_s,
+        self, admin: QuotaReader, callbacks: CallbackDetector, *, timeout_s: float = USUAL.image_s
     ) -> None:
         self._admin = admin
         self._timeout_s = timeout_s

@@ -152,11 +152,7 @@ class Run:
         return str(answer.raise_for_status().json()["cluster_id"])
 
     def _evidence(self, read_oracle: Callable[[], Oracle], members: Mapping[str, Any]) -> Evidence:
-        calls, audit, oracle = (
-            read_history(self.log.path),
-            self.audit(),
-            read_oracle(),
-        )
+        calls, audit, oracle = (read_history(self.log.path), self.audit(), read_oracle())
         ids = {call.answer.alteration_id for call in calls if call.answer}
         with httpx.Client(base_url=self.urls[-1], headers=HEADERS, timeout=30) as http:
             documents = {item: _outcomes(http, item) for item in ids if item is not None}

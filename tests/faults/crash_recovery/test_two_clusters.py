@@ -31,9 +31,7 @@ def worlds(new_world: NewWorld, postgres: LocalPostgres) -> Sequence[World]:
     return first, second
 
 
-async def test_killing_services_of_two_clusters_leaves_each_record_its_own(
-    worlds: Sequence[World],
-):
+async def test_killing_services_of_two_clusters_leaves_each_record_its_own(worlds: Sequence[World]):
     for run, cluster in worlds:
         for _ in range(2):
             await asyncio.to_thread(run.serve, drift_interval_s="1")

@@ -171,9 +171,7 @@ _CHUNKS: Final = 129
 """8 MiB, and one more."""
 
 _POST: Final = head(
-    f"POST {ALTER} HTTP/1.1",
-    "Content-Type: application/json",
-    "Transfer-Encoding: chunked",
+    f"POST {ALTER} HTTP/1.1", "Content-Type: application/json", "Transfer-Encoding: chunked"
 )
 
 

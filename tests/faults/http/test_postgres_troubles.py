@@ -13,14 +13,7 @@ from app.localdev.postgres import LocalPostgres
 from app.service.runtime.clock import USUAL
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
 from tests.testkit.history.checker import note_figures
-from tests.testkit.outages import (
-    ANYWHERE,
-    Trouble,
-    disk_full,
-    read_only,
-    small_disk,
-    table_missing,
-)
+from tests.testkit.outages import ANYWHERE, Trouble, disk_full, read_only, small_disk, table_missing
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service

@@ -129,10 +129,7 @@ FAULTS = {
         "QUOTAS_KAFKA_SECURITY_PROTOCOL: input should be 'PLAINTEXT', 'SSL', ",
     ),
     "an authority that is not there": (
-        {
-            "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL",
-            "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such/file",
-        },
+        {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL", "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such/file"},
         "QUOTAS_KAFKA_SSL_…: it cannot be used: No such file or directory.",
     ),
     "an auditor without a type": (

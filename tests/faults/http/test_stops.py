@@ -141,9 +141,7 @@ def test_a_stop_that_cannot_wait_any_longer_leaves_the_outcome_unknown(
     assert outcome_of(impatient, name) == "unknown"
 
 
-def test_a_stop_does_not_wait_for_callers_that_are_idle_or_stuck(
-    impatient: RunningService,
-) -> None:
+def test_a_stop_does_not_wait_for_callers_that_are_idle_or_stuck(impatient: RunningService) -> None:
     with connected(impatient) as idle, connected(impatient) as stuck:
         idle.sendall(head("GET /livez HTTP/1.1"))
         assert idle.recv(65536).startswith(b"HTTP/1.1 200")

@@ -12,13 +12,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.service.runtime.clock import Patience
-from tests.faults.kafka.single_broker import (
-    ALICE,
-    NO_QUOTAS,
-    SHORT_S,
-    TWO_GIGABYTES,
-    verdicts,
-)
+from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, TWO_GIGABYTES, verdicts
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,

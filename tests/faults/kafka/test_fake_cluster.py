@@ -496,10 +496,7 @@ async def test_of_a_killed_broker_only_what_was_delivered_is_applied(caller: Cal
 
 
 def test_a_cluster_in_a_thread_is_controlled_from_another():
-    with (
-        in_a_thread(fake_cluster) as cluster,
-        RawQuotas(cluster.bootstrap_servers) as raw,
-    ):
+    with in_a_thread(fake_cluster) as cluster, RawQuotas(cluster.bootstrap_servers) as raw:
         raw.store({"user": "alice"}, {KEY: 1.0})
         cluster.store(BOB, {KEY: 2.0})
         assert raw.stored({"user": "bob"}) == {KEY: 2.0}

@@ -34,12 +34,7 @@ TOPIC: Any = DescribeQuorumResponse.TopicData
 PARTITION: Any = TOPIC.PartitionData
 
 
-def answer(
-    *,
-    error_code: int = 0,
-    partition_error_code: int = 0,
-    partitions: int = 1,
-) -> Any:
+def answer(*, error_code: int = 0, partition_error_code: int = 0, partitions: int = 1) -> Any:
     partition = PARTITION(
         partition_index=0,
         error_code=partition_error_code,
@@ -57,9 +52,7 @@ def answer(
 
 
 async def ask(
-    reply: Reply,
-    versions: dict[int, tuple[int, int]] | None = None,
-    timeout_s: float = DEADLINE_S,
+    reply: Reply, versions: dict[int, tuple[int, int]] | None = None, timeout_s: float = DEADLINE_S
 ) -> QuorumState:
     offered = HEALTHY_VERSIONS if versions is None else versions
     async with (

@@ -57,10 +57,7 @@ def test_users_are_listed_with_mechanism_and_iterations_only(service: RunningSer
                 {"mechanism": "SCRAM-SHA-512", "iterations": 4096},
             ],
         },
-        {
-            "user": "scram-bob",
-            "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}],
-        },
+        {"user": "scram-bob", "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}]},
     ]
     RawQuotas.wait_until(lambda: listed() == wanted)
 

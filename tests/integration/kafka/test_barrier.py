@@ -110,9 +110,7 @@ async def test_the_quorum_counts_what_was_changed(
     )
 
 
-async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(
-    nobody: Brokers,
-):
+async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(nobody: Brokers):
     with pytest.raises(BarrierUnavailableError, match="DESCRIBE on Cluster kafka-cluster"):
         await KafkaMetadataQuorum(nobody).quorum()
 

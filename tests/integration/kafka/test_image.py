@@ -47,9 +47,7 @@ async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQu
     assert changes.changed[of] == {"producer_byte_rate": 2.0}
 
 
-async def test_callers_who_come_together_cost_the_broker_one_describe(
-    broker: LocalKafka,
-):
+async def test_callers_who_come_together_cost_the_broker_one_describe(broker: LocalKafka):
     async with (
         kafka_proxy(broker.bootstrap_servers) as proxy,
         admin_of(proxy.bootstrap_servers) as admin,

@@ -78,11 +78,7 @@ async def test_a_name_comes_back_as_it_was_written(quota_admin: KafkaClientQuota
     ],
 )
 async def test_a_refusal_has_kafka_s_name_and_the_broker_s_words(
-    quota_admin: KafkaClientQuotaAdmin,
-    names: dict[str, str],
-    key: str,
-    value: str,
-    text: str,
+    quota_admin: KafkaClientQuotaAdmin, names: dict[str, str], key: str, value: str, text: str
 ):
     of = ClientQuotaEntity.of(names)
     for validate_only in (True, False):
@@ -96,9 +92,7 @@ async def test_a_refusal_has_kafka_s_name_and_the_broker_s_words(
         assert text in verdict.error.message
 
 
-async def test_one_refused_entity_does_not_hold_back_the_others(
-    quota_admin: KafkaClientQuotaAdmin,
-):
+async def test_one_refused_entity_does_not_hold_back_the_others(quota_admin: KafkaClientQuotaAdmin):
     good, bad = entity(user=unique()), entity(user=unique())
     answer = await quota_admin.alter_client_quotas(
         [setting(bad, producer_byte_rate="-1"), setting(good, producer_byte_rate="1")],

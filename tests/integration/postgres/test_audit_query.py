@@ -131,9 +131,7 @@ async def listed(journal: PostgresJournal, query: AuditQuery) -> list[AuditRow]:
     return list((await journal.audit_rows(replace(query, limit=10_000))).rows)
 
 
-async def test_rows_stand_newest_first_and_those_of_a_request_in_its_order(
-    written: list[AuditRow],
-):
+async def test_rows_stand_newest_first_and_those_of_a_request_in_its_order(written: list[AuditRow]):
     positions = [(row.at, row.alteration_id) for row in written]
     assert positions == sorted(positions, reverse=True)
     first = [row.entity for row in written if row.alteration_id == written[-1].alteration_id]

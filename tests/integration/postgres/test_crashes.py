@@ -49,11 +49,7 @@ class Writer:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_what_was_acknowledged_outlives_the_server(
-    postgres: LocalPostgres,
-    journal: PostgresJournal,
-    database: Database,
-    tables: Tables,
-    end: str,
+    postgres: LocalPostgres, journal: PostgresJournal, database: Database, tables: Tables, end: str
 ):
     writers = [Writer(journal, number) for number in range(6)]
     stop = asyncio.Event()

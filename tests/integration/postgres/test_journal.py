@@ -13,13 +13,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
 from app.service.runtime.clock import new_alteration_id
-from tests.testkit.postgres import (
-    HOSTILE_NAMES,
-    AuditDatabase,
-    audit_entity,
-    audit_request,
-    intend,
-)
+from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
 
 ODD_VALUES = {
     "integral": 1024.0,

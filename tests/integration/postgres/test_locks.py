@@ -14,13 +14,7 @@ from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
-from app.service.ports.audit_log import (
-    AuditConclusion,
-    AuditQuery,
-    AuditRequest,
-    Intent,
-    KeyClaim,
-)
+from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest, Intent, KeyClaim
 from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import run_as, until_a_call_waits
 from tests.integration.postgres.locks import (
@@ -255,9 +249,7 @@ async def until_disconnected(audit_database: AuditDatabase) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_deadlock_is_answered_as_a_busy_entity(
-    audit_database: AuditDatabase,
-):
+async def test_a_deadlock_is_answered_as_a_busy_entity(audit_database: AuditDatabase):
     request = request_of("alice", "bob")
     first, last = sorted(entity_hash(entity.alteration.entity) for entity in request.entities)
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = "

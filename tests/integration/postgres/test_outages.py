@@ -177,11 +177,7 @@ async def test_a_read_only_server_is_an_error_that_names_the_cause(
     ],
 )
 async def test_a_log_that_cannot_take_a_row_is_an_error_that_says_why(
-    journal: PostgresJournal,
-    audit_database: AuditDatabase,
-    breaking: str,
-    repair: str,
-    cause: str,
+    journal: PostgresJournal, audit_database: AuditDatabase, breaking: str, repair: str, cause: str
 ):
     await fill_the_pools(journal)
     run_as(audit_database.owner_url, breaking)

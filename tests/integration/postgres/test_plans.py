@@ -236,9 +236,7 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
         assert 1 < raised.value.retry_after_s <= FINAL_AFTER_S
 
 
-async def test_an_intent_gets_the_last_state_of_what_it_rests_on(
-    journal: PostgresJournal,
-):
+async def test_an_intent_gets_the_last_state_of_what_it_rests_on(journal: PostgresJournal):
     before = request_of("x")
     await journal.record_intent(intent_of(before))
     await journal.record_conclusion(concluded(before))

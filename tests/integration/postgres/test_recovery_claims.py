@@ -182,10 +182,7 @@ def recovery_of(
     ids=["the whole cluster", "the broker that it was sent through"],
 )
 async def test_who_cannot_reach_the_cluster_or_a_broker_leaves_what_is_open_to_others(
-    journal: PostgresJournal,
-    recovery: PostgresRecovery,
-    tables: Tables,
-    blindness: dict[str, Any],
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables, blindness: dict[str, Any]
 ):
     request = await in_doubt(journal, "alice")
     assert await recovery_of("blind", recovery, **blindness).round() == 1

@@ -68,9 +68,7 @@ async def test_a_server_that_is_down_is_an_error_and_one_that_is_back_is_used(
     postgres.kill()
     try:
         await assert_unavailable(
-            *quick_calls(database),
-            drift.baseline(CLUSTER),
-            drift.recent_doubtful(CLUSTER, []),
+            *quick_calls(database), drift.baseline(CLUSTER), drift.recent_doubtful(CLUSTER, [])
         )
     finally:
         postgres.start()

@@ -13,12 +13,7 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.log_writer import (
-    BatchRejectedError,
-    IntentBatch,
-    write_intents,
-    write_outcomes,
-)
+from app.postgres.log_writer import BatchRejectedError, IntentBatch, write_intents, write_outcomes
 from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError

@@ -76,9 +76,7 @@ async def test_a_role_that_does_not_wait_for_its_commits_is_seen(audit_database:
 
 
 async def test_a_postgres_here_is_warned_of_and_one_elsewhere_refused(
-    audit_database: AuditDatabase,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     with caplog.at_level(logging.WARNING):
         await check_dependencies(settings(audit_database.service_url))

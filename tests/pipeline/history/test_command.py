@@ -40,11 +40,7 @@ async def database(audit_database: AuditDatabase) -> AsyncIterator[Database]:
 
 
 async def altered(
-    database: Database,
-    user: str,
-    before: Values,
-    after: Values,
-    outcome: Outcome = Outcome.APPLIED,
+    database: Database, user: str, before: Values, after: Values, outcome: Outcome = Outcome.APPLIED
 ) -> tuple[AuditRequest, datetime]:
     """Write an alteration that sets or removes ``producer_byte_rate``, and its outcome."""
     value = after.get(P)

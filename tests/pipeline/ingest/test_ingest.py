@@ -19,13 +19,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 from tests.pipeline.conftest import Command
-from tests.pipeline.ingest.points import (
-    HEADERS,
-    NOON,
-    Point,
-    write_csv,
-    write_export,
-)
+from tests.pipeline.ingest.points import HEADERS, NOON, Point, write_csv, write_export
 
 NAN = float("nan")
 START = int(NOON.timestamp())

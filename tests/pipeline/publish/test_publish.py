@@ -142,9 +142,7 @@ def test_incidents_of_other_days_that_a_folder_keeps_are_published_once(
     assert [row["incident_id"] for row in served] == ["new", "old"]
 
 
-def test_a_bucket_is_served_with_its_first_and_last_time(
-    audit_database: AuditDatabase,
-):
+def test_a_bucket_is_served_with_its_first_and_last_time(audit_database: AuditDatabase):
     url = audit_database.service_url
     early, late = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
     for seen in (early, late):

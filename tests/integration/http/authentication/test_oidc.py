@@ -13,12 +13,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.service import (
-    DEADLINE_S,
-    PLAIN_HTTP,
-    RunningService,
-    running_service,
-)
+from tests.testkit.service import DEADLINE_S, PLAIN_HTTP, RunningService, running_service
 
 AUDIENCE = "kafka-quotas"
 BACK = "http://127.0.0.1:1/back"
