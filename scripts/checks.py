@@ -53,7 +53,7 @@ class Check:
         program, *arguments = self.command
         command: list[str | Path] = [BIN / program, *arguments]
         if not self.live:
-            command = ["nice", "-n", "4", *command]
+            command = ["nice", "-n", "5", *command]
         self.seconds = -time.monotonic()
         with output.open("wb") as file:
             # Not dropped before `run` has waited for it: that would wait for it as well.
