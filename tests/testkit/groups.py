@@ -8,7 +8,7 @@ file, and those files share what they start.
 import fcntl
 import gc
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,12 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.testkit import ledger
 
 GROUPS: Final[Mapping[str, str]] = {
-    "tests/integration/http": "a service on a broker",
     "tests/pipeline": "Spark",
-    "tests/faults/http": "services that are disturbed",
-    "tests/faults/crash_recovery": "services that are killed",
-    "tests/faults/crash_recovery/test_outages.py": "outages",
-    "tests/faults/crash_recovery/test_real_broker.py": "outages of a real broker",
     "tests/integration/http/authentication": "a broker",
     "tests/integration/http/authorization": "a broker",
     "tests/integration/test_workers.py": "a broker",
@@ -32,10 +27,19 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/client": "a broker",
     "tests/browser": "a broker",
     "tests/contract": "a broker",
+    "tests/integration/http": "a service on a broker",
+    "tests/faults/crash_recovery": "services that are killed",
+    "tests/faults/http": "services that are disturbed",
+    "tests/integration/postgres/test_shared_transactions.py": "what mostly waits",
+    "tests/integration/postgres/test_outages.py": "what mostly waits",
+    "tests/integration/postgres/test_drift.py": "what mostly waits",
+    "tests/faults/kafka": "what mostly waits",
+    "tests/integration/localdev": "a broker of everything",
+    "tests/faults/crash_recovery/test_outages.py": "outages",
+    "tests/faults/crash_recovery/test_real_broker.py": "outages of a real broker",
     "tests/pipeline/publish/test_worker.py": "a worker of the pipeline",
     "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
     "tests/pipeline/collect": "a collector of metrics",
-    "tests/integration/localdev": "a broker of everything",
 }
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest
 first, and the files of no group after them."""
@@ -53,20 +57,11 @@ def group_of(path: str) -> str:
     return GROUPS[max(folders, key=len)] if folders else path
 
 
-def _positions(paths: Collection[str]) -> dict[str, float]:
-    """Return where each file stands: the groups, then the others.
-
-    Of the others, those with a server mostly wait and the rest compute: the one kind is spread
-    evenly among the other.
-    """
-    positions: dict[str, float] = {
-        path: _ORDER.index(group) for path in paths if (group := group_of(path)) in _ORDER
-    }
-    others = [path for path in paths if path not in positions]
-    for waits in (True, False):
-        kind = [path for path in others if path.startswith(_SERVERS) == waits]
-        positions |= {path: len(_ORDER) + n / len(kind) for n, path in enumerate(kind)}
-    return positions
+def _position(path: str) -> int:
+    group = group_of(path)
+    if group in _ORDER:
+        return _ORDER.index(group)
+    return len(_ORDER) + (not path.startswith(_SERVERS))
 
 
 class GroupScheduling(LoadScopeScheduling):
@@ -90,8 +85,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupSche
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the groups that take longest first; a run without workers keeps pytest's order."""
     if hasattr(config, "workerinput"):
-        positions = _positions(dict.fromkeys(map(_file_of, items)))
-        items.sort(key=lambda item: positions[_file_of(item)])
+        items.sort(key=lambda item: _position(_file_of(item)))
 
 
 @pytest.hookimpl(wrapper=True)
