@@ -9,6 +9,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import (
     ANY,
     DEFAULT,
@@ -48,7 +49,7 @@ class Pair(NamedTuple):
     def agree(self) -> dict[object, dict[str, str]]:
         """Wait until both show the same, and return it."""
         expected = everything(self.fake)
-        self.real.wait_until(lambda: everything(self.real) == expected)
+        wait_until(lambda: everything(self.real) == expected)
         return expected
 
 

@@ -130,7 +130,7 @@ def team(broker: LocalKafka) -> Iterator[str]:
     names = [f"{prefix}-{number}" for number in range(ENTITIES)]
     with RawQuotas(broker.bootstrap_servers) as raw:
         raw.alter(*(setting({"user": name}, {P: 5.0}) for name in names))
-        raw.wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
+        wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
         yield prefix
         raw.alter(*(setting({"user": name}, {P: None}) for name in names))
 

@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from tests.testkit.patience import pauses
+
 DEADLINE_S = 30.0
 
 P = ParamSpec("P")
@@ -91,6 +93,7 @@ def in_a_thread(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterat
 
 async def until(is_true: Callable[[], object]) -> None:
     """Let the tasks of this event loop go on until it is true, for 30 s at most."""
-    async with asyncio.timeout(30):
+    pause = pauses(0.01)
+    async with asyncio.timeout(DEADLINE_S):
         while not is_true():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(next(pause))

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.testkit.ledger import count, kind_of
+from tests.testkit.patience import pauses
 
 DEADLINE_S: Final = 30.0
-_POLL_S: Final = 0.01
 
 
 class ForkedProcess:
@@ -51,11 +51,12 @@ class ForkedProcess:
         Raises:
             TimeoutExpired: It still runs after so many seconds.
         """
+        pause = pauses()
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            time.sleep(_POLL_S)
+            time.sleep(next(pause))
         return code
 
     def send_signal(self, number: signal.Signals) -> None:

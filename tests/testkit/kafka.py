@@ -28,7 +28,7 @@ from tests.testkit.authorization import PASSWORD
 from tests.testkit.certificates import Authority
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.metadata_log import NO_LINGER
-from tests.testkit.patience import PATIENT
+from tests.testkit.patience import PATIENT, pauses
 from tests.testkit.service import acl
 
 DEADLINE_S = 30.0
@@ -205,19 +205,13 @@ async def eventually(
 ) -> None:
     """Read until the wanted value shows: a describe may be older than an answered alter."""
     seen: object = None
+    pause = pauses()
     try:
         async with asyncio.timeout(deadline_s):
             while (seen := await read()) != wanted:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(next(pause))
     except TimeoutError:
         assert seen == wanted
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Look again and again until it holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 async def values_of(admin: ClientQuotaAdmin, of: ClientQuotaEntity) -> dict[str, float]:

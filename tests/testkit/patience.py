@@ -1,7 +1,7 @@
 """How long tests wait for what must come, and services for Postgres and brokers."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from app.service.runtime.clock import Patience
@@ -22,11 +22,20 @@ def settings_of(patience: Patience) -> Mapping[str, str]:
     }
 
 
+def pauses(longest_s: float = 0.2) -> Iterator[float]:
+    """Yield the seconds between one look and the next: more each time, up to the longest."""
+    pause = 0.001
+    while True:
+        yield pause
+        pause = min(2 * pause, longest_s)
+
+
 def wait_until(
     holds: Callable[[], object], what: str = "it does not come true", within_s: float = 30.0
 ) -> None:
     """Ask again and again until it holds."""
+    pause = pauses()
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+        time.sleep(next(pause))

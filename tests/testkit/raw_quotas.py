@@ -8,7 +8,6 @@ import itertools
 import json
 import socket
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,8 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+from tests.testkit.patience import wait_until
+
 DEADLINE_S = 30.0
 CLIENT_ID = "witness"
 SERVICE_CLIENT_ID = "kafka-quota-service"
@@ -34,7 +35,6 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 _VERSION = 1
 _LENGTH = struct.Struct(">i")
-_POLL_S = 0.005
 _NUMBERS = itertools.count(1)
 
 Names = Mapping[str, str | None]
@@ -156,7 +156,7 @@ class RawQuotas:
         verdicts = self.alter(setting(names, values))
         assert [verdict.code for verdict in verdicts] == [0], verdicts
         left = printed({key: value for key, value in wanted.items() if value is not None})
-        self.wait_until(lambda: printed(self.stored(names)) == left)
+        wait_until(lambda: printed(self.stored(names)) == left)
 
     def become(self, world: Mapping[Entity, Mapping[str, float]]) -> None:
         """Make this every quota of the cluster, and wait until the broker shows it."""
@@ -170,17 +170,9 @@ class RawQuotas:
             verdicts = self.alter(*changes)
             assert {verdict.code for verdict in verdicts} == {0}, verdicts
         wanted = {entity: printed(values) for entity, values in world.items()}
-        self.wait_until(
+        wait_until(
             lambda: {key: printed(values) for key, values in self.everything().items()} == wanted
         )
-
-    @staticmethod
-    def wait_until(holds: Any) -> None:
-        """Ask until it holds: a describe may be older than an answered alter."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, "the broker does not show what it acknowledged"
-            time.sleep(_POLL_S)
 
     def _ask(self, request: Any, response: Any) -> Any:
         request.API_VERSION = _VERSION
@@ -221,7 +213,7 @@ class RequestLog:
         yield arrived
         marker = f"marker-{next(_NUMBERS)}-{start}"
         self._raw.alter(setting({"user": marker}, {"request_percentage": 1}), validate_only=True)
-        self._raw.wait_until(lambda: marker in str(list(self._alterations(start, CLIENT_ID))))
+        wait_until(lambda: marker in str(list(self._alterations(start, CLIENT_ID))))
         arrived.extend(self._alterations(start, SERVICE_CLIENT_ID))
 
     @contextmanager

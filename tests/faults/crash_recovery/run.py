@@ -25,7 +25,7 @@ FINAL_AFTER_S: Final = 6.0
 
 QUIET_WITHIN_S: Final = 120.0
 HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
-_POLL_S: Final = 0.1
+_POLL_S: Final = 0.3
 
 _OPEN = """
 select (select count(alteration_id) from quota_entity) + count(*) filter (where not exists (

@@ -11,11 +11,12 @@ from app.service.runtime.clock import USUAL, boot_time
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import End, Write
 from tests.testkit.history.evidence import Evidence
 from tests.testkit.history.metadata_log import of_apply_log
-from tests.testkit.kafka import eventually, unique, until
+from tests.testkit.kafka import eventually, unique
 
 CONCLUSIONS = {
     "before_intent": [],

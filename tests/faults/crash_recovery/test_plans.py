@@ -12,8 +12,9 @@ from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run, new_client
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.kafka import eventually, unique, until
+from tests.testkit.kafka import eventually, unique
 from tests.testkit.sizes import size
 
 HELD: Final = {

@@ -13,6 +13,7 @@ from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, TWO_GIGABYTES, verdicts
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
@@ -30,7 +31,7 @@ from tests.testkit.fake_kafka.server import (
     sending,
     silent,
 )
-from tests.testkit.kafka import admin_of, brokers_of, setting, until
+from tests.testkit.kafka import admin_of, brokers_of, setting
 
 HANDSHAKE_FAULTS = {
     "nonsense": raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"),

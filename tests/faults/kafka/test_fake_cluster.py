@@ -15,7 +15,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import AlterAnswer
-from tests.testkit.event_loops import in_a_thread
+from tests.testkit.event_loops import in_a_thread, until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, closing
 from tests.testkit.fake_kafka.state import (
@@ -30,7 +30,7 @@ from tests.testkit.fake_kafka.state import (
     apply_twice,
     time_out_and_apply_late,
 )
-from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, until, values_of
+from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, values_of
 from tests.testkit.patience import PATIENT
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.raw_quotas import setting as raw_setting

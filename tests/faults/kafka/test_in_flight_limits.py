@@ -12,9 +12,10 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, answering, fake_broker, silent
-from tests.testkit.kafka import DEADLINE_S, admin_of, setting, until
+from tests.testkit.kafka import DEADLINE_S, admin_of, setting
 
 
 async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAnswer:

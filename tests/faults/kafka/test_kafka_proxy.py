@@ -10,10 +10,10 @@ from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
-from tests.testkit.event_loops import in_a_thread
+from tests.testkit.event_loops import in_a_thread, until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, METADATA
-from tests.testkit.kafka import DEADLINE_S, admin_of, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, admin_of, entity, setting
 from tests.testkit.proxy import (
     TO_BROKER,
     TO_CLIENT,

@@ -11,9 +11,10 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import METADATA, closing
-from tests.testkit.kafka import DEADLINE_S, entity, setting, until, values_of
+from tests.testkit.kafka import DEADLINE_S, entity, setting, values_of
 
 SHORT_S = 0.3
 BROKERS = (1, 2, 3)

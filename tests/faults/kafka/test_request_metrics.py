@@ -10,10 +10,11 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.state import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
 from tests.testkit.fake_metrics import CountedDependencies
-from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
 BOTH = [setting(item, producer_byte_rate=1) for item in (ALICE, BOB)]

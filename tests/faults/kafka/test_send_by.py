@@ -9,8 +9,9 @@ from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.group_commit import AlterBatcher
 from app.service.runtime.clock import boot_time
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, entity, setting
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
 SEND_WITHIN_S = 0.3

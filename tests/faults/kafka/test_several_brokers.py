@@ -14,6 +14,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_kafka.server import (
     ALTER,
@@ -24,7 +25,7 @@ from tests.testkit.fake_kafka.server import (
     fake_broker,
     silent,
 )
-from tests.testkit.kafka import entity, setting, until
+from tests.testkit.kafka import entity, setting
 from tests.testkit.patience import PATIENT
 
 ALICE = entity(user="alice")

@@ -11,9 +11,10 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, fake_broker
-from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting, until
+from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting
 from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
 

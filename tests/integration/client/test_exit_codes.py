@@ -3,6 +3,7 @@
 import json
 
 from tests.integration.client.conftest import Command
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
@@ -34,7 +35,7 @@ def test_a_repeated_key_does_it_once(command: Command, raw: RawQuotas):
     assert (first.code, second.code) == (0, 0)
     ids = {json.loads(ran.out)["alteration_id"] for ran in (first, second)}
     assert len(ids) == 1
-    raw.wait_until(lambda: raw.everything() == {entity_of({"user": "alice"}): {P: 5.0}})
+    wait_until(lambda: raw.everything() == {entity_of({"user": "alice"}): {P: 5.0}})
 
 
 def test_options_of_the_service_may_stand_on_either_side(command: Command, raw: RawQuotas):
@@ -78,6 +79,6 @@ def test_hands_that_know_kafka_configs_are_understood(command: Command, raw: Raw
     command.printed("--alter", *alice, "--add-config", f"{P}=7")
     both = {"user": "alice", "client-id": None}
     wanted = {entity_of(both): {P: 5.0}, entity_of({"user": "alice"}): {P: 7.0}}
-    raw.wait_until(lambda: raw.everything() == wanted)
+    wait_until(lambda: raw.everything() == wanted)
     assert command.printed("--describe", *alice) == f"{{user=alice}}\n{P}=7\n"
     assert command.printed("--describe", "--entity-type", "users") == f"{{user=alice}}\n{P}=7\n"

@@ -7,6 +7,7 @@ names, names by code point.
 import pytest
 
 from tests.integration.client.conftest import Command
+from tests.testkit.patience import wait_until
 from tests.testkit.processes import run_client
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
@@ -115,7 +116,7 @@ def test_any_name_can_be_altered_and_is_read_as_it_is_printed(
 ):
     ran = command("--alter", "--name", f"user={name}", "--add", f"{P}=7")
     assert (ran.code, ran.out) == (0, "")
-    raw.wait_until(lambda: raw.everything() == {entity_of({"user": name}): {P: 7.0}})
+    wait_until(lambda: raw.everything() == {entity_of({"user": name}): {P: 7.0}})
     printed = command.printed("--describe")
     assert printed.replace("\n", "").isprintable()
     pair = printed.splitlines()[0].strip("{}")

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.client.conftest import Command
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 from tests.testkit.service import DEADLINE_S
 
@@ -62,7 +63,7 @@ def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, exist
         "no-credentials": {"user": UNKNOWN},
         "user-prefix": {"user": "User:alice"},
     }
-    raw.wait_until(lambda: found() == wanted)
+    wait_until(lambda: found() == wanted)
 
 
 EVERY_USER, EVERY_CLIENT = {"user": None}, {"client-id": None}
@@ -84,7 +85,7 @@ def test_the_exit_code_tells_findings_from_none(
     codes: tuple[int, int],
 ):
     raw.become({entity_of(names): {P: float(n)} for n, names in enumerate(entities, start=5)})
-    raw.wait_until(lambda: command("lint").out.splitlines()[-1] == summary)
+    wait_until(lambda: command("lint").out.splitlines()[-1] == summary)
     assert (command("lint").code, command("lint", "--fail-on=warnings").code) == codes
 
 

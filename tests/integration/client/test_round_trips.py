@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client.conftest import Command
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C, R, I = (  # noqa: E741
@@ -86,12 +87,12 @@ def test_a_reviewed_plan_is_applied_pruned_and_reverted(
         entity_of({"user": "team-a-etl"}): {P: 10485760.0},
         entity_of({"user": "team-a-web", "client-id": None}): {R: 12.5},
     }
-    raw.wait_until(lambda: raw.everything() == both)
+    wait_until(lambda: raw.everything() == both)
     pruned = command("apply", str(empty), *options, "--prune", "--output=json")
-    raw.wait_until(lambda: raw.everything() == {})
+    wait_until(lambda: raw.everything() == {})
     reverted = command("revert", json.loads(pruned.out)["alteration_id"])
     assert (pruned.code, reverted.code, reverted.err) == (0, 0, "")
-    raw.wait_until(lambda: raw.everything() == both)
+    wait_until(lambda: raw.everything() == both)
     rows = json.loads(command.printed("audit", "--limit=2", "--output=json"))["rows"]
     assert [row["action"] for row in rows] == ["revert", "revert"]
 
@@ -107,7 +108,7 @@ def test_what_another_owner_holds_is_refused_without_force(
     assert refused.code == 1
     assert "--force" in refused.err
     assert command("apply", str(other), "--owner=team-b", "--force").code == 0
-    raw.wait_until(lambda: raw.everything()[entity_of({"user": "team-a-etl"})] == {P: 11534336.0})
+    wait_until(lambda: raw.everything()[entity_of({"user": "team-a-etl"})] == {P: 11534336.0})
 
 
 def test_a_rule_that_a_file_breaks_is_reported_with_its_line(command: Command, tmp_path: Path):
@@ -152,4 +153,4 @@ def test_a_pipeline_plans_then_applies_and_is_refused_what_breaks_a_rule(
     code, printed = run("5", KAFKA_QUOTAS_APPLY="true")
     assert code == 0
     assert printed.endswith("No changes. team-a owns nothing that would have to be removed.\n")
-    raw.wait_until(lambda: raw.everything() == {entity_of({"user": "a"}): {P: 5.0}})
+    wait_until(lambda: raw.everything() == {entity_of({"user": "a"}): {P: 5.0}})

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from app.localdev.kafka import LocalKafka
-from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.patience import wait_until
 from tests.testkit.service import DEADLINE_S, RunningService
 
 PATH = "/users/scram-credentials"
@@ -59,7 +59,7 @@ def test_users_are_listed_with_mechanism_and_iterations_only(service: RunningSer
         },
         {"user": "scram-bob", "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}]},
     ]
-    RawQuotas.wait_until(lambda: listed() == wanted)
+    wait_until(lambda: listed() == wanted)
 
 
 def test_only_who_may_describe_the_cluster_is_answered(service: RunningService, broker: LocalKafka):

@@ -17,6 +17,7 @@ from tests.integration.http.refused_alterations import (
 )
 from tests.integration.http.service_calls import C, I, P, R, change
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Entry, RawQuotas, RequestLog, setting
 from tests.testkit.service import RunningService
 
@@ -114,7 +115,7 @@ def test_c055_c056_an_entity_twice_refuses_the_request_and_stores_nothing(
     assert raw.stored(names) == raw.stored(bystander) == {}
     (verdict,) = raw.alter(setting(names, {P: first}), setting(names, {C: 2000}))
     assert verdict.code == INVALID_REQUEST
-    raw.wait_until(lambda: raw.stored(names) == stored_by_kafka)
+    wait_until(lambda: raw.stored(names) == stored_by_kafka)
 
 
 def test_one_address_in_two_spellings_is_one_entity(

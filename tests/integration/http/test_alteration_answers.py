@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.http.service_calls import C, M, P, R, applied, change, outcomes
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
 
@@ -92,7 +93,7 @@ def test_an_alteration_answers_when_it_was_asked_to(
     assert answer.json()["readable"] is readable
     if readable:
         assert raw.stored(names) == {P: 5.0}
-    raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
+    wait_until(lambda: raw.stored(names) == {P: 5.0})
 
 
 def test_at_the_deadline_the_answer_is_still_200(service: RunningService, raw: RawQuotas) -> None:
@@ -101,7 +102,7 @@ def test_at_the_deadline_the_answer_is_still_200(service: RunningService, raw: R
     document = answer.json()
     assert (answer.status_code, document["outcome"]) == (200, "applied")
     assert document["readable"] is False
-    raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
+    wait_until(lambda: raw.stored(names) == {P: 5.0})
 
 
 def test_an_option_out_of_its_bounds_is_refused_unsent(

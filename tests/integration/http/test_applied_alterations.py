@@ -10,6 +10,7 @@ import pytest
 from tests.integration.http.refused_alterations import U, made_unique
 from tests.integration.http.service_calls import C, I, M, P, R, applied, change, rows
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, printed
 from tests.testkit.service import RunningService
 
@@ -196,7 +197,7 @@ def test_an_alteration_knows_what_the_one_before_it_wrote_even_if_nobody_waited(
         answer = service.alter({**change(names, {P: value}), "expected": expected}, wait="none")
         assert answer.status_code == 200, answer.text
         assert answer.json()["results"][0]["before"] == ({P: value - 1} if value > 1 else {})
-    raw.wait_until(lambda: raw.stored(names) == {P: 10.0})
+    wait_until(lambda: raw.stored(names) == {P: 10.0})
 
 
 def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
@@ -231,7 +232,7 @@ def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
     assert history[0]["before"] == {}
     for earlier, later in itertools.pairwise(history):
         assert later["before"] == earlier["after"]
-    raw.wait_until(lambda: raw.stored(shared) == history[-1]["after"])
+    wait_until(lambda: raw.stored(shared) == history[-1]["after"])
 
 
 def test_what_another_tool_wrote_is_seen_before_the_next_alteration(
@@ -239,7 +240,7 @@ def test_what_another_tool_wrote_is_seen_before_the_next_alteration(
 ) -> None:
     names = {"user": unique()}
     service.alter(change(names, {P: 5}), wait="none")
-    raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
+    wait_until(lambda: raw.stored(names) == {P: 5.0})
     raw.store(names, {P: 6.0})
     answer = service.alter(change(names, {C: 7}))
     assert answer.json()["results"][0]["before"] == {P: 6}

@@ -25,6 +25,7 @@ from tests.integration.http.service_calls import (
     text_of,
 )
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import ANY, EXACT, Component, Entity, RawQuotas, entity_of
 from tests.testkit.service import RunningService
 
@@ -275,7 +276,7 @@ def test_c107_a_change_that_nobody_waited_for_shows_sooner_or_later(
     names = {"user": unique()}
     answer = service.alter(change(names, {P: 5}), wait="none")
     assert (answer.status_code, answer.json()["readable"]) == (200, None)
-    raw.wait_until(lambda: described(service, [f"user={names['user']}"]) != {})
+    wait_until(lambda: described(service, [f"user={names['user']}"]) != {})
     assert raw.stored(names) == {P: 5.0}
 
 

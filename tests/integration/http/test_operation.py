@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.http.problem_catalog import PROBLEMS
 from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.testkit.kafka import unique
-from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.patience import wait_until
 from tests.testkit.service import PLAIN_HTTP, RunningService
 
 OPEN = {"/", "/livez", "/readyz", "/version", "/metrics", "/problems/", "/problems/{code}"}
@@ -291,7 +291,7 @@ def test_a_request_is_one_line_of_the_log_with_its_id_and_no_secret(
 ) -> None:
     request_id = unique("log")
     service.api().get("/quotas", params={"filter": "user=a"}, headers={"X-Request-Id": request_id})
-    RawQuotas.wait_until(lambda: '"event":"request"' in last_line(service, request_id))
+    wait_until(lambda: '"event":"request"' in last_line(service, request_id))
     line = json.loads(last_line(service, request_id))
     assert (line["method"], line["route"], line["status"]) == ("GET", "/quotas", 200)
     assert line["principal"] == "User:alice"

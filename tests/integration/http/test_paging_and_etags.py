@@ -13,6 +13,7 @@ from app.http.pagination import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import C, P
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService
 
@@ -25,7 +26,7 @@ def team(raw: RawQuotas) -> Iterator[str]:
     prefix = unique("team")
     names = [f"{prefix}-{number}" for number in range(ENTITIES)]
     raw.alter(*(setting({"user": name}, {P: 5.0}) for name in names))
-    raw.wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
+    wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
     yield prefix
     raw.alter(*(setting({"user": name}, {P: None, C: None}) for name in names))
 
@@ -68,7 +69,7 @@ def concurrent_writes(broker: LocalKafka, prefix: str) -> Iterator[threading.Eve
                     setting({"user": f"{prefix}-{number}-more"}, {P: None}),
                     setting({"user": f"{prefix}-{number}"}, {P: 5.0}),
                 )
-                raw.wait_until(lambda: raw.stored({"user": f"{prefix}-{number}"}) == {P: 5.0})  # noqa: B023
+                wait_until(lambda: raw.stored({"user": f"{prefix}-{number}"}) == {P: 5.0})  # noqa: B023
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -105,14 +106,14 @@ def test_an_entity_that_stays_is_listed_once_under_concurrent_writes(
 ) -> None:
     steady = [f"{team}-{number}-steady" for number in range(0, ENTITIES, 10)]
     raw.alter(*(setting({"user": name}, {P: 5.0}) for name in steady))
-    raw.wait_until(lambda: entity_of({"user": steady[-1]}) in raw.everything())
+    wait_until(lambda: entity_of({"user": steady[-1]}) in raw.everything())
     try:
         with concurrent_writes(broker, team) as through:
             assert through.wait(30)
             listed = list(pages(api, 10, filter=f"user^={team}"))
     finally:
         raw.alter(*(setting({"user": name}, {P: None}) for name in steady))
-    raw.wait_until(lambda: next(pages(api, 1, filter=f"user^={team}"))["total"] == ENTITIES)
+    wait_until(lambda: next(pages(api, 1, filter=f"user^={team}"))["total"] == ENTITIES)
     entities = [quota["entity"]["user"] for page in listed for quota in page["quotas"]]
     assert entities == sorted(set(entities))
     assert set(steady) <= set(entities)

@@ -13,6 +13,7 @@ from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import C, I, M, P, R
 from tests.integration.http.worlds import enforced, limits_of
 from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Names, RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService
 
@@ -38,7 +39,7 @@ class Twins:
         """Set all of them at once, and wait until the broker shows it."""
         self._raw.alter(*(setting({"user": name}, {P: value}) for name in self.names))
         wanted = {} if value is None else {P: float(value)}
-        self._raw.wait_until(lambda: self._raw.stored({"user": self.names[-1]}) == wanted)
+        wait_until(lambda: self._raw.stored({"user": self.names[-1]}) == wanted)
         if value is not None:
             self.visible[value] = datetime.now(UTC)
 

@@ -14,6 +14,7 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.pool import MAX_CONNECTIONS, Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
+from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, DESCRIBE_QUORUM
 from tests.testkit.kafka import (
     DEADLINE_S,
@@ -24,7 +25,6 @@ from tests.testkit.kafka import (
     eventually,
     setting,
     unique,
-    until,
     values_of,
 )
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy

@@ -11,7 +11,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
-from tests.testkit.kafka import DEADLINE_S, until
+from tests.testkit.event_loops import until
+from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 _NUMBERS = itertools.count(1)

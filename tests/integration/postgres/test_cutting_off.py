@@ -19,7 +19,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.errors import CommitInDoubtError
 from app.postgres.pool import Database, Lease
 from tests.integration.postgres.calls import assert_unavailable, conclusion, intent
-from tests.testkit.kafka import until
+from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend
 
