@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
         ],
     ]
     if arguments == ["all"]:
-        queues.insert(0, [Check("tests", ["pytest", "-n", "5", "--durations=10"], live=True)])
+        queues.insert(0, [Check("tests", ["pytest", "-n", "4", "--durations=10"], live=True)])
     copy_folder(shared_types(), TYPES)
     code = run(queues)
     if types.code == 0:

@@ -19,7 +19,10 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.testkit import ledger
 
 GROUPS: Final[Mapping[str, str]] = {
+    "tests/integration/http": "a service on a broker",
     "tests/pipeline": "Spark",
+    "tests/faults/http": "services that are disturbed",
+    "tests/faults/crash_recovery": "services that are killed",
     "tests/integration/http/authentication": "a broker",
     "tests/integration/http/authorization": "a broker",
     "tests/integration/test_workers.py": "a broker",
@@ -27,19 +30,10 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/client": "a broker",
     "tests/browser": "a broker",
     "tests/contract": "a broker",
-    "tests/integration/http": "a service on a broker",
-    "tests/faults/crash_recovery": "services that are killed",
-    "tests/faults/http": "services that are disturbed",
-    "tests/integration/postgres/test_shared_transactions.py": "what mostly waits",
-    "tests/integration/postgres/test_outages.py": "what mostly waits",
-    "tests/integration/postgres/test_drift.py": "what mostly waits",
-    "tests/faults/kafka": "what mostly waits",
-    "tests/faults/crash_recovery/test_outages.py": "outages",
-    "tests/faults/crash_recovery/test_real_broker.py": "outages",
-    "tests/integration/localdev": "a broker of everything",
     "tests/pipeline/publish/test_worker.py": "a worker of the pipeline",
     "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
     "tests/pipeline/collect": "a collector of metrics",
+    "tests/integration/localdev": "a broker of everything",
 }
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest
 first, and the files of no group after them."""
