@@ -105,9 +105,12 @@ async def test_the_quorum_counts_what_was_changed(
     after = await quorum.quorum()
     assert after.leader_epoch == before.leader_epoch
     assert after.high_watermark > before.high_watermark
-    assert await quorum.published_offset(broker_id=1, timeout_s=DEADLINE_S) >= (
-        before.high_watermark
-    )
+
+    async def is_published() -> bool:
+        published = await quorum.published_offset(broker_id=1, timeout_s=DEADLINE_S)
+        return published >= before.high_watermark
+
+    await eventually(is_published, wanted=True)
 
 
 async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(nobody: Brokers):
