@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
@@ -91,10 +93,12 @@ def empty_database(postgres: LocalPostgres) -> AuditDatabase:
 
 
 @pytest.fixture
-def audit_database(postgres: LocalPostgres) -> AuditDatabase:
-    """A database with an empty audit log."""
+def audit_database(postgres: LocalPostgres) -> Iterator[AuditDatabase]:
+    """A database with an empty audit log; it goes with its test, before the disk has written it."""
     name = f"audit_{next(_NUMBERS)}"
-    return database_of(postgres, name, migrated_database(postgres, name))
+    yield database_of(postgres, name, migrated_database(postgres, name))
+    with psycopg.connect(postgres.superuser_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def audit_entity(
