@@ -38,9 +38,6 @@ GROUPS: Final[Mapping[str, str]] = {
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest
 first, and the files of no group after them."""
 
-_COLLECT_AFTER: Final = 20_000
-"""So many new objects, where Python begins with 700."""
-
 _SERVERS: Final = ("tests/integration/", "tests/faults/")
 _ORDER: Final = tuple(dict.fromkeys(GROUPS.values()))
 
@@ -114,12 +111,8 @@ def _has_bytecode(folder: Path) -> bool:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Let what is made in the block live as long as the process: that is not looked through.
-
-    What the tests make is looked through less often than usual, for a test makes little.
-    """
+    """Let what is made in the block live as long as the process: that is not looked through."""
     gc.disable()
     yield
     gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER)
     gc.enable()

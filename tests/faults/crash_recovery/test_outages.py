@@ -38,8 +38,7 @@ async def postgres_is_killed_and_hangs(
     cluster.decide_by(None)
     # What an owner holds unknowingly is free for others a minute later, or when it is dead.
     for replica in size(run.replicas, []):
-        await asyncio.to_thread(replica.kill)
-        await asyncio.to_thread(replica.start)
+        await dying(replica.kill, replica.start, 0.0)()
     evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
     assert evidence.oracle.records
 

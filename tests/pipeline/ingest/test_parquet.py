@@ -156,8 +156,8 @@ def other_types() -> Sequence[Mapping[str, pa.Array]]:
 
 
 def test_columns_may_have_any_type_even_beside_each_other(tmp_path: Path):
-    one = pa.Table.from_pylist([GOOD])
-    tables = {str(number): replaced(one, new) for number, new in enumerate(other_types())}
+    one, others = pa.Table.from_pylist([GOOD]), other_types()
+    tables = {str(number): replaced(one, new) for number, new in enumerate(others)}
     tables["other columns {2}"] = one.append_column("more", pa.array([1])).drop_columns(
         "cluster_id"
     )
@@ -184,7 +184,7 @@ def test_columns_may_have_any_type_even_beside_each_other(tmp_path: Path):
     found = read_each(files, "parquet")
     fine = (0, 1, "consumer_byte_rate", "rate", "alice", "etl", 1.5)
     assert {name: good(rows) for name, rows in found.items()} == {
-        **{str(number): [(*fine, "c")] for number in range(len(other_types()))},
+        **{str(number): [(*fine, "c")] for number in range(len(others))},
         "other columns {2}": [(*fine, "")],
         FOLDER: [(*fine, "a=b")],
         "nulls": [(0, 1, "producer_byte_rate", "rate", "alice", "", 1, "c")],
