@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.http.errors import LoginFailedError
 from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
@@ -25,15 +25,13 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house, months_ahead
 from app.service.alterations.alter import AlterDeps, AlterQuotas
-from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.results import Replays
-from app.service.alterations.revert import RevertAlterations
 from app.service.alterations.sending import AlterExecutor, LateAnswers
-from app.service.alterations.write_ahead import EntityLocks, Intents, OutcomeWriter
-from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
+from app.service.alterations.write_ahead import AlterContext, EntityLocks, Intents, OutcomeWriter
+from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer, PolicyGuard
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.policy import PolicyGuard
 from app.service.auth.run_as_caller import AlterAsCaller, CallerQuotaAdmin, RecordReader
 from app.service.auth.sessions import CallerServices, Sessions
 from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader

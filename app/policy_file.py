@@ -22,14 +22,15 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from app.domain.filters import (
+from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
+from app.domain.entities import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
     filter_violations,
 )
-from app.domain.policy import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
-from app.domain.quota_keys import QUOTA_KEY_RULES, meant
+from app.domain.quota_keys import QUOTA_KEY_RULES
+from app.domain.validation import meant
 from app.http.authentication.bearer import is_principal
 from app.http.encoding import quote
 from app.http.query_params import GRAMMAR, parse_component

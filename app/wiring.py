@@ -25,11 +25,16 @@ from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.schema import schema_problem
-from app.service.alterations.revert import RevertAlterations
+from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
-from app.service.auth.authorize import MAX_ACL_AGE_S, AuthorizationPolicy, ClusterAuthorizer
+from app.service.auth.authorize import (
+    MAX_ACL_AGE_S,
+    AuthorizationPolicy,
+    ClusterAuthorizer,
+    NarrowingPolicy,
+    NoPolicy,
+)
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.policy import NarrowingPolicy, NoPolicy
 from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from app.domain.filters import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES
 from app.kafka.describe_all import DescribedAll
 from app.kafka.quota_messages import NEWEST_VERSION
 from benchmarks.competitors.jobs import DESCRIBE

@@ -1,6 +1,6 @@
 """``GET /quotas`` of exactly one entity against the bare describe and the no-op route."""
 
-from app.domain.filters import ClientQuotaFilter
+from app.domain.entities import ClientQuotaFilter
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import HttpConnection, prepared
 from benchmarks.plan import Plan

@@ -19,7 +19,7 @@ from typing import Any, Final
 import uvloop
 
 import app.wiring
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.domain.entities import ALL_ENTITIES, ClientQuotaFilter
 from app.http.quotas.rendering import json_chunks
 from app.http.resolve.rendering import resolution_bytes
 from app.kafka.describe_all import DescribedAll

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from benchmarks.wire import WireQuotas
 from benchmarks.workload import KEYS, Entities
 

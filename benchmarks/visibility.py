@@ -5,8 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from benchmarks.altered import raise_unless_applied, was_not_sent
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import open_http, prepared

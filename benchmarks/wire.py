@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome, Quotas
-from app.domain.filters import ClientQuotaFilter
+from app.domain.entities import ClientQuotaFilter
 from app.kafka.config import KafkaSettings
 from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection, framed_body
 from app.kafka.handshake import connect

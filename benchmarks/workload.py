@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate")
 

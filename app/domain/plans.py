@@ -18,9 +18,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
 from app.domain.errors import Violation
-from app.domain.filters import ClientQuotaFilterComponent
 from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import canonical_entity, exact_float, judge
 

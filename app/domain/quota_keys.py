@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
@@ -90,8 +89,3 @@ def keys_for(types: frozenset[str]) -> tuple[QuotaKey, ...]:
 
 
 _CARRIERS: Final = tuple((key, QUOTA_KEY_RULES[key].entity_types) for key in QuotaKey)
-
-
-def meant(value: Decimal) -> Decimal:
-    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
-    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value

@@ -14,10 +14,23 @@ from app.domain.addresses import canonical_ip
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation
-from app.domain.quota_keys import QUOTA_KEY_RULES, USER_CLIENT_TYPES, QuotaKeyRule, keys_for, meant
+from app.domain.quota_keys import (
+    JAVASCRIPT_TWO_TO_63,
+    LONG_MAX,
+    QUOTA_KEY_RULES,
+    TWO_TO_63,
+    USER_CLIENT_TYPES,
+    QuotaKeyRule,
+    keys_for,
+)
 
 _IP: Final = EntityType.IP.value
 _USER: Final = EntityType.USER.value
+
+
+def meant(value: Decimal) -> Decimal:
+    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
+    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value
 
 
 def exact_float(value: Decimal) -> float | None:

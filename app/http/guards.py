@@ -24,11 +24,10 @@ from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remem
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, BodySlot, JsonObject, parse_object, read_json_body
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.revert import RevertAlterations
+from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
-from app.service.auth.authorize import Access, Authorizer
+from app.service.auth.authorize import Access, Authorizer, PolicyGuard
 from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
-from app.service.auth.policy import PolicyGuard
 from app.service.auth.sessions import CallerServices
 from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
 from app.service.ports.metrics import Phase

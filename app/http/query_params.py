@@ -19,14 +19,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from app.domain.entities import ENTITY_TYPES, EntityType
-from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
-from app.domain.filters import (
+from app.domain.entities import (
+    ENTITY_TYPES,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
+    EntityType,
     MatchType,
     filter_violations,
 )
+from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
 from app.http.encoding import quote, read_time
 from app.http.validation import StrictModel, fault_of, own_error
 

@@ -6,7 +6,7 @@ from fastapi import Depends, Request, Response
 from pydantic import BeforeValidator, Field
 
 from app.domain.authorization import Operation
-from app.domain.filters import ClientQuotaFilter
+from app.domain.entities import ClientQuotaFilter
 from app.http.encoding import JsonResponse
 from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, Number, ResponseModel, Time

@@ -18,9 +18,8 @@ from kafka.protocol.admin import (
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.authorization import AclBinding, Operation
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import BrokerError, NotSentError, QuotaError
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask
 from app.kafka.errors import NOT_AUTHORIZED, code_name, missing_acl

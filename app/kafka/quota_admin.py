@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import InvalidRequestError, NotSentError, UnsupportedVersionError
-from app.domain.filters import ClientQuotaFilter
 from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
@@ -34,10 +33,9 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.service.alterations.context import Failpoints
 from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
 from app.service.runtime.clock import boot_time
-from app.service.runtime.tasks import off_loop
+from app.service.runtime.tasks import Failpoints, off_loop
 
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.entities import (
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    MatchType,
+)
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.tasks import off_loop

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import text
 
-from app.domain.bucket_impact import BucketName, PublishedBucket
+from app.domain.plan_impact import BucketName, PublishedBucket
 from app.postgres.analytics_query import page_statement, position_of, quoted
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (

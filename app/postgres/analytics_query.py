@@ -6,9 +6,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import count
 from typing import Any, Final
 
-from app.domain.entities import EntityType
+from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, EntityType, MatchType
 from app.domain.errors import BadPageTokenError
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.service.queries.analytics import COLUMNS, AnalyticsQuery, Position, Result, Row
 
 

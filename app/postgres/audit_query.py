@@ -24,8 +24,12 @@ from sqlalchemy import (
 )
 
 from app.domain.alterations import Outcome
-from app.domain.entities import ENTITY_TYPES
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.entities import (
+    ENTITY_TYPES,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    MatchType,
+)
 from app.domain.validation import MAX_NAME_BYTES
 from app.postgres.event_records import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.schema import audit_entity, audit_event

@@ -5,8 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.domain.alterations import Outcome
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import (
+    ALL_ENTITIES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
 from app.service.ports.brokers import ClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_ports import FakeBrokers

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 
 from app.domain.alterations import Outcome
 from app.domain.authorization import AclBinding
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from app.domain.bucket_impact import ZERO_BIN
+from app.domain.plan_impact import ZERO_BIN
 from app.pipeline.commands.utilization import bin_middle, rate_bin, write_utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake

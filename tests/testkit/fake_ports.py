@@ -17,18 +17,16 @@ from app.domain.alterations import (
     Values,
     apply_ops,
 )
-from app.domain.bucket_impact import BucketName, PublishedBucket
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
-from app.domain.filters import ClientQuotaFilter
+from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterDeps, AlterQuotas
-from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.results import Replays
 from app.service.alterations.sending import AlterExecutor, LateAnswers
-from app.service.alterations.write_ahead import Intents, OutcomeWriter
-from app.service.auth.policy import NoPolicy, PolicyGuard
+from app.service.alterations.write_ahead import AlterContext, Intents, OutcomeWriter
+from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
@@ -63,7 +61,7 @@ from app.service.queries.analytics import (
 )
 from app.service.queries.image import IndexedImage, QuotaImage
 from app.service.runtime.dependencies import CircuitBreaker
-from app.service.runtime.tasks import AlterationTasks
+from app.service.runtime.tasks import AlterationTasks, Failpoints
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]

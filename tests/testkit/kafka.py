@@ -13,8 +13,12 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import (
+    ALL_ENTITIES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.filters import MatchType
-from app.domain.policy import KeyLimits
+from app.domain.authorization import KeyLimits
+from app.domain.entities import MatchType
 from app.policy_file import MAX_BYTES, PolicyFileError, parse_policy, read_policy
 
 GOOD = """\

@@ -16,7 +16,7 @@ from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
-from app.service.alterations.context import Failpoints
+from app.service.runtime.tasks import Failpoints
 from app.serving import openapi_document
 from app.settings import LOCAL_ONLY, PREFIX, Settings, describe, fields
 

@@ -7,9 +7,9 @@ from fastapi import Request
 from pydantic import Field
 
 from app.domain.alterations import ClientQuotaAlteration, Values
-from app.domain.bucket_impact import MAX_BUCKETS
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
+from app.domain.plan_impact import MAX_BUCKETS
 from app.domain.resolution_index import QuotaIndex
 from app.http.guards import services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time

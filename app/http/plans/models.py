@@ -15,9 +15,13 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from app.domain import plans
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import (
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    filter_violations,
+)
 from app.domain.errors import Violation
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer
 from app.http.alterations.models import (

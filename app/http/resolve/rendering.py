@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.domain.addresses import canonical_ip
-from app.domain.bucket_impact import BucketName, spent_from
 from app.domain.entities import EntityType
+from app.domain.plan_impact import BucketName, spent_from
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota

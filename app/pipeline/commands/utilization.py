@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
-from app.domain.bucket_impact import BIN_RATIO, ZERO_BIN
+from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.coverage import bucket_hours
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition

@@ -29,7 +29,7 @@ from app.service.alterations.current_values import CurrentValues, is_readable
 from app.service.alterations.results import Replays, applied_quotas, in_order, raise_unless_done
 from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
 from app.service.alterations.write_ahead import Intents, with_before
-from app.service.auth.policy import PolicyGuard
+from app.service.auth.authorize import PolicyGuard
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent, KeyTakenError
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.queries.image import QuotaImage

@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.alterations import Quotas, Values, same_values
-from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.entities import (
+    ALL_ENTITIES,
+    ENTITY_TYPES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    EntityType,
+)
 from app.domain.errors import NotSentError, QuotaError
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.group_commit import BrokerBatchers
 from app.service.ports.brokers import (

@@ -6,14 +6,25 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Values, same_value
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Op,
+    Outcome,
+    Values,
+    expected_after,
+    inverse,
+    same_value,
+)
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import NoSuchEntityError, QuotaError, Violation
+from app.domain.errors import InvalidRequestError, NoSuchEntityError, QuotaError, Violation
 from app.domain.plans import DesiredValue
 from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.alterations.command import AlterationReport, AlterCommand, Expected
+from app.service.ports.audit_log import AlterationRecord
+from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 
 _OP: Final = re.compile(r"/alterations/0/ops/([0-9]+)\b.*")
@@ -113,3 +124,72 @@ def _of_the_request(violation: Violation, ops: tuple[Op, ...]) -> Violation:
     elif pointer.startswith("/alterations"):
         pointer = "entity_key"
     return replace(violation, pointer=pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class RevertAlterations:
+    """Answers ``POST /quotas/alterations/{alteration_id}/revert``."""
+
+    audit: AuditTrail
+    alter: AlterQuotas
+
+    async def revert(self, command: AlterCommand, alteration_id: str) -> AlterationReport:
+        """Apply the inverse of an alteration.
+
+        Args:
+            command: Who asks and how; its alterations are those of the inverse.
+            alteration_id: What to take back.
+
+        Raises:
+            NotFoundError: There is no such alteration, or it is another caller's.
+            InvalidRequestError: Nothing of it was applied, or it is not concluded.
+            ExpectationFailedError: The present values are not its ``after``.
+            QuotaError: As ``AlterQuotas.alter``.
+        """
+        record = await self.audit.alteration(command.caller, alteration_id)
+        alterations, expected = _inverse(record)
+        inverted = AlterCommand(
+            caller=command.caller,
+            evidence=command.evidence,
+            request_id=command.request_id,
+            alterations=tuple(alterations),
+            validate_only=command.validate_only,
+            reason=command.reason,
+            action="revert",
+            expected=dict(enumerate(expected)),
+            violations=command.violations,
+            key=command.key,
+            supersedes=command.supersedes,
+        )
+        return await self.alter.alter(inverted)
+
+
+def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], list[Expected]]:
+    unknown = any(result.outcome is Outcome.UNKNOWN for result in record.results.values())
+    if unknown or not record.concluded:
+        raise _refusal("not-concluded", "It has no definite outcome yet; ask for it again.")
+    alterations: list[ClientQuotaAlteration] = []
+    expected: list[Expected] = []
+    for result in record.results.values():
+        inverted = _invert(result)
+        if inverted is not None:
+            alterations.append(inverted)
+            expected.append(expected_after(result.before or {}, result.after or {}))
+    if not alterations:
+        raise _refusal("nothing-to-revert", "The log has nothing of this that changed the cluster.")
+    return alterations, expected
+
+
+def _invert(result: AlterationResult) -> ClientQuotaAlteration | None:
+    if result.outcome is not Outcome.APPLIED:
+        return None
+    try:
+        return inverse(result.entity, result.before or {}, result.after or {})
+    except ValueError as error:
+        raise _refusal("cannot-be-restored", f"{error}.") from None
+
+
+def _refusal(code: str, detail: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        detail, code=code, violations=[Violation("alteration_id", code, detail)]
+    )

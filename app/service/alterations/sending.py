@@ -9,7 +9,6 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
-from app.service.alterations.context import AlterContext
 from app.service.alterations.group_commit import AlterBatcher, AlterTurns
 from app.service.alterations.results import (
     answered_results,
@@ -21,13 +20,13 @@ from app.service.alterations.results import (
     throttle_time_s,
     unexpected_results,
 )
-from app.service.alterations.write_ahead import OutcomeWriter, fault_before_sending
+from app.service.alterations.write_ahead import AlterContext, OutcomeWriter, fault_before_sending
 from app.service.ports.audit_log import AuditConclusion, AuditJournal, AuditRequest
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin, EntityVerdict
-from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase, timed
+from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
 from app.service.ports.recovery import Recovered, RecoveryJournal
 from app.service.runtime.clock import utc_now
-from app.service.runtime.tasks import Tasks, off_loop
+from app.service.runtime.tasks import Tasks, off_loop, timed
 
 logger = logging.getLogger(__name__)
 

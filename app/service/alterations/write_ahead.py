@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -17,9 +17,9 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
 from app.service.alterations.command import AlterCommand
-from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier
 from app.service.alterations.results import conclusion_not_sent
+from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditEntity,
@@ -28,11 +28,36 @@ from app.service.ports.audit_log import (
     Intent,
     KeyTakenError,
 )
-from app.service.ports.metrics import AlterationMetrics, Phase, timed
+from app.service.ports.metrics import AlterationMetrics, Phase
 from app.service.runtime.clock import USUAL, Patience, boot_time
-from app.service.runtime.tasks import AlterationTasks
+from app.service.runtime.dependencies import CircuitBreaker
+from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterContext:
+    """What all steps of an alteration share.
+
+    Attributes:
+        owner: The name of this process in the log.
+        metrics: Reports to operators in numbers.
+        breaker: Before the audit log, when an intent is written.
+        failpoints: None is armed outside of tests.
+        policy: Takes away from what the ACLs allow.
+        patience: How long others may take.
+        large: What each principal has in progress.
+    """
+
+    owner: str
+    metrics: AlterationMetrics
+    breaker: CircuitBreaker
+    failpoints: Failpoints
+    policy: PolicyGuard = field(default_factory=NoPolicy)
+    patience: Patience = USUAL
+    large: LargeRequests = field(default_factory=LargeRequests)
+
 
 MAX_WAITING: Final = 1000
 """How many outcomes may wait for Postgres before no further alteration is taken."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal
 from app.domain.authorization import Operation
+from app.domain.entities import ClientQuotaFilter
 from app.domain.errors import (
     BrokerError,
     ClusterAuthorizationError,
@@ -12,7 +13,6 @@ from app.domain.errors import (
     QuotaError,
     Retry,
 )
-from app.domain.filters import ClientQuotaFilter
 from app.service.alterations.alter import AlterDeps, AlterQuotas, no_check
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, lacks

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from app.domain.errors import NotSentError
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.revert import RevertAlterations
+from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import Authorizer
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas

@@ -13,8 +13,7 @@ from app.domain.alterations import (
     Quotas,
     Values,
 )
-from app.domain.entities import Caller, ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter
+from app.domain.entities import Caller, ClientQuotaEntity, ClientQuotaFilter
 from app.service.ports.plans import OwnershipClaim
 
 

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
 from app.domain.authorization import AclBinding, Operation
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 
 STANDSTILL_S: Final = 5.0
 """How long a process may stand still between its last look at the clock and the last byte."""

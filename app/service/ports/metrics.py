@@ -1,8 +1,5 @@
 """What the use cases report to operators in numbers; no number names an entity or a principal."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -113,16 +110,6 @@ class AlterationMetrics(Protocol):
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Tell the state of a circuit breaker."""
         ...
-
-
-@contextmanager
-def timed(metrics: AlterationMetrics, phase: Phase) -> Iterator[None]:
-    """Note how long the block takes, however it ends."""
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        metrics.phase_took(phase, time.perf_counter() - began)
 
 
 class KafkaResult(StrEnum):

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration
-from app.domain.bucket_impact import BucketName, PublishedBucket, TouchedBucket, touched_buckets
-from app.domain.entities import Caller, EntityType
+from app.domain.entities import Caller, ClientQuotaFilter, EntityType, check_filter
 from app.domain.errors import (
     ClusterAuthorizationError,
     InvalidRequestError,
@@ -20,8 +19,8 @@ from app.domain.errors import (
     TooManyRequestsError,
     Violation,
 )
-from app.domain.filters import ClientQuotaFilter, check_filter
 from app.domain.pipeline_runs import OptionValue, run_violations
+from app.domain.plan_impact import BucketName, PublishedBucket, TouchedBucket, touched_buckets
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
 from app.service.ports.brokers import ClusterIdentity
 from app.service.runtime.clock import new_alteration_id

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from app.domain.entities import Caller
+from app.domain.entities import Caller, check_filter
 from app.domain.errors import ClusterAuthorizationError, NotFoundError
-from app.domain.filters import check_filter
 from app.service.auth.authorize import ClusterAuthorizer
 from app.service.ports.audit_log import AlterationRecord, AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import ClusterIdentity

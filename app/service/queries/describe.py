@@ -9,15 +9,16 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
-from app.domain.entities import ClientQuotaEntity, SortKey
-from app.domain.errors import NoSuchEntityError
-from app.domain.filters import (
+from app.domain.entities import (
     ALL_ENTITIES,
+    ClientQuotaEntity,
     ClientQuotaFilter,
     MatchType,
+    SortKey,
     check_filter,
     filter_violations,
 )
+from app.domain.errors import NoSuchEntityError
 from app.service.ports.brokers import Described, QuotaReader
 from app.service.queries.image import DescribeNow, QuotaImage
 from app.service.runtime.tasks import off_loop, pause_gc

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import CallbackDetector, Described, QuotaReader
 from app.service.runtime.clock import USUAL, utc_now

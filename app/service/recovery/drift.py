@@ -15,9 +15,8 @@ from app.domain.alterations import (
     late_apply,
     same_values,
 )
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.current_values import Barrier
 from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.ports.metrics import AlterationMetrics, DriftOrigin

@@ -26,9 +26,9 @@ from app.domain.alterations import (
     same_values,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier, BarrierRead
 from app.service.alterations.sending import record_in_portions
+from app.service.alterations.write_ahead import AlterContext
 from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
 from app.service.ports.metrics import FoundBy
 from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryJournal, RecoveryKey

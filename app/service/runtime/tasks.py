@@ -1,16 +1,20 @@
-"""Work beside requests: tasks that outlast one, repeated work, and what leaves the event loop."""
+"""Work beside requests: tasks that outlast one, repeated work, threads; and failpoints."""
 
 import asyncio
 import gc
 import logging
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, ParamSpec, TypeVar
 
 from app.domain.errors import NotSentError, QuotaError, Retry, TooManyRequestsError
 from app.domain.validation import MAX_CHANGES
+from app.service.ports.metrics import AlterationMetrics, Phase
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -137,6 +141,16 @@ async def run_forever(
         await asyncio.sleep(pause_s)
 
 
+@contextmanager
+def timed(metrics: AlterationMetrics, phase: Phase) -> Iterator[None]:
+    """Note how long the block takes, however it ends."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        metrics.phase_took(phase, time.perf_counter() - began)
+
+
 MANY: Final = 200
 """From so many items on; fewer take a millisecond or two, no more than a thread costs."""
 
@@ -216,3 +230,53 @@ def pause_gc() -> Iterator[None]:
                 if gc.get_count()[0] >= LASTING:
                     gc.freeze()
                 gc.enable()
+
+
+POINTS: Final = (
+    "before_intent",
+    "intent_begun",
+    "after_intent",
+    "before_send",
+    "before_last_check",
+    "after_last_check",
+    "handed_over",
+    "after_answer",
+    "after_conclusion",
+    "recovery_before_record",
+    "recovery_after_record",
+)
+"""Every failpoint, in the order in which an alteration and its recovery pass them."""
+
+ACTIONS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoints:
+    """Named steps of an alteration, of which at most one is armed: where a test ends the process.
+
+    They are always compiled in and armed only by ``QUOTAS_TEST_FAILPOINT`` in development mode, so
+    that what is tested is what is shipped.
+
+    Raises:
+        ValueError: There is no such point or action.
+    """
+
+    armed: str | None = None
+    action: str = "kill"
+
+    def __post_init__(self) -> None:
+        """Refuse what would never fire."""
+        if (self.armed is not None and self.armed not in POINTS) or self.action not in ACTIONS:
+            message = f"write one of {', '.join(POINTS)}, then :kill or :stop"
+            raise ValueError(message)
+
+    @classmethod
+    def read(cls, text: str) -> "Failpoints":
+        """Read ``after_intent:kill``; an empty text arms nothing."""
+        point, _, action = text.partition(":")
+        return cls(point or None, action or "kill")
+
+    def reach(self, point: str) -> None:
+        """Pass a point; where it is armed, this process is killed or frozen right here."""
+        if point == self.armed:
+            os.kill(os.getpid(), ACTIONS[self.action])

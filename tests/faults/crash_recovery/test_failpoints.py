@@ -5,9 +5,9 @@ from itertools import count
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from app.service.alterations.context import POINTS
 from app.service.alterations.write_ahead import send_within_s
 from app.service.runtime.clock import USUAL, boot_time
+from app.service.runtime.tasks import POINTS
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.service.ports.brokers import EntityVerdict
 from tests.faults.kafka.single_broker import ALICE, BOB, NO_QUOTAS, SHORT_S, TWO_GIGABYTES, verdicts
 from tests.testkit.fake_kafka.server import (

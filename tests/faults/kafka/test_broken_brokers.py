@@ -5,8 +5,8 @@ from kafka.protocol.admin import DescribeAclsResponse, DescribeConfigsResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError, UnsupportedVersionError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster

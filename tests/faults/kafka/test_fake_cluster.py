@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.domain.alterations import Outcome
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
 from tests.testkit.event_loops import in_a_thread, until

@@ -9,8 +9,8 @@ import pytest
 from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError, WrongClusterError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.pool import Purpose

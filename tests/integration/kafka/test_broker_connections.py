@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError, Sent
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_facts import KafkaScramCredentials
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin

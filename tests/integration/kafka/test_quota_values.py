@@ -5,9 +5,8 @@ import struct
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import InvalidRequestError
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.kafka import entity, eventually, setting, store, unique, values_of
 

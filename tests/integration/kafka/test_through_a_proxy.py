@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from app.domain.alterations import Outcome
+from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.pool import MAX_CONNECTIONS, Purpose

@@ -13,8 +13,14 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.entities import ENTITY_TYPES, Caller, ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.entities import (
+    ENTITY_TYPES,
+    Caller,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    MatchType,
+)
 from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement

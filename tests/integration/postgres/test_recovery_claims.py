@@ -14,13 +14,14 @@ from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.write_ahead import AlterContext
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery.recovery import FencePair, Fences, Recovery
 from app.service.runtime.dependencies import CircuitBreaker
+from app.service.runtime.tasks import Failpoints
 from tests.integration.postgres.locks import Tables, concluded
 from tests.integration.postgres.recovering import claimed, found, in_doubt, opened
 from tests.testkit.fake_metrics import CountedMetrics

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
-from app.domain.bucket_impact import (
+from app.domain.entities import ClientQuotaEntity
+from app.domain.plan_impact import (
     BIN_RATIO,
     MAX_BUCKETS,
     ZERO_BIN,
@@ -17,7 +18,6 @@ from app.domain.bucket_impact import (
     TouchedBucket,
     touched_buckets,
 )
-from app.domain.entities import ClientQuotaEntity
 from app.domain.resolution_index import QuotaIndex
 from tests.unit.domain.test_plan_impact import entity
 

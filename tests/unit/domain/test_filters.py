@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import (
+from app.domain.entities import (
+    ClientQuotaEntity,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,

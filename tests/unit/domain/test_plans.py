@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilterComponent
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
 from app.domain.plans import (
     DesiredQuota,
     DesiredValue,

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, MatchType
-from app.domain.filters import ClientQuotaFilterComponent as Component
-from app.domain.policy import KeyLimits, Policy, PolicyRule
+from app.domain.authorization import KeyLimits, Policy, PolicyRule
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, MatchType
+from app.domain.entities import ClientQuotaFilterComponent as Component
 
 PRODUCE = "producer_byte_rate"
 CONSUME = "consumer_byte_rate"

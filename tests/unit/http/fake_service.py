@@ -20,10 +20,9 @@ from app.http.guards import Services
 from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
-from app.service.alterations.revert import RevertAlterations
-from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.alterations.replace import RevertAlterations
+from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer, NoPolicy, PolicyGuard
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.policy import NoPolicy, PolicyGuard
 from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail

@@ -20,8 +20,8 @@ from app.service.ports.metrics import (
     KafkaResult,
     OpenIntents,
     Phase,
-    timed,
 )
+from app.service.runtime.tasks import timed
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.unit.http.application import sample
 

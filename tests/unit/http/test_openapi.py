@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from app.domain.addresses import canonical_ip
+from app.domain.entities import filter_violations
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
-from app.domain.filters import filter_violations
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.models import IP_SCHEMA

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.policy_file import read_policy
-from app.service.auth.policy import NarrowingPolicy
+from app.service.auth.authorize import NarrowingPolicy
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
 
 TEXT = """\

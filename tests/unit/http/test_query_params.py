@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
-from app.domain.filters import (
+from app.domain.entities import (
     ALL_ENTITIES,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
     filter_violations,
 )
+from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
     FILTER_SCHEMA,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
-from app.domain.bucket_impact import BucketName
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
+from app.domain.plan_impact import BucketName
 from app.domain.resolution_index import QuotaIndex
 from app.http.encoding import json_bytes, json_texts
 from app.http.resolve.rendering import (

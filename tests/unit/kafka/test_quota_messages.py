@@ -16,8 +16,12 @@ from kafka.protocol.admin import (
 )
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.entities import (
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    MatchType,
+)
 from app.kafka.connection import framed, framed_body
 from app.kafka.quota_messages import (
     ALTER_API,

@@ -8,9 +8,8 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, Retry
-from app.domain.filters import ALL_ENTITIES
 from app.service.auth.authorize import (
     Access,
     AuthorizationPolicy,

@@ -4,9 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
 from app.service.ports.brokers import Described
 from tests.testkit.virtual_time import in_virtual_time

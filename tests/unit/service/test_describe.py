@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import Described, QuotaChanges
 from app.service.queries import describe as arranging

@@ -7,8 +7,12 @@ from typing import Any, cast
 import pytest
 
 from app.domain.alterations import Quotas
-from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import (
+    ALL_ENTITIES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.queries import image as module
