@@ -23,7 +23,7 @@ from app.http.authentication.authenticator import (
 )
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import split_outside_quotes
-from app.http.authentication.x500_names import java_name, subject_of
+from app.http.authentication.x500_names import java_subject
 from app.http.errors import InvalidCertificateError, InvalidTokenError
 from app.service.runtime.clock import utc_now
 
@@ -67,7 +67,7 @@ class ClientCertificates:
     def _read(self, der: bytes) -> _Identity:
         try:
             certificate = x509.load_der_x509_certificate(der)
-            name = java_name(subject_of(certificate.tbs_certificate_bytes))
+            name = java_subject(certificate.tbs_certificate_bytes)
         except ValueError as error:
             detail = f"The certificate cannot be read: {error}."
             raise InvalidCertificateError(detail) from None

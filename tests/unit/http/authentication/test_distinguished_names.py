@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat import asn1
 
-from app.http.authentication.x500_names import java_name, subject_of
+from app.http.authentication.x500_names import java_subject
 
 HERE = Path(__file__).parent
 OLD = json.loads((HERE / "names_java_17.json").read_text())
@@ -19,6 +20,12 @@ LOSSY = "\ufffd"
 """What Java puts instead of bytes that it cannot read."""
 
 EMPTY_LEVEL = "an empty level"
+
+
+def java_name(der: bytes) -> str:
+    """Return the name of a certificate that holds nothing else."""
+    fields = bytes.fromhex("020101 3000 3000 3000") + der + bytes.fromhex("3000")
+    return java_subject(b"\x30" + asn1.encode_der(fields)[1:])
 
 
 def test_the_vectors_are_of_the_same_names():
@@ -52,7 +59,6 @@ def test_what_is_no_name_is_refused(subtests: pytest.Subtests):
         "3001",
         "308000",
         "30810100",
-        "3000ff",
         "300030",
         "3100",
         "30023000",
@@ -78,4 +84,4 @@ def test_what_is_no_name_is_refused(subtests: pytest.Subtests):
 def test_what_has_no_subject_is_refused(subtests: pytest.Subtests):
     for tbs in ["", "3000", "3003020101", "3008a003020102020101", "0500"]:
         with subtests.test(tbs=tbs), pytest.raises(ValueError, match=r"."):
-            subject_of(bytes.fromhex(tbs))
+            java_subject(bytes.fromhex(tbs))
