@@ -10,9 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_QUANTIFIER: Final = re.compile(r"(?:[?*+]|\{([0-9]{1,4})(?:,([0-9]{1,4})?)?\})[?+]?")
-_GROUPS: Final = ("(?:", "(?=", "(?!")
+_ESCAPED: Final = r"\\(?:[dDsSwW]|[^A-Za-z0-9])"
+_MEMBER: Final = rf"(?!&&|--)(?:{_ESCAPED}|[^\[\]\\])"
+_TOKEN: Final = re.compile(
+    r"(?P<same>(?:[?*+]|\{[0-9]{1,4}(?:,(?:[0-9]{1,4})?)?\})[?+]?|\(\?[:=!]|\((?!\?)|[.^|)])"
+    rf"|(?P<class>\[\^?)(?P<members>(?:{_MEMBER})+)\]"
+    rf"|(?P<one>{_ESCAPED}|[^?*+{{(\[\\])",
+    re.DOTALL,
+)
 _CLASS_ESCAPES: Final = frozenset("dDsSwW")
+_CHARACTER: Final = re.compile(r"\\?.", re.DOTALL)
 _ANY_CASE: Final = "(?i)"
 
 
@@ -38,90 +45,33 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     if rest != pattern:
         flags |= re.IGNORECASE
     try:
-        return re.compile(_Translation(rest).translate(), flags)
+        return re.compile("".join(_translate(rest)), flags)
     except (re.error, OverflowError) as error:
         message = f"{pattern!r} is no regular expression: {error}"
         raise JavaPatternError(message) from None
 
 
-class _Translation:
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._at = 0
-
-    def translate(self) -> str:
-        tokens = []
-        while self._at < len(self._pattern):
-            tokens.append(self._next())
-        return "".join(tokens)
-
-    def _next(self) -> str:
-        character = self._pattern[self._at]
-        if character in "?*+{":
-            return self._quantifier()
-        if character == "(":
-            return self._group()
-        if character == "[":
-            return self._class()
-        if character == "\\":
-            return self._escape()
-        self._at += 1
-        if character == "$":
-            return r"\Z"
-        return character if character in ".^|)" else re.escape(character)
-
-    def _quantifier(self) -> str:
-        found = _QUANTIFIER.match(self._pattern, self._at)
+def _translate(pattern: str) -> Iterator[str]:
+    """Yield each token as Python writes it; nested classes and intersections are Java's alone."""
+    at = 0
+    while at < len(pattern):
+        found = _TOKEN.match(pattern, at)
         if found is None:
-            raise self._refusal("a brace that is no quantifier")
-        self._at = found.end()
-        return found[0]
+            message = f"{pattern!r} has at position {at + 1} what is not accepted here"
+            raise JavaPatternError(message)
+        at = found.end()
+        if found["members"]:
+            members = _CHARACTER.sub(lambda member: _escape(member[0]), found["members"])
+            yield f"{found['class']}{members}]"
+        else:
+            yield found["same"] or (r"\Z" if found[0] == "$" else _escape(found[0]))
 
-    def _group(self) -> str:
-        for beginning in _GROUPS:
-            if self._pattern.startswith(beginning, self._at):
-                self._at += len(beginning)
-                return beginning
-        if self._pattern.startswith("(?", self._at):
-            raise self._refusal("a group of this kind")
-        self._at += 1
-        return "("
 
-    def _escape(self) -> str:
-        escaped = self._pattern[self._at + 1 : self._at + 2]
-        if not escaped:
-            raise self._refusal("a backslash with nothing to escape")
-        if escaped.isascii() and escaped.isalnum() and escaped not in _CLASS_ESCAPES:
-            raise self._refusal(f"the escape \\{escaped}")
-        self._at += 2
-        return f"\\{escaped}" if escaped in _CLASS_ESCAPES else re.escape(escaped)
-
-    def _class(self) -> str:
-        """Translate ``[...]``; a nested class and an intersection are Java's alone."""
-        beginning = "[^" if self._pattern.startswith("[^", self._at) else "["
-        self._at += len(beginning)
-        tokens = [beginning]
-        while self._at < len(self._pattern):
-            character = self._pattern[self._at]
-            if character == "]" and len(tokens) > 1:
-                self._at += 1
-                return "".join([*tokens, "]"])
-            if character in "[]" or self._pattern.startswith(("&&", "--"), self._at):
-                raise self._refusal("a character class made of others")
-            tokens.append(self._member())
-        raise self._refusal("a character class without its end")
-
-    def _member(self) -> str:
-        if self._pattern[self._at] == "\\":
-            return self._escape()
-        self._at += 1
-        character = self._pattern[self._at - 1]
-        return character if character == "-" else re.escape(character)
-
-    def _refusal(self, what: str) -> JavaPatternError:
-        return JavaPatternError(
-            f"{self._pattern!r} has {what} at position {self._at + 1}, which is not accepted here"
-        )
+def _escape(character: str) -> str:
+    """Return a character, or an escape, as Python writes it inside a class or outside."""
+    if character == "-" or character[1:] in _CLASS_ESCAPES:
+        return character
+    return re.escape(character[-1])
 
 
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
