@@ -62,7 +62,6 @@ class FailureJournal(Protocol):
         Raises:
             NotSentError: They may not be stored; they can be passed again.
         """
-        ...
 
 
 def source_of(address: str) -> str | None:

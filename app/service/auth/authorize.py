@@ -201,11 +201,9 @@ class PolicyMetrics(Protocol):
 
     def policy_decided(self, *, allowed: bool) -> None:
         """Note a decision."""
-        ...
 
     def policy_read(self, *, usable: bool, rules: int) -> None:
         """Note that the file was read, and how many rules are in force since."""
-        ...
 
 
 class NoPolicy:

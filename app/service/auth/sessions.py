@@ -36,16 +36,13 @@ class Session(Protocol):
     @property
     def services(self) -> CallerServices:
         """What answers the caller."""
-        ...
 
     @property
     def is_spoilt(self) -> bool:
         """Whether it is of no more use, such as after its password was refused."""
-        ...
 
     async def close(self, *, at_once: bool) -> None:
         """End it: when what goes on in it has ended, or at once. A second time does nothing."""
-        ...
 
 
 MOST_SESSIONS: Final = 256

@@ -242,15 +242,12 @@ class AuditJournal(Protocol):
             EntityBusyError: A lock is taken; ``alteration_id`` says by which. Nothing was written.
             KeyTakenError: The idempotency key was used before. Nothing was written.
         """
-        ...
 
     async def recent_values(self, intent: Intent) -> Quotas:
         """Return what was applied within 60 s before, of what a committed intent has locked."""
-        ...
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired."""
-        ...
 
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
         """Commit what became of an intent; at most one conclusion for each entity.
@@ -264,7 +261,6 @@ class AuditJournal(Protocol):
             ValueError: The log has another outcome for some of the entities; it stands, and the
                 rest is recorded.
         """
-        ...
 
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
@@ -273,16 +269,12 @@ class AuditJournal(Protocol):
 
         A denied request without entities is one row without an entity.
         """
-        ...
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
         """Return one alteration, or null where there is none."""
-        ...
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """Return one page of the log."""
-        ...
 
     async def check_writable(self) -> None:
         """Prove that an intent could be written now, without leaving a trace."""
-        ...

@@ -86,7 +86,6 @@ class ClusterIdentity(Protocol):
             WrongClusterError: The brokers that answer are of another cluster.
             NotSentError: No broker could be reached.
         """
-        ...
 
 
 class QuotaReader(Protocol):
@@ -115,7 +114,6 @@ class QuotaReader(Protocol):
             InvalidRequestError: The broker refused the filter.
             BrokerError: This service's own account lacks DESCRIBE_CONFIGS, or anything else.
         """
-        ...
 
 
 class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
@@ -148,7 +146,6 @@ class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
             NotSentError: Not one byte of the request was handed to a socket.
             UnsupportedVersionError: The broker is older than 2.6; nothing was sent.
         """
-        ...
 
     async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """Return the ids of the live brokers, at least one.
@@ -156,7 +153,6 @@ class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
         Raises:
             NotSentError: No broker could be reached, or none is live.
         """
-        ...
 
     async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
         """Return the live broker that this process sticks to, so that its reads are monotonic.
@@ -164,7 +160,6 @@ class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
         Raises:
             NotSentError: No broker could be reached, or none is live.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +187,6 @@ class MetadataQuorum(Protocol):
             NotSentError: No answer in time.
             BarrierUnavailableError: The service's own account lacks DESCRIBE on the cluster.
         """
-        ...
 
     async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
         """Return the last offset of the metadata log that a broker's answers rest on.
@@ -201,7 +195,6 @@ class MetadataQuorum(Protocol):
             NotSentError: No answer in time.
             BarrierUnavailableError: The broker does not report it.
         """
-        ...
 
 
 class BarrierUnavailableError(Exception):
@@ -213,7 +206,6 @@ class CallbackDetector(Protocol):
 
     async def custom_callback(self) -> str | None:
         """Return ``client.quota.callback.class`` of a live broker, null if there is none."""
-        ...
 
 
 class AclSnapshot(NamedTuple):
@@ -241,7 +233,6 @@ class ClusterAclSource(Protocol):
         Raises:
             NotSentError: No snapshot that young can be had; the caller must fail closed.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +261,9 @@ class ClusterRights(Protocol):
         Raises:
             NotSentError: None that young can be had; the caller must fail closed.
         """
-        ...
 
     def forget(self) -> None:
         """Answer from nothing that was asked before this call: a broker has refused the act."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +300,3 @@ class ScramCredentialSource(Protocol):
             UnsupportedVersionError: The broker is older than 2.7.
             BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
         """
-        ...

@@ -59,11 +59,9 @@ class AlterationMetrics(Protocol):
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
         """Note how long a step of an alteration took."""
-        ...
 
     def slot_was_taken(self) -> None:
         """Note an alteration that was refused because another one held an entity."""
-        ...
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
         """Note a verdict for one entity whose answer was lost.
@@ -73,43 +71,33 @@ class AlterationMetrics(Protocol):
             found_by: What it rests on.
             seconds: Since the sending.
         """
-        ...
 
     def outcome_came_late(self) -> None:
         """Note a definite answer that came after the caller got the answer that there was none."""
-        ...
 
     def superseded(self) -> None:
         """Note an alteration that another one took over from."""
-        ...
 
     def drifted(self, origin: DriftOrigin) -> None:
         """Note a change of one entity that no alteration accounts for."""
-        ...
 
     def scanned_for_drift(self) -> None:
         """Note that a scan for drift was completed just now."""
-        ...
 
     def intents_are_open(self, intents: OpenIntents) -> None:
         """Tell what has no definite outcome at present."""
-        ...
 
     def audit_write_failed(self, stage: str) -> None:
         """Note a write that Postgres did not do; ``stage`` is such as ``tx1`` or ``tx2``."""
-        ...
 
     def outcomes_are_waiting(self, number: int) -> None:
         """Tell how many outcomes wait for Postgres in this process."""
-        ...
 
     def partitions_reach(self, months: int) -> None:
         """Tell for how many months after the present one there are partitions; -1: not even it."""
-        ...
 
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Tell the state of a circuit breaker."""
-        ...
 
 
 class KafkaResult(StrEnum):
@@ -131,15 +119,12 @@ class DependencyMetrics(Protocol):
             result: Answered, lost, or no longer waited for when the connection ended.
             seconds: Until then.
         """
-        ...
 
     def kafka_error_came(self, api: str, code: str) -> None:
         """Note an answer with an error; ``code`` is Kafka's name, or a number without one."""
-        ...
 
     def pool_wait_took(self, pool: str, seconds: float) -> None:
         """Note how long a transaction waited for a connection of a pool to Postgres."""
-        ...
 
 
 class Uncounted:

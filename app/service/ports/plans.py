@@ -103,15 +103,12 @@ class PlanStore(Protocol):
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
     ) -> Holdings:
         """Return who holds which keys: of these entities, and of all entities the owner's own."""
-        ...
 
     async def keep(self, plan: StoredPlan) -> bool:
         """Store a plan, its document too; false where the author has as many as one may have.
 
         That is ``MAX_OWN_PLANS``, or ``MAX_OWN_PLAN_BYTES`` before this one.
         """
-        ...
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """Return a plan for a cluster without its document; null where there is none any more."""
-        ...

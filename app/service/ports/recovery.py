@@ -69,7 +69,6 @@ class RecoveryJournal(Protocol):
 
     async def beat(self, cluster_id: str, owner: str) -> None:
         """Record that the owner is alive."""
-        ...
 
     async def claim_open(
         self, cluster_id: str, owner: str, *, limit: int
@@ -80,15 +79,12 @@ class RecoveryJournal(Protocol):
         has claimed a short while ago is left out; what this one has claimed before is not, so one
         owner recovers one batch at a time.
         """
-        ...
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
         """Let others claim what the owner has claimed and not recovered."""
-        ...
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
         """Return what has no definite outcome yet, of all processes that serve the cluster."""
-        ...
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """Add what was found to the log; free the locks and keep the states where it is final.
@@ -98,7 +94,6 @@ class RecoveryJournal(Protocol):
         Returns:
             What was left as it is, and why: the log has another conclusion, or no such entity.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +159,9 @@ class DriftJournal(Protocol):
 
         Nothing rests on it but economy: two that watch at once record each drift once.
         """
-        ...
 
     async def let_others_lead(self) -> None:
         """Be no longer the one that watches, until asked again."""
-        ...
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """Return the last audited states, to be read before the cluster is.
@@ -176,14 +169,12 @@ class DriftJournal(Protocol):
         Null where the cluster was never watched: then what it holds is to be stored as the
         baseline, whoever has set it. From then on an entity that is missing here had no values.
         """
-        ...
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
         """Store what the cluster holds in the first round, where no state was audited yet.
 
         Nothing of it is drift, so the log gets no rows.
         """
-        ...
 
     async def record_drift(
         self, cluster_id: str, changes: Sequence[Drift]
@@ -196,7 +187,6 @@ class DriftJournal(Protocol):
         Returns:
             The entities whose drift was recorded.
         """
-        ...
 
     async def recent_doubtful(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
@@ -206,4 +196,3 @@ class DriftJournal(Protocol):
         Concluded in the last 30 minutes as refused, not applied, observed otherwise, unknown or
         superseded; and what recovery found applied, which a broker may have sent twice.
         """
-        ...

@@ -153,28 +153,23 @@ class AnalyticsStore(Protocol):
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
         """Return one page of a table."""
-        ...
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """Return the newest run of an id for a cluster, or for several; null where none is."""
-        ...
 
     async def queue(self, run: QueuedRun) -> Row | None:
         """Add a run to the queue, and return its row; null where the queue is full.
 
         It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_OWN_QUEUED_RUNS``.
         """
-        ...
 
     async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
         """Ask for the end of a run that has not ended; return its row, or null."""
-        ...
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
         """Return the last day of each bucket that has one."""
-        ...
 
     async def published_buckets(
         self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]
@@ -186,11 +181,9 @@ class AnalyticsStore(Protocol):
             users: Keys with the user of their buckets.
             keys: Keys of which all buckets are wanted.
         """
-        ...
 
     async def shares_over(self, cluster_id: str, bins: Mapping[int, int]) -> Mapping[int, float]:
         """Return the share of minutes above a bin, 0 to 1, by bucket id."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
