@@ -24,17 +24,15 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house, months_ahead
-from app.service.alterations.alter import AlterDeps, AlterQuotas
+from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.replace import RevertAlterations
-from app.service.alterations.results import Replays
-from app.service.alterations.sending import AlterExecutor, LateAnswers
-from app.service.alterations.write_ahead import AlterContext, EntityLocks, Intents, OutcomeWriter
+from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
 from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer, PolicyGuard
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.run_as_caller import AlterAsCaller, CallerQuotaAdmin, RecordReader
 from app.service.auth.sessions import CallerServices, Sessions
-from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader
+from app.service.ports.brokers import QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
@@ -43,7 +41,7 @@ from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Fences, Recovery
 from app.service.runtime.dependencies import CircuitBreaker
-from app.service.runtime.tasks import AlterationTasks, SessionTasks, Tasks, run_forever
+from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
 
 _LOG_IS_DOWN: Final = (
@@ -82,21 +80,24 @@ class Alterations:
         self.backends = backends
         self.tasks = AlterationTasks()
         watch = partial(metrics.breaker_is, "postgres")
-        breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
+        journal, final_after_s = PostgresJournal(database), settings.test_final_after_s
         self.context = AlterContext(
-            owner_name(), metrics, breaker, settings.test_failpoint, policy, patience
+            owner_name(),
+            backends.image,
+            journal,
+            PostgresRecovery(database, final_after_s=final_after_s),
+            OutcomeWriter(journal, self.tasks, metrics, wait_s=patience.record_s),
+            metrics,
+            CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch),
+            settings.test_failpoint,
+            policy,
+            patience,
+            locks=EntityLocks(patience.entity_wait_s),
         )
-        final_after_s = settings.test_final_after_s
-        self._journal = PostgresJournal(database)
-        self._recoveries = PostgresRecovery(database, final_after_s=final_after_s)
-        self._outcomes = OutcomeWriter(self._journal, self.tasks, metrics, wait_s=patience.record_s)
-        self._locks = EntityLocks(patience.entity_wait_s)
-        self.alter = AlterQuotas(self.dependencies(admin, self.tasks))
-        barrier = Barrier(backends.quorum, CurrentValues(admin), within_s=patience.check_s)
+        self.alter = AlterQuotas(self.context, admin, self.barrier(admin), self.tasks)
+        barrier = self.barrier(admin)
         fences = Fences(admin, backends.quorum)
-        self._recovery = Recovery(
-            admin, self._recoveries, fences, barrier, self.context, final_after_s
-        )
+        self._recovery = Recovery(admin, fences, barrier, self.context, final_after_s)
         self._drift = DriftWatch(
             admin,
             barrier,
@@ -105,34 +106,14 @@ class Alterations:
             interval_s=settings.drift_interval_s,
         )
 
-    def dependencies(
-        self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
-    ) -> AlterDeps:
-        """Return what alters through these connections.
+    def barrier(self, reader: QuotaReader) -> Barrier:
+        """Return a barrier with values as the reader gets them.
 
-        The barrier is set with the service's own account in any case: it tells no quota, and
-        callers who may not ask for it would have their expectations judged by a stale read.
-
-        Args:
-            admin: Alters.
-            tasks: Runs the alterations.
-            reader: Reads what holds before and after; null lets ``admin`` do it.
+        It is set with the service's own account in any case: it tells no quota, and callers who may
+        not ask for it would have their expectations judged by a stale read.
         """
-        present = CurrentValues(reader or admin)
         within_s = self.context.patience.check_s
-        barrier = Barrier(self.backends.quorum, present, within_s=within_s)
-        late = LateAnswers(self._recoveries, tasks, self.context.metrics)
-        return AlterDeps(
-            admin,
-            present,
-            Intents(self._journal, self._outcomes, barrier, self.context, self._locks),
-            AlterExecutor(admin, self._journal, self._outcomes, late, self.context),
-            Replays(self._journal, admin),
-            tasks,
-            self.backends.image,
-            self.context.policy,
-            self.context.large,
-        )
+        return Barrier(self.backends.quorum, CurrentValues(reader), within_s=within_s)
 
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
@@ -187,9 +168,12 @@ class CallerSession:
         describe_now = partial(
             as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
         )
-        reader = RecordReader(as_caller, shared.alterations.backends.admin)
-        dependencies = shared.alterations.dependencies(as_caller, self._tasks, reader)
-        alter = AlterAsCaller(dependencies, principal, shared.denials)
+        barrier = shared.alterations.barrier(
+            RecordReader(as_caller, shared.alterations.backends.admin)
+        )
+        alter = AlterAsCaller(
+            shared.alterations.context, as_caller, barrier, self._tasks, shared.denials
+        )
         self.services = CallerServices(
             authorizer,
             DescribeQuotas(as_caller, image, shared.images, describe_now),

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from app.domain.alterations import (
     AlterationResult,
@@ -21,12 +22,9 @@ from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
-from app.service.alterations.alter import AlterDeps, AlterQuotas
+from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.results import Replays
-from app.service.alterations.sending import AlterExecutor, LateAnswers
-from app.service.alterations.write_ahead import AlterContext, Intents, OutcomeWriter
-from app.service.auth.authorize import NoPolicy, PolicyGuard
+from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
 from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
@@ -61,7 +59,7 @@ from app.service.queries.analytics import (
 )
 from app.service.queries.image import IndexedImage, QuotaImage
 from app.service.runtime.dependencies import CircuitBreaker
-from app.service.runtime.tasks import AlterationTasks, Failpoints
+from app.service.runtime.tasks import AlterationTasks
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]
@@ -432,43 +430,33 @@ class FakeAnalytics:
         return self.shares
 
 
-def alter_context(metrics: AlterationMetrics) -> AlterContext:
+def alter_context(
+    brokers: FakeBrokers,
+    journal: FakeJournal,
+    tasks: AlterationTasks,
+    metrics: AlterationMetrics,
+    **others: Any,
+) -> AlterContext:
     """Return a context in which nothing is broken yet."""
-    breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-    return AlterContext("test", metrics, breaker, Failpoints())
+    return AlterContext(
+        **{
+            "owner": "test",
+            "image": FakeImage(brokers),
+            "journal": journal,
+            "recoveries": journal,
+            "outcomes": OutcomeWriter(journal, tasks, metrics),
+            "metrics": metrics,
+            "breaker": CircuitBreaker("audit-log-unavailable", "Down."),
+            **others,
+        }
+    )
 
 
-@dataclass(frozen=True)
-class AlterationFakes:
-    """Where alterations go, and where they are written down."""
-
-    brokers: FakeBrokers
-    journal: FakeJournal
-    tasks: AlterationTasks
-    metrics: AlterationMetrics
-
-    def alter_quotas(
-        self, image: FakeImage | None = None, policy: PolicyGuard | None = None
-    ) -> AlterQuotas:
-        """Return what alters quotas here; without a policy nobody is narrowed."""
-        context = alter_context(self.metrics)
-        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
-        late = LateAnswers(self.journal, self.tasks, self.metrics)
-        present = CurrentValues(self.brokers)
-        barrier = Barrier(self.brokers, present)
-        return AlterQuotas(
-            AlterDeps(
-                self.brokers,
-                present,
-                Intents(self.journal, outcomes, barrier, context),
-                AlterExecutor(self.brokers, self.journal, outcomes, late, context),
-                Replays(self.journal, self.brokers),
-                self.tasks,
-                image or FakeImage(self.brokers),
-                policy or NoPolicy(),
-                context.large,
-            )
-        )
+def alter_quotas(
+    brokers: FakeBrokers, context: AlterContext, tasks: AlterationTasks
+) -> AlterQuotas:
+    """Return what alters quotas there."""
+    return AlterQuotas(context, brokers, Barrier(brokers, CurrentValues(brokers)), tasks)
 
 
 def changes_between(before: Quotas, after: Quotas) -> QuotaChanges:

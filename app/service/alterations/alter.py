@@ -1,13 +1,16 @@
 """Alter: validate, take the locks, record the intent, send, record the outcome, answer."""
 
+import logging
+import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
+    NotSentError,
     OutcomeNotRecordedError,
     Violation,
 )
@@ -23,32 +26,28 @@ from app.service.alterations.command import (
     moved_beside,
     raise_violations,
     reasons,
-    whole_reasons,
 )
-from app.service.alterations.current_values import CurrentValues, is_readable
-from app.service.alterations.results import Replays, applied_quotas, in_order, raise_unless_done
+from app.service.alterations.current_values import Barrier
+from app.service.alterations.results import (
+    applied_quotas,
+    in_order,
+    raise_unless_done,
+    replayed_report,
+    unexpected_results,
+)
 from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
-from app.service.alterations.write_ahead import Intents, with_before
-from app.service.auth.authorize import PolicyGuard
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent, KeyTakenError
+from app.service.alterations.write_ahead import AlterContext, Intents, with_before
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditRequest,
+    Intent,
+    KeyTakenError,
+    StoredKey,
+)
 from app.service.ports.brokers import ClientQuotaAdmin
-from app.service.queries.image import QuotaImage
-from app.service.runtime.tasks import LargeRequests, Tasks, off_loop
+from app.service.runtime.tasks import Tasks, off_loop
 
-
-@dataclass(frozen=True, slots=True)
-class AlterDeps:
-    """What an alteration works with."""
-
-    admin: ClientQuotaAdmin
-    present: CurrentValues
-    intents: Intents
-    sending: AlterExecutor
-    replays: Replays
-    tasks: Tasks
-    image: QuotaImage
-    policy: PolicyGuard
-    large: LargeRequests
+logger = logging.getLogger(__name__)
 
 
 def no_check() -> None:
@@ -56,11 +55,31 @@ def no_check() -> None:
 
 
 class AlterQuotas:
-    """Answers ``POST /quotas/alterations``."""
+    """Answers ``POST /quotas/alterations``.
 
-    def __init__(self, deps: AlterDeps) -> None:
-        self._deps = deps
-        self.large = deps.large
+    Args:
+        context: Shared with the alterations of other sessions.
+        admin: Alters.
+        barrier: Reads what holds before and after.
+        tasks: Runs what must not end with its request.
+    """
+
+    def __init__(
+        self,
+        context: AlterContext,
+        admin: ClientQuotaAdmin,
+        barrier: Barrier,
+        tasks: Tasks,
+    ) -> None:
+        self.large = context.large
+        self._policy = context.policy
+        self._journal = context.journal
+        self._admin = admin
+        self._present = barrier.present
+        self._intents = Intents(context, barrier)
+        self._sending = AlterExecutor(context, admin, tasks)
+        self._tasks = tasks
+        self._image = context.image
 
     async def alter(
         self, command: AlterCommand, check: Callable[[], None] = no_check
@@ -81,21 +100,28 @@ class AlterQuotas:
             UnknownOutcomeError: Sent, and no definite answer.
             TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
-        command = await self._deps.policy.admitted(command)
-        replay = await self._deps.replays.find(command)
+        command = await self._policy.admitted(command)
+        replay = await self.replay(command)
         if replay is not None:
             return replay
         check()
         judgement = await self._judge(command)
-        return await self._deps.tasks.run(self._run(command, judgement))
+        return await self._tasks.run(self._run(command, judgement))
 
     async def replay(self, command: AlterCommand) -> AlterationReport | None:
         """Return the answer to an idempotency key that was used before, null for a new one.
 
-        Raises:
-            QuotaError: As ``Replays.find``.
+        It is what the log has now. Raises what ``replayed_report`` raises.
         """
-        return await self._deps.replays.find(command)
+        if command.key is None or command.validate_only:
+            return None
+        claim = command.key.claim(command.caller.principal, await self._admin.cluster_id())
+        stored = await self._journal.stored_key(claim.key_hash)
+        return None if stored is None else await self._replay(command, stored)
+
+    async def _replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
+        record = await self._journal.alteration(stored.alteration_id)
+        return replayed_report(command, stored, record)
 
     async def confirm(self, command: AlterCommand) -> AlterationReport:
         """Record that a plan without changes was applied, if what it rests on still holds.
@@ -104,30 +130,30 @@ class AlterQuotas:
             ExpectationFailedError: Something that the plan rests on has changed.
             NotSentError: The cluster or the audit log cannot be reached.
         """
-        return await self._deps.tasks.run(self._confirm(command))
+        return await self._tasks.run(self._confirm(command))
 
     async def _confirm(self, command: AlterCommand) -> AlterationReport:
         request = await self._request(command, _NOTHING)
         beside = command.plan.beside if command.plan else {}
         if beside:
-            values = await self._deps.intents.verified_values(request, beside=beside)
+            values = await self._intents.verified_values(request, beside=beside)
             failed = await off_loop(len(beside), moved_beside, beside, values)
             if failed:
                 raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
         try:
-            async with self._deps.intents.committed(command, request):
+            async with self._intents.committed(command, request):
                 return AlterationReport(
                     request.alteration_id, request.cluster_id, validate_only=False, results=()
                 )
         except KeyTakenError as error:
-            return await self._deps.replays.replay(command, error.stored)
+            return await self._replay(command, error.stored)
 
     async def _judge(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
         judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
             entities = [alteration.entity for alteration in command.alterations]
-            stored = await self._deps.present.read(entities)
+            stored = await self._present.read(entities)
             judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
             judgement = replace(judgement, violations=command.violations + judgement.violations)
@@ -140,123 +166,119 @@ class AlterQuotas:
 
     async def _alter(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
         request = await self._request(command, judgement)
-        if command.validate_only:
-            request, sending = await self._validate(command, request)
-        else:
-            try:
-                request, sending = await self._change(command, request)
-            except KeyTakenError as error:
-                return await self._deps.replays.replay(command, error.stored)
-            except EntityBusyError:
-                replay = await self._deps.replays.find(command)
-                if replay is None:
-                    raise
-                return replay  # what it waited for was the first request with its own key
+        try:
+            conclusion = await (self._validate if command.validate_only else self._change)(
+                command, request
+            )
+        except KeyTakenError as error:
+            return await self._replay(command, error.stored)
+        except EntityBusyError:
+            replay = await self.replay(command)
+            if replay is None:
+                raise
+            return replay  # what it waited for was the first request with its own key
         report = AlterationReport(
             request.alteration_id,
             request.cluster_id,
             command.validate_only,
-            in_order({**request.local_refusals, **sending.results}),
-            await self._wait(command, sending),
+            in_order({**request.local_refusals, **conclusion.results}),
+            await self._wait(command, conclusion),
         )
-        raise_unless_done(report, sending, all_or_nothing=command.all_or_nothing)
+        raise_unless_done(report, conclusion, all_or_nothing=command.all_or_nothing)
         return report
 
     async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
-        cluster_id = await self._deps.admin.cluster_id()
-        broker_id = await self._deps.admin.preferred_broker()
+        cluster_id = await self._admin.cluster_id()
+        broker_id = await self._admin.preferred_broker()
         every = [alteration.entity for alteration in judgement.alterations]
-        stored = await self._deps.present.read(every, broker_id)
+        stored = await self._present.read(every, broker_id)
         return await off_loop(
             len(every), audit_request, command, judgement, stored, cluster_id, broker_id
         )
 
-    async def _validate(
-        self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditRequest, AuditConclusion]:
+    async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         """Check everything as a real alteration would, without locks and without a change."""
-        values = await self._deps.intents.verified_values(request)
-        request = await off_loop(len(values), with_before, request, values)
-        failed = await self._failed_expectations(command, request)
+        request, failed = await self._as_expected(command, request)
         if failed:
-            await self._deps.sending.keep_refused_expectations(request, reasons(failed))
+            results = unexpected_results(request.entities, reasons(failed, request.entities))
+            await self._journal.record_final(request, results)
             raise expectation_failed(failed, request)
-        return request, await self._deps.sending.validate(request)
+        return await self._sending.validate(request)
 
-    async def _change(
-        self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditRequest, AuditConclusion]:
-        async with self._deps.intents.committed(command, request) as intent:
-            request, sending = await self._send(command, intent)
-        return request, sending
-
-    async def _send(
-        self, command: AlterCommand, intent: Intent
-    ) -> tuple[AuditRequest, AuditConclusion]:
-        sending = self._deps.sending
-        validate_first = command.all_or_nothing and len(intent.request.entities) > 1
-        async with sending.turn(intent.request, validate_first=validate_first):
-            request, concluded = await self._conclude(
-                command, intent, validate_first=validate_first
-            )
-        try:
-            report = await sending.record(request, concluded)
-        except OutcomeNotRecordedError as error:
-            await self._renew_image(error.results or ())
-            raise
-        await self._renew_image(report.results.values())
-        return request, report
+    async def _change(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
+        async with self._intents.committed(command, request) as intent:
+            validate_first = command.all_or_nothing and len(request.entities) > 1
+            async with self._sending.turn(request, validate_first=validate_first):
+                request, concluded = await self._conclude(
+                    command, intent, validate_first=validate_first
+                )
+            try:
+                conclusion = await self._sending.record(request, concluded)
+            except OutcomeNotRecordedError as error:
+                await self._renew_image(error.results or ())
+                raise
+            await self._renew_image(conclusion.results.values())
+        return conclusion
 
     async def _conclude(
         self, command: AlterCommand, intent: Intent, *, validate_first: bool
     ) -> tuple[AuditRequest, Concluded]:
         try:
-            request, failed = await self._as_expected(command, intent)
+            request, failed = await self._as_expected(command, intent.request, intent)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return intent.request, not_sent(intent.request, error)
         if failed:
-            why = reasons(failed) or whole_reasons(failed, request.entities)
+            why = reasons(failed, request.entities)
             return request, unexpected(request, why, expectation_failed(failed, request))
-        return request, await self._deps.sending.send(
+        return request, await self._sending.send(
             request, send_by=intent.send_by, validate_first=validate_first
         )
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""
         if any(result.outcome is Outcome.UNKNOWN for result in results):
-            self._deps.image.forget()
+            self._image.forget()
         if after := applied_quotas(results):
-            await self._deps.image.note(after)
+            await self._image.note(after)
 
     async def _as_expected(
-        self, command: AlterCommand, intent: Intent
+        self, command: AlterCommand, request: AuditRequest, intent: Intent | None = None
     ) -> tuple[AuditRequest, Sequence[Violation]]:
-        """Return the request with what truly held before, and what was not to be expected."""
-        intents = self._deps.intents
-        beside = command.plan.beside if command.plan else {}
-        values = await intents.verified_values(intent.request, intent, beside=beside)
-        request = await off_loop(len(values), with_before, intent.request, values)
-        failed = await self._failed_expectations(command, request)
+        """Return the request with what truly held before, and what was not to be expected.
+
+        What a plan rests on is looked at once the intent is committed.
+        """
+        beside = command.plan.beside if command.plan and intent else {}
+        values = await self._intents.verified_values(request, intent, beside=beside)
+        request = await off_loop(len(values), with_before, request, values)
+        expected, precondition = command.expected, command.precondition
+        failed: Sequence[Violation] = ()
+        if expected or precondition is not None:
+            failed = await off_loop(
+                len(expected), failed_expectations, expected, request.entities, precondition
+            )
         moved = await off_loop(len(beside), moved_beside, beside, values)
         return request, [*failed, *moved]
 
-    async def _failed_expectations(
-        self, command: AlterCommand, request: AuditRequest
-    ) -> Sequence[Violation]:
-        expected, precondition = command.expected, command.precondition
-        if not expected and precondition is None:
-            return ()
-        entities = request.entities
-        return await off_loop(len(expected), failed_expectations, expected, entities, precondition)
-
-    async def _wait(self, command: AlterCommand, sending: AuditConclusion) -> bool | None:
-        after = applied_quotas(sending.results.values())
+    async def _wait(self, command: AlterCommand, conclusion: AuditConclusion) -> bool | None:
+        """Wait until the brokers that count show what was applied; null where nobody looks."""
+        after = applied_quotas(conclusion.results.values())
         if command.wait is Wait.NONE or not after:
             return None
-        readable = await is_readable(
-            command, after, sending.broker_id, self._deps.admin, self._deps.present
-        )
-        await self._deps.image.note(after)
+        within_s = command.wait_ms / 1000
+        brokers: Sequence[int | None] = (conclusion.broker_id,)
+        began = time.monotonic()
+        readable = False
+        try:
+            if command.wait is Wait.ALL_BROKERS:
+                brokers = await self._admin.live_brokers(timeout_s=within_s)
+            left_s = within_s - (time.monotonic() - began)
+            readable = await self._present.until_readable(after, within_s=left_s, brokers=brokers)
+        except NotSentError:
+            pass
+        except Exception:  # whatever it is, the change was applied, and the caller must learn it
+            logger.exception("whether a change is readable was not found out")
+        await self._image.note(after)
         return readable
 
 

@@ -275,16 +275,10 @@ def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
     return moved
 
 
-def whole_reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
-    """Return the first failure as the reason of every entity, by ordinal: none is to blame."""
-    return {entity.ordinal: failed[0].detail for entity in entities}
-
-
-def reasons(failed: Iterable[Violation]) -> dict[int, str]:
-    """Return why each entity's expectations do not hold, by ordinal."""
-    return {
-        violation.index: violation.detail for violation in failed if violation.index is not None
-    }
+def reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
+    """Return why expectations do not hold, by ordinal; of every entity where none is to blame."""
+    own = {each.index: each.detail for each in failed if each.index is not None}
+    return own or {entity.ordinal: failed[0].detail for entity in entities}
 
 
 def expectation_failed(

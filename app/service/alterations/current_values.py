@@ -6,35 +6,26 @@ published. Measured on release 4.3.1.
 """
 
 import asyncio
-import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import (
     ALL_ENTITIES,
-    ENTITY_TYPES,
     ClientQuotaEntity,
     ClientQuotaFilter,
-    ClientQuotaFilterComponent,
-    EntityType,
+    filter_violations,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.group_commit import BrokerBatchers
 from app.service.ports.brokers import (
     BarrierUnavailableError,
-    ClientQuotaAdmin,
     MetadataQuorum,
     QuorumState,
     QuotaReader,
 )
 from app.service.runtime.clock import USUAL
 from app.service.runtime.tasks import off_loop
-
-logger = logging.getLogger(__name__)
 
 MAX_SINGLE_READS: Final = 8
 """From how many entities on one describe-all is cheaper than a describe for each: a broker goes
@@ -61,7 +52,7 @@ class CurrentValues:
 
         Those who read while another read is under way share the next one.
         """
-        wanted = await off_loop(len(entities), _storable_entities, entities)
+        wanted = await off_loop(len(entities), set, filter(_storable, entities))
         if not wanted:
             return {}
         quotas = await self._batchers.submit(broker_id, wanted)
@@ -81,15 +72,10 @@ class CurrentValues:
     async def _read_entity(
         self, entity: ClientQuotaEntity, broker_id: int | None
     ) -> tuple[ClientQuotaEntity, Values | QuotaError]:
-        components = (
-            ClientQuotaFilterComponent.of_default_entity(kind)
-            if name is None
-            else ClientQuotaFilterComponent.of_entity(kind, name)
-            for kind, name in entity.entries
-        )
-        quota_filter = ClientQuotaFilter(tuple(components), strict=True)
         try:
-            described = await self._admin.describe_client_quotas(quota_filter, broker_id=broker_id)
+            described = await self._admin.describe_client_quotas(
+                ClientQuotaFilter.of(entity), broker_id=broker_id
+            )
         except QuotaError as error:
             return entity, error
         return entity, described.quotas.get(entity, {})
@@ -132,10 +118,6 @@ def _answer_of(
     return quotas
 
 
-def _storable_entities(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
-    return {entity for entity in entities if _storable(entity)}
-
-
 def _of_these(
     quotas: Quotas, wanted: Iterable[ClientQuotaEntity]
 ) -> dict[ClientQuotaEntity, Values]:
@@ -161,36 +143,29 @@ def _pauses() -> Iterator[float]:
 
 def _describable(entity: ClientQuotaEntity) -> bool:
     """Tell whether a broker accepts a filter of exactly this entity."""
-    types = entity.types
-    mixed = EntityType.IP in types and len(types) > 1
-    return bool(types) and types <= set(ENTITY_TYPES) and not mixed
+    return bool(entity.entries) and not filter_violations(ClientQuotaFilter.of(entity))
 
 
 def _storable(entity: ClientQuotaEntity) -> bool:
     """Tell whether a broker can hold the entity: only then is there something to ask for."""
-    return all(name is None or _fits(name) for _, name in entity.entries)
-
-
-def _fits(name: str) -> bool:
     try:
-        return len(name.encode()) <= LONGEST_STORED_NAME_BYTES
+        names = [(name or "").encode() for _, name in entity.entries]
     except UnicodeEncodeError:
         return False
+    return all(len(name) <= LONGEST_STORED_NAME_BYTES for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierRead:
+class BarrierRead(NamedTuple):
     """Values that are at least as new as the barrier.
 
     Attributes:
         values: By entity; one without any is left out.
-        quorum: As it was when the barrier was set; null where it could not be asked for.
-        verified: False where no barrier can be set, so that the values may be stale.
+        quorum: As it was when the barrier was set; null where none can be set, so that the values
+            may be stale.
     """
 
     values: dict[ClientQuotaEntity, Values]
     quorum: QuorumState | None
-    verified: bool
 
 
 class Barrier:
@@ -199,15 +174,14 @@ class Barrier:
     Args:
         quorum: Tells what is committed, and what a broker has published.
         present: Reads.
-        within_s: How long it may take to pass, in seconds: one that is not passed by then is not
-            guessed to be.
+        within_s: How long it may take to pass, in seconds.
     """
 
     def __init__(
         self, quorum: MetadataQuorum, present: CurrentValues, *, within_s: float = USUAL.check_s
     ) -> None:
+        self.present = present
         self._quorum = quorum
-        self._present = present
         self._within_s = within_s
         self._passing = BrokerBatchers(self._pass)
 
@@ -236,28 +210,14 @@ class Barrier:
             async with asyncio.timeout(within_s):
                 state = await self._passing.submit(broker_id, None)
                 if state is None and acknowledged:
-                    await self._present.until_readable(
+                    await self.present.until_readable(
                         await acknowledged(), within_s=self._within_s / 2, brokers=(broker_id,)
                     )
-                values = await self._present.read(entities, broker_id)
+                values = await self.present.read(entities, broker_id)
         except TimeoutError:
-            raise _not_caught_up(broker_id, within_s) from None
-        return BarrierRead(values, state, verified=state is not None)
-
-    async def passed(self, broker_id: int) -> bool:
-        """Wait until the broker has seen everything that is committed now.
-
-        Returns:
-            False where no barrier can be set.
-
-        Raises:
-            NotSentError: The barrier was not passed in time.
-        """
-        try:
-            async with asyncio.timeout(self._within_s):
-                return await self._passing.submit(broker_id, None) is not None
-        except TimeoutError:
-            raise _not_caught_up(broker_id, self._within_s) from None
+            detail = f"Broker {broker_id} did not catch up within {within_s:g} s."
+            raise NotSentError(detail, code="cluster-unreachable") from None
+        return BarrierRead(values, state)
 
     async def _pass(
         self, broker_id: int | None, batch: Sequence[None]
@@ -277,39 +237,3 @@ class Barrier:
         except BarrierUnavailableError:
             return [None] * len(batch)
         return [state] * len(batch)
-
-
-def _not_caught_up(broker_id: int, within_s: float) -> NotSentError:
-    detail = f"Broker {broker_id} did not catch up within {within_s:g} s."
-    return NotSentError(detail, code="cluster-unreachable")
-
-
-async def is_readable(
-    command: AlterCommand,
-    after: Quotas,
-    broker_id: int | None,
-    admin: ClientQuotaAdmin,
-    present: CurrentValues,
-) -> bool:
-    """Wait for as long as the caller does; tell whether the brokers that count return it.
-
-    Args:
-        command: What was asked for.
-        after: What was applied.
-        broker_id: Through which broker.
-        admin: Tells which brokers are live, where all of them count.
-        present: Reads.
-    """
-    within_s = command.wait_ms / 1000
-    brokers: Sequence[int | None] = (broker_id,)
-    began = time.monotonic()
-    try:
-        if command.wait is Wait.ALL_BROKERS:
-            brokers = await admin.live_brokers(timeout_s=within_s)
-        left_s = within_s - (time.monotonic() - began)
-        return await present.until_readable(after, within_s=left_s, brokers=brokers)
-    except NotSentError:
-        return False
-    except Exception:  # whatever it is, the change was applied, and the caller must learn it
-        logger.exception("whether a change is readable was not found out")
-        return False

@@ -16,7 +16,6 @@ from app.domain.alterations import (
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
-    ExpectationFailedError,
     InvalidRequestError,
     NotSentError,
     OutcomeSupersededError,
@@ -29,9 +28,9 @@ from app.domain.errors import (
     Violation,
 )
 from app.service.alterations.command import (
-    NOT_AS_EXPECTED,
     AlterationReport,
     AlterCommand,
+    expectation_failed,
     failed_before,
     refusal_violations,
 )
@@ -39,11 +38,10 @@ from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
     AuditEntity,
-    AuditJournal,
     AuditRequest,
     StoredKey,
 )
-from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
+from app.service.ports.brokers import AlterAnswer
 from app.service.runtime.clock import utc_now
 
 _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
@@ -221,79 +219,46 @@ def _first_message(report: AlterationReport, outcome: Outcome) -> str:
     return next(messages, outcome.value)
 
 
-class Replays:
-    """Answers a repeated request with the same idempotency key from the log: its present truth."""
+def replayed_report(
+    command: AlterCommand, stored: StoredKey, record: AlterationRecord | None
+) -> AlterationReport:
+    """Answer a repeated request with the same idempotency key from the log: its present truth.
 
-    def __init__(self, journal: AuditJournal, admin: ClientQuotaAdmin) -> None:
-        self._journal = journal
-        self._admin = admin
-
-    async def find(self, command: AlterCommand) -> AlterationReport | None:
-        """Return the answer to a key that was used before, null for a new one.
-
-        Raises:
-            InvalidRequestError: The key was used for another request.
-            EntityBusyError: The alteration is still running.
-            ExpectationFailedError: An expectation did not hold.
-            UnknownOutcomeError: Its outcome is still unknown.
-            OutcomeSupersededError: Something else was found than what was asked for.
-        """
-        if command.key is None or command.validate_only:
-            return None
-        claim = command.key.claim(command.caller.principal, await self._admin.cluster_id())
-        stored = await self._journal.stored_key(claim.key_hash)
-        return None if stored is None else await self.replay(command, stored)
-
-    async def replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
-        """Return what became of the alteration that the key belongs to; else as ``find``."""
-        if command.key is None or stored.fingerprint != command.key.fingerprint:
-            raise _key_reused()
-        record = await self._journal.alteration(stored.alteration_id)
-        if record is None or not record.concluded:
-            raise EntityBusyError(
-                "The request with this idempotency key is still running; ask again.",
-                code="idempotency-key-running",
-                retry=Retry.SAME_KEY_ONLY,
-                alteration_id=stored.alteration_id,
-                retry_after_s=1,
-            )
-        failed = failed_before(record)
-        if failed:
-            raise ExpectationFailedError(
-                NOT_AS_EXPECTED,
-                violations=failed,
-                alteration_id=stored.alteration_id,
-                replayed=True,
-            )
-        report = _report(record)
-        sent = any(event == "sent" for _, event, _ in record.history)
-        try:
-            raise_unless_done(
-                report,
-                AuditConclusion(stored.alteration_id, record.results, sent=sent),
-                all_or_nothing=command.all_or_nothing,
-            )
-        except QuotaError as error:
-            error.replayed = True
-            raise
-        return report
-
-
-def _report(record: AlterationRecord) -> AlterationReport:
+    Raises:
+        InvalidRequestError: The key was used for another request.
+        EntityBusyError: The alteration is still running.
+        ExpectationFailedError: An expectation did not hold.
+        UnknownOutcomeError: Its outcome is still unknown.
+        OutcomeSupersededError: Something else was found than what was asked for.
+    """
+    if command.key is None or stored.fingerprint != command.key.fingerprint:
+        detail = "This idempotency key was used for another request; choose a new one."
+        code = "idempotency-key-reused"
+        violation = Violation("Idempotency-Key", code, detail)
+        raise InvalidRequestError(detail, code=code, violations=[violation])
+    if record is None or not record.concluded:
+        raise EntityBusyError(
+            "The request with this idempotency key is still running; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            alteration_id=stored.alteration_id,
+            retry_after_s=1,
+        )
     request = record.request
-    results = tuple(record.results[ordinal] for ordinal in sorted(record.results))
-    return AlterationReport(
+    report = AlterationReport(
         request.alteration_id,
         request.cluster_id,
         validate_only=False,
-        results=results,
+        results=in_order(record.results),
         replayed=True,
     )
-
-
-def _key_reused() -> InvalidRequestError:
-    detail = "This idempotency key was used for another request; choose a new one."
-    code = "idempotency-key-reused"
-    return InvalidRequestError(
-        detail, code=code, violations=[Violation("Idempotency-Key", code, detail)]
-    )
+    sent = any(event == "sent" for _, event, _ in record.history)
+    conclusion = AuditConclusion(request.alteration_id, record.results, sent=sent)
+    try:
+        if failed := failed_before(record):
+            raise expectation_failed(failed, request)
+        raise_unless_done(report, conclusion, all_or_nothing=command.all_or_nothing)
+    except QuotaError as error:
+        error.replayed = True
+        raise
+    return report

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,9 +20,9 @@ from app.service.alterations.results import (
     throttle_time_s,
     unexpected_results,
 )
-from app.service.alterations.write_ahead import AlterContext, OutcomeWriter, fault_before_sending
-from app.service.ports.audit_log import AuditConclusion, AuditJournal, AuditRequest
-from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin, EntityVerdict
+from app.service.alterations.write_ahead import AlterContext, fault_before_sending
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
 from app.service.ports.recovery import Recovered, RecoveryJournal
 from app.service.runtime.clock import utc_now
@@ -53,36 +53,24 @@ async def record_in_portions(
 _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
 
 
-class LateAnswers:
-    """Listens on for the answer to an alteration that ran out of time, and records it."""
-
-    def __init__(self, journal: RecoveryJournal, tasks: Tasks, metrics: AlterationMetrics) -> None:
-        self._journal = journal
-        self._tasks = tasks
-        self._metrics = metrics
-
-    def listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
-        """Wait in the background, up to 95 s after the sending; nothing where none can come."""
-        if answer.late is not None:
-            self._tasks.watch(self._listen(request, answer))
-
-    async def _listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
-        if answer.late is None:
-            return
-        late = await answer.late
-        found = await off_loop(len(request.entities), _definite, request, late)
-        for _ in found:
-            self._metrics.outcome_came_late()
-        seconds = (late.answered_at - late.sent_at).total_seconds()
-        try:
-            async for recorded in record_in_portions(self._journal, found):
-                for finding in recorded:
-                    verdict = finding.result.outcome.value
-                    self._metrics.recovered(verdict, FoundBy.LATE_ANSWER, seconds)
-        except NotSentError as error:
-            logger.warning(
-                "the late answer to %s was not recorded: %s", request.alteration_id, error
-            )
+async def record_late_answer(
+    request: AuditRequest,
+    coming: Awaitable[AlterAnswer],
+    journal: RecoveryJournal,
+    metrics: AlterationMetrics,
+) -> None:
+    """Listen on for the answer to an alteration that ran out of time, and record it."""
+    late = await coming
+    found = await off_loop(len(request.entities), _definite, request, late)
+    for _ in found:
+        metrics.outcome_came_late()
+    seconds = (late.answered_at - late.sent_at).total_seconds()
+    try:
+        async for recorded in record_in_portions(journal, found):
+            for finding in recorded:
+                metrics.recovered(finding.result.outcome.value, FoundBy.LATE_ANSWER, seconds)
+    except NotSentError as error:
+        logger.warning("the late answer to %s was not recorded: %s", request.alteration_id, error)
 
 
 def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
@@ -93,19 +81,15 @@ def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
             entity.ordinal,
             result_of(entity, verdict.outcome, verdict.error),
             final=True,
-            evidence=_evidence(late, verdict),
+            evidence={
+                "late_answer": verdict.outcome.value,
+                "broker_id": late.broker_id,
+                "answered_at": late.answered_at.isoformat(),
+            },
         )
         for entity, verdict in verdicts
         if verdict.outcome in _DEFINITE
     ]
-
-
-def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]:
-    return {
-        "late_answer": verdict.outcome.value,
-        "broker_id": late.broker_id,
-        "answered_at": late.answered_at.isoformat(),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,45 +99,29 @@ class Concluded:
     Attributes:
         conclusion: For the log.
         error: What the caller gets once it is there, where that is no report.
-        answer: Of the broker, where one may still come late.
+        late: The broker's answer that may still come, up to 95 s after the sending.
     """
 
     conclusion: AuditConclusion
     error: QuotaError | None = None
-    answer: AlterAnswer | None = None
+    late: Awaitable[AlterAnswer] | None = None
 
 
 class AlterExecutor:
     """Sends what was judged and committed, and commits what became of it."""
 
-    def __init__(
-        self,
-        admin: ClientQuotaAdmin,
-        journal: AuditJournal,
-        outcomes: OutcomeWriter,
-        late: LateAnswers,
-        context: AlterContext,
-    ) -> None:
+    def __init__(self, context: AlterContext, admin: ClientQuotaAdmin, tasks: Tasks) -> None:
+        self._context = context
         self._admin = admin
+        self._tasks = tasks
         self._turns = AlterTurns()
         self._shared = AlterBatcher(admin)
-        self._journal = journal
-        self._outcomes = outcomes
-        self._late = late
-        self._failpoints = context.failpoints
-        self._metrics = context.metrics
 
     async def validate(self, request: AuditRequest) -> AuditConclusion:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        report = await _judge(request, await self._verdict(request))
-        await self._journal.record_final(request, report.results)
-        return report
-
-    async def keep_refused_expectations(
-        self, request: AuditRequest, failed: Mapping[int, str]
-    ) -> None:
-        """Keep a validation whose expectations do not hold."""
-        await self._journal.record_final(request, unexpected_results(request.entities, failed))
+        conclusion = await _judge(request, await self._verdict(request))
+        await self._context.journal.record_final(request, conclusion.results)
+        return conclusion
 
     @asynccontextmanager
     async def turn(self, request: AuditRequest, *, validate_first: bool) -> AsyncIterator[None]:
@@ -166,7 +134,7 @@ class AlterExecutor:
             return
         began = time.monotonic()
         async with self._turns.turn(request.broker_id):
-            self._metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - began)
+            self._context.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - began)
             yield
 
     async def send(
@@ -183,7 +151,7 @@ class AlterExecutor:
             judged = await self._validate_first(request)
             if judged is not None:
                 return judged
-        self._failpoints.reach("before_send")
+        self._context.failpoints.reach("before_send")
         return await self._send(request, send_by)
 
     async def _validate_first(self, request: AuditRequest) -> Concluded | None:
@@ -205,11 +173,11 @@ class AlterExecutor:
 
     async def _send(self, request: AuditRequest, send_by: float) -> Concluded:
         try:
-            with timed(self._metrics, Phase.KAFKA):
+            with timed(self._context.metrics, Phase.KAFKA):
                 answer = await self._shared.send(
                     _alterations(request), broker_id=request.broker_id, send_by=send_by
                 )
-            self._failpoints.reach("after_answer")
+            self._context.failpoints.reach("after_answer")
             entities = request.entities
             results = await off_loop(len(entities), answered_results, entities, answer)
         except QuotaError as error:
@@ -226,7 +194,7 @@ class AlterExecutor:
         conclusion = AuditConclusion(
             request.alteration_id, results, events, True, answer.broker_id, throttle_s
         )
-        return Concluded(conclusion, answer=answer)
+        return Concluded(conclusion, late=answer.late)
 
     async def record(self, request: AuditRequest, concluded: Concluded) -> AuditConclusion:
         """Commit what became of a request, and return it.
@@ -237,11 +205,14 @@ class AlterExecutor:
         """
         conclusion = concluded.conclusion
         try:
-            with timed(self._metrics, Phase.TX2):
-                written = await self._outcomes.write(conclusion)
+            with timed(self._context.metrics, Phase.TX2):
+                written = await self._context.outcomes.write(conclusion)
         finally:
-            if concluded.answer is not None:
-                self._late.listen(request, concluded.answer)
+            if concluded.late is not None:
+                context = self._context
+                self._tasks.watch(
+                    record_late_answer(request, concluded.late, context.recoveries, context.metrics)
+                )
         if not written and conclusion.is_answered:
             raise OutcomeNotRecordedError(
                 "The cluster has answered; its answer is not in the audit log yet and will be "
@@ -250,7 +221,7 @@ class AlterExecutor:
                 alteration_id=conclusion.alteration_id,
                 results=in_order(conclusion.results),
             )
-        self._failpoints.reach("after_conclusion")
+        self._context.failpoints.reach("after_conclusion")
         if concluded.error is not None:
             raise concluded.error
         return conclusion

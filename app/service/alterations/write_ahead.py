@@ -29,35 +29,13 @@ from app.service.ports.audit_log import (
     KeyTakenError,
 )
 from app.service.ports.metrics import AlterationMetrics, Phase
+from app.service.ports.recovery import RecoveryJournal
+from app.service.queries.image import QuotaImage
 from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class AlterContext:
-    """What all steps of an alteration share.
-
-    Attributes:
-        owner: The name of this process in the log.
-        metrics: Reports to operators in numbers.
-        breaker: Before the audit log, when an intent is written.
-        failpoints: None is armed outside of tests.
-        policy: Takes away from what the ACLs allow.
-        patience: How long others may take.
-        large: What each principal has in progress.
-    """
-
-    owner: str
-    metrics: AlterationMetrics
-    breaker: CircuitBreaker
-    failpoints: Failpoints
-    policy: PolicyGuard = field(default_factory=NoPolicy)
-    patience: Patience = USUAL
-    large: LargeRequests = field(default_factory=LargeRequests)
-
 
 MAX_WAITING: Final = 1000
 """How many outcomes may wait for Postgres before no further alteration is taken."""
@@ -241,29 +219,39 @@ class EntityLocks:
         )
 
 
-class Intents:
-    """Commits intents under the locks of their entities.
+@dataclass(frozen=True, slots=True)
+class AlterContext:
+    """What all alterations of this process share.
 
-    ``locks`` are shared with the intents of other sessions; null where there are none.
+    Attributes:
+        owner: The name of this process in the log.
+        breaker: Before the audit log, when an intent is written.
+        failpoints: None is armed outside of tests.
+        policy: Takes away from what the ACLs allow.
+        image: Is to show what was applied.
+        large: What each principal has in progress.
     """
 
-    def __init__(
-        self,
-        journal: AuditJournal,
-        outcomes: OutcomeWriter,
-        barrier: Barrier,
-        context: AlterContext,
-        locks: EntityLocks | None = None,
-    ) -> None:
-        self._journal = journal
-        self._outcomes = outcomes
+    owner: str
+    image: QuotaImage
+    journal: AuditJournal
+    recoveries: RecoveryJournal
+    outcomes: OutcomeWriter
+    metrics: AlterationMetrics
+    breaker: CircuitBreaker
+    failpoints: Failpoints = field(default_factory=Failpoints)
+    policy: PolicyGuard = field(default_factory=NoPolicy)
+    patience: Patience = USUAL
+    large: LargeRequests = field(default_factory=LargeRequests)
+    locks: EntityLocks = field(default_factory=EntityLocks)
+
+
+class Intents:
+    """Commits intents under the locks of their entities."""
+
+    def __init__(self, context: AlterContext, barrier: Barrier) -> None:
+        self._context = context
         self._barrier = barrier
-        self._failpoints = context.failpoints
-        self._metrics = context.metrics
-        self._breaker = context.breaker
-        self._owner = context.owner
-        self._patience = context.patience
-        self._locks = locks or EntityLocks()
 
     @asynccontextmanager
     async def committed(
@@ -276,26 +264,26 @@ class Intents:
             KeyTakenError: The idempotency key was used before.
             NotSentError: The log cannot be written.
         """
-        self._outcomes.refuse_if_full()
+        self._context.outcomes.refuse_if_full()
         entities = tuple(audited.alteration.entity for audited in request.entities)
         key, plan = command.key, command.plan
         rests_on = tuple(plan.beside) if plan and entities else ()
         tables = 2 + (plan is not None) + (command.supersedes is not None)
         intent = Intent(
             request,
-            self._owner,
+            self._context.owner,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
             plan.claim if plan else None,
             rests_on,
             send_within_s=send_within_s(
-                len(entities) + len(rests_on), self._patience, tables=tables
+                len(entities) + len(rests_on), self._context.patience, tables=tables
             ),
         )
         async with self._held((*entities, *rests_on), request.alteration_id) as deadline:
-            self._failpoints.reach("before_intent")
+            self._context.failpoints.reach("before_intent")
             committed = await self._commit(intent, deadline)
-            self._failpoints.reach("after_intent")
+            self._context.failpoints.reach("after_intent")
             yield committed
 
     @asynccontextmanager
@@ -304,30 +292,30 @@ class Intents:
     ) -> AsyncIterator[float]:
         began = time.monotonic()
         try:
-            async with self._locks.hold(entities, alteration_id) as deadline:
-                self._metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+            async with self._context.locks.hold(entities, alteration_id) as deadline:
+                self._context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
                 yield deadline
         except EntityBusyError:
-            self._metrics.slot_was_taken()
+            self._context.metrics.slot_was_taken()
             raise
 
     async def _commit(self, intent: Intent, deadline: float) -> Intent:
         try:
-            with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
+            with self._context.breaker.attempt(), timed(self._context.metrics, Phase.TX1):
                 committed = await self._commit_when_free(intent, deadline)
         except NotSentError as error:
-            self._metrics.audit_write_failed("tx1")
+            self._context.metrics.audit_write_failed("tx1")
             if error.alteration_id is not None:
-                self._outcomes.write_later(conclusion_not_sent(intent.request, error))
+                self._context.outcomes.write_later(conclusion_not_sent(intent.request, error))
             raise
         except (QuotaError, KeyTakenError):
             raise
         except Exception as fault:  # the log may have the intent
             unsent = fault_before_sending(intent.request, fault)
-            self._outcomes.write_later(conclusion_not_sent(intent.request, unsent))
+            self._context.outcomes.write_later(conclusion_not_sent(intent.request, unsent))
             raise unsent from fault
         if intent.supersedes is not None:
-            self._metrics.superseded()
+            self._context.metrics.superseded()
         return committed
 
     async def _commit_when_free(self, intent: Intent, deadline: float) -> Intent:
@@ -340,8 +328,8 @@ class Intents:
         while True:
             try:
                 intent = replace(intent, began=boot_time())
-                self._failpoints.reach("intent_begun")
-                return await self._journal.record_intent(intent)
+                self._context.failpoints.reach("intent_begun")
+                return await self._context.journal.record_intent(intent)
             except EntityBusyError as error:
                 held_for_s = error.retry_after_s or 0
                 if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
@@ -370,8 +358,8 @@ class Intents:
         broker_id = request.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
-        recent = None if intent is None else partial(self._journal.recent_values, intent)
-        with timed(self._metrics, Phase.BARRIER):
+        recent = None if intent is None else partial(self._context.journal.recent_values, intent)
+        with timed(self._context.metrics, Phase.BARRIER):
             read = await self._barrier.read(entities, broker_id=broker_id, acknowledged=recent)
         return read.values
 

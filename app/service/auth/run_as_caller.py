@@ -13,8 +13,10 @@ from app.domain.errors import (
     QuotaError,
     Retry,
 )
-from app.service.alterations.alter import AlterDeps, AlterQuotas, no_check
+from app.service.alterations.alter import AlterQuotas, no_check
 from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.alterations.current_values import Barrier
+from app.service.alterations.write_ahead import AlterContext
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, lacks
 from app.service.auth.denials import DeniedAttempt, DeniedAttempts, requested_change
 from app.service.ports.brokers import (
@@ -25,6 +27,7 @@ from app.service.ports.brokers import (
     EntityVerdict,
     QuotaReader,
 )
+from app.service.runtime.tasks import Tasks
 
 
 class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
@@ -151,15 +154,19 @@ class CallerQuotaAdmin:
 class AlterAsCaller(AlterQuotas):
     """Answers ``POST /quotas/alterations`` with the broker's own refusals.
 
-    Args:
-        deps: With connections that are logged in as the caller.
-        principal: The caller's.
-        denials: Records the attempt where the broker refuses what was thought allowed.
+    What was thought allowed and is refused at the act is recorded as a denied attempt. The
+    connections of ``admin`` are logged in as the caller.
     """
 
-    def __init__(self, deps: AlterDeps, principal: str, denials: DeniedAttempts) -> None:
-        super().__init__(deps)
-        self._principal = principal
+    def __init__(
+        self,
+        context: AlterContext,
+        admin: ClientQuotaAdmin,
+        barrier: Barrier,
+        tasks: Tasks,
+        denials: DeniedAttempts,
+    ) -> None:
+        super().__init__(context, admin, barrier, tasks)
         self._denials = denials
 
     async def alter(
@@ -177,19 +184,16 @@ class AlterAsCaller(AlterQuotas):
         except BrokerError as error:
             if error.kafka_error != NOT_AUTHORIZED or error.results is None:
                 raise
-            refusal = self._as_the_callers(error)
+            refusal = ClusterAuthorizationError(
+                lacks(command.caller.principal, Operation.ALTER_CONFIGS),
+                kafka_error=NOT_AUTHORIZED,
+                sent=error.sent,
+                violations=error.violations,
+                alteration_id=error.alteration_id,
+                results=error.results,
+            )
         await self._denials.record(command.caller, refusal, _attempt(command))
         raise refusal
-
-    def _as_the_callers(self, error: BrokerError) -> ClusterAuthorizationError:
-        return ClusterAuthorizationError(
-            lacks(self._principal, Operation.ALTER_CONFIGS),
-            kafka_error=NOT_AUTHORIZED,
-            sent=error.sent,
-            violations=error.violations,
-            alteration_id=error.alteration_id,
-            results=error.results,
-        )
 
 
 def _attempt(command: AlterCommand) -> DeniedAttempt:

@@ -109,11 +109,11 @@ class DriftWatch:
     async def _describe(self) -> tuple[Described, bool]:
         """Describe everything behind a barrier, so that nothing older than the log is seen."""
         broker_id = await self._admin.preferred_broker()
-        verified = await self._barrier.passed(broker_id)
+        barrier = await self._barrier.read((), broker_id=broker_id)
         described = await self._admin.describe_client_quotas(
             ALL_ENTITIES, broker_id=broker_id, timeout_s=DESCRIBE_TIMEOUT_S
         )
-        return described, verified
+        return described, barrier.quorum is not None
 
     def _find_confirmed(
         self,

@@ -31,7 +31,7 @@ from app.service.alterations.sending import record_in_portions
 from app.service.alterations.write_ahead import AlterContext
 from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
 from app.service.ports.metrics import FoundBy
-from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryJournal, RecoveryKey
+from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryKey
 from app.service.runtime.clock import utc_now
 from app.service.runtime.tasks import off_loop, run_forever
 
@@ -155,7 +155,7 @@ class FencedObservation:
         return {
             **self.pair.evidence,
             "observed_at": self.at.isoformat(),
-            "verified": self.read.verified,
+            "verified": quorum is not None,
             "high_watermark": quorum.high_watermark if quorum else None,
         }
 
@@ -189,7 +189,6 @@ class Recovery:
     """
 
     admin: ClientQuotaAdmin
-    journal: RecoveryJournal
     fences: Fences
     barrier: Barrier
     context: AlterContext
@@ -203,7 +202,7 @@ class Recovery:
 
     async def _beat(self) -> None:
         cluster_id = await self.admin.cluster_id()
-        await self.journal.beat(cluster_id, self.context.owner)
+        await self.context.recoveries.beat(cluster_id, self.context.owner)
 
     async def round(self) -> int:
         """Recover what can be claimed now; return how many entities were claimed.
@@ -212,8 +211,12 @@ class Recovery:
             NotSentError: The log cannot be read, or the cluster has no id yet.
         """
         cluster_id = await self.admin.cluster_id()
-        claimed = await self.journal.claim_open(cluster_id, self.context.owner, limit=AT_ONCE)
-        self.context.metrics.intents_are_open(await self.journal.open_intents(cluster_id))
+        claimed = await self.context.recoveries.claim_open(
+            cluster_id, self.context.owner, limit=AT_ONCE
+        )
+        self.context.metrics.intents_are_open(
+            await self.context.recoveries.open_intents(cluster_id)
+        )
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)
@@ -225,7 +228,7 @@ class Recovery:
     async def _give_back(self, cluster_id: str) -> None:
         """Let others try: they may reach brokers that this process does not."""
         with suppress(NotSentError):
-            await self.journal.give_back(cluster_id, self.context.owner)
+            await self.context.recoveries.give_back(cluster_id, self.context.owner)
 
     async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
         """Recover what was claimed; tell whether that was done."""
@@ -257,7 +260,7 @@ class Recovery:
             found = await self._observe(broker_id, batch)
             self.context.failpoints.reach("recovery_before_record")
             ages = {alteration.key: alteration.age_s for alteration in batch}
-            async for recorded in record_in_portions(self.journal, found):
+            async for recorded in record_in_portions(self.context.recoveries, found):
                 self.context.failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
         except QuotaError as error:

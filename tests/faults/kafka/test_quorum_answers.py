@@ -80,7 +80,7 @@ async def barrier_behind(reply: Reply) -> AsyncIterator[tuple[FakeBroker, Barrie
 
 async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
     async with barrier_behind(answering(answer(), 2)) as (_, barrier):
-        assert await barrier.passed(7) is False
+        assert (await barrier.read((), broker_id=7)).quorum is None
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -88,11 +88,11 @@ async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alter
     version: int,
 ):
     async with barrier_behind(answering(answer(), 2)) as (broker, barrier):
-        assert await barrier.passed(7) is False
+        assert (await barrier.read((), broker_id=7)).quorum is None
         refusal = ApiVersionsResponse(error_code=42, api_keys=[])
         broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)
         with pytest.raises(NotSentError, match="ApiVersions"):
-            await barrier.passed(7)
+            await barrier.read((), broker_id=7)
 
 
 @pytest.mark.parametrize("refusal", [answer(error_code=31), answer(partition_error_code=31)])

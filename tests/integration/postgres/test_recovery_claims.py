@@ -15,17 +15,15 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.write_ahead import AlterContext
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery.recovery import FencePair, Fences, Recovery
-from app.service.runtime.dependencies import CircuitBreaker
-from app.service.runtime.tasks import Failpoints
+from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.locks import Tables, concluded
 from tests.integration.postgres.recovering import claimed, found, in_doubt, opened
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, AuditDatabase
 
@@ -171,10 +169,16 @@ def recovery_of(
     brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
     barrier = Barrier(brokers, CurrentValues(brokers))
-    breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-    context = AlterContext(owner, CountedMetrics(), breaker, Failpoints())
+    context = alter_context(
+        brokers,
+        FakeJournal([]),
+        AlterationTasks(),
+        CountedMetrics(),
+        owner=owner,
+        recoveries=journal,
+    )
     pair = fences(brokers, brokers, between_s=0)
-    return Recovery(brokers, journal, pair, barrier, context)
+    return Recovery(brokers, pair, barrier, context)
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,14 @@ from app.service.runtime.dependencies import Readiness
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
     EPOCH,
-    AlterationFakes,
     FakeAnalytics,
     FakeBrokers,
     FakeImage,
     FakeJournal,
     FakePlans,
     FakeScramCredentials,
+    alter_context,
+    alter_quotas,
 )
 from tests.unit.http.application import Answer, raw_headers, send
 
@@ -121,8 +122,10 @@ class FakeService:
         authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
-        around = AlterationFakes(self.brokers, self.journal, self.tasks, alterations)
-        alter = around.alter_quotas(image, self.policy)
+        context = alter_context(
+            self.brokers, self.journal, self.tasks, alterations, image=image, policy=self.policy
+        )
+        alter = alter_quotas(self.brokers, context, self.tasks)
         return Services(
             authenticator=AuthenticatorChain([Names()]),
             authorizer=authorizer,

@@ -10,7 +10,14 @@ from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import AlterationFakes, FakeBrokers, FakeImage, FakeJournal, Verdicts
+from tests.testkit.fake_ports import (
+    FakeBrokers,
+    FakeImage,
+    FakeJournal,
+    Verdicts,
+    alter_context,
+    alter_quotas,
+)
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})
@@ -28,9 +35,11 @@ class World:
         self.journal = FakeJournal(self.log)
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
-        around = AlterationFakes(self.brokers, self.journal, self.tasks, self.metrics)
         self.image = FakeImage(self.brokers)
-        self.service = around.alter_quotas(self.image)
+        context = alter_context(
+            self.brokers, self.journal, self.tasks, self.metrics, image=self.image
+        )
+        self.service = alter_quotas(self.brokers, context, self.tasks)
 
     async def alter(
         self, *alterations: ClientQuotaAlteration, **options: object

@@ -13,7 +13,7 @@ from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import sending
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.sending import LateAnswers
+from app.service.alterations.sending import record_late_answer
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.recovery import OpenAlteration
@@ -38,8 +38,8 @@ class World:
         self.fences = fences = Fences(self.brokers, self.brokers)
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
-        context = alter_context(self.metrics)
-        self.recovery = Recovery(self.brokers, self.journal, fences, barrier, context, 95)
+        context = alter_context(self.brokers, self.journal, AlterationTasks(), self.metrics)
+        self.recovery = Recovery(self.brokers, fences, barrier, context, 95)
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
@@ -252,9 +252,7 @@ async def listened(
 ) -> CountedMetrics:
     metrics, tasks = CountedMetrics(), AlterationTasks()
     coming: asyncio.Future[AlterAnswer] = asyncio.get_running_loop().create_future()
-    silence = answered(request, EntityVerdict(Outcome.UNKNOWN))
-    arguments = AlterAnswer(silence.verdicts, 1, EPOCH, EPOCH, late=coming)
-    LateAnswers(journal, tasks, metrics).listen(request, arguments)
+    tasks.watch(record_late_answer(request, coming, journal, metrics))
     coming.set_result(late)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     async with asyncio.timeout(30):
