@@ -1,4 +1,4 @@
-"""Requests as bytes, readers of responses, problem documents, and a port that nobody listens on."""
+"""Requests as bytes, readers of formats, problem documents, and a port that nobody listens on."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -34,33 +34,6 @@ def head(line: str, *headers: str, principal: str = "alice") -> bytes:
     if principal:
         lines.append(f"Authorization: Bearer {principal}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
-def exchange(service: RunningService, *chunks: bytes) -> httpx.Response:
-    """Send the bytes on a connection of their own and return the first answer.
-
-    A server may answer and close before it has read everything.
-    """
-    with connected(service) as connection:
-        try:
-            for chunk in chunks:
-                connection.sendall(chunk)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        with connection.makefile("rb") as stream:
-            return read_answer(stream)
-
-
-def read_answer(stream: IO[bytes]) -> httpx.Response:
-    """Read one answer; more may follow on the stream."""
-    line = stream.readline().decode("latin-1")
-    assert line, "the service closed the connection without an answer"
-    headers = httpx.Headers()
-    while field := stream.readline().decode("latin-1").rstrip("\r\n"):
-        name, _, value = field.partition(": ")
-        headers[name] = value
-    content = stream.read(int(headers.get("Content-Length", 0)))
-    return httpx.Response(int(line.split(" ")[1]), headers=headers, content=content)
 
 
 MEMBERS: Final = {

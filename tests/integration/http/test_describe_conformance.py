@@ -146,27 +146,6 @@ def test_a_filter_that_a_broker_refuses_is_refused_with_its_error(
     assert f1.describe(*components, strict=strict).code == number
 
 
-def test_a_component_that_cannot_be_read_differs_from_one_that_breaks_a_rule(
-    service: RunningService, subtests: pytest.Subtests
-) -> None:
-    for text in [
-        "",
-        "user:",
-        "user:default ",
-        "user:named",
-        "user:default:x",
-        "user^",
-        "user^team",
-        "user^x=",
-    ]:
-        with subtests.test(text=text):
-            answer = service.api("bob").get("/quotas", params={"filter": [text, "user=a"]})
-            assert answer.status_code == 400
-            assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [
-                ("filter", "unreadable-filter")
-            ]
-
-
 def users(*names: str | None) -> set[Entity]:
     return {entity_of({"user": name}) for name in names}
 

@@ -34,11 +34,6 @@ def test_a_probe_of_a_healthy_service_says_ok(nobody: httpx.Client, path: str) -
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_a_probe_takes_no_other_question(nobody: httpx.Client) -> None:
-    assert nobody.get("/readyz?for=read").status_code == 422
-    assert nobody.get("/readyz?for=write&for=write").status_code == 400
-
-
 def test_the_version_is_that_of_the_package(nobody: httpx.Client) -> None:
     document = nobody.get("/version").json()
     assert document["name"] == "kafka-quota-service"

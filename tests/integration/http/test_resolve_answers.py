@@ -174,13 +174,3 @@ def test_ten_thousand_identities_are_resolved_in_order_from_one_image(
         single = resolved(service, **identities[number])
         assert results[number] == {name: single[name] for name in results[number]}
         assert single.keys() - results[number].keys() == {"cluster_id", "as_of"}
-
-
-def test_one_identity_more_is_refused(service: RunningService) -> None:
-    body = {"identities": [{"user": "u"}] * 10_001}
-    answer = service.api("bob").post("/quotas/resolve", json=body)
-    assert answer.status_code == 422
-    assert [error["code"] for error in answer.json()["errors"]] == ["too-many-identities"]
-    assert (
-        service.api("bob").post("/quotas/resolve", json={"identities": []}).json()["results"] == []
-    )

@@ -88,6 +88,7 @@ def test_no_alterations_mean_no_change(service: RunningService, raw: RawQuotas) 
     assert proposed == result
     (result,) = resolve(service, identities=[{"user": "u1"}])
     assert "proposed" not in result
+    assert resolve(service, identities=[]) == []
 
 
 def test_an_empty_client_id_equals_a_missing_client_id(

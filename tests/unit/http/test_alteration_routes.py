@@ -284,14 +284,6 @@ async def test_a_value_that_only_other_tools_write_cannot_be_restored(service: F
     assert service.brokers.quotas[ALICE] == {RATE: 9.0}
 
 
-@pytest.mark.parametrize(
-    "body", [{"all_or_nothing": True}, {"validate_only": 1}, {"reason": 5}, []]
-)
-async def test_a_body_that_cannot_be_read_takes_nothing_back(service: FakeService, body: Any):
-    answer = await service.post(f"{ALTERATIONS}/{NOBODY}/revert", body)
-    assert (answer.status, answer.document["code"]) == (400, "unreadable-request")
-
-
 async def test_a_repeated_revert_with_the_same_key_is_one_revert(service: FakeService):
     alteration_id = await altered(service, setting(9))
     first = await revert(service, alteration_id, idempotency_key="k")

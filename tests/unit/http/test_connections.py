@@ -150,22 +150,32 @@ async def test_a_body_in_tiny_chunks_is_no_header(serve: Serve):
     caller.close()
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00",
-        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"GET / HTTP/1.1\r\na b: c\r\n\r\n",
-        b"GET / HTTP/1.1\r\na: \x00\r\n\r\n",
-        "GET /\u00e4 HTTP/1.1\r\n\r\n".encode(),
-        CHUNKED + b"zz\r\n",
-    ],
-)
-async def test_what_is_not_http_is_a_problem_too(serve: Serve, chunk: bytes):
+NOT_HTTP = [
+    *(b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\r\nHost: a\r\n\r\n"),
+    *(b"GET / HTTP/9.9\r\n\r\n", "GET /\u00e4 HTTP/1.1\r\n\r\n".encode()),
+    *(b"%s / HTTP/1.1\r\n\r\n" % method for method in (b"QUOTA", b"get", b"PO ST", b"\xff")),
+    *(
+        POST + b"%s\r\n\r\n" % header
+        for header in (
+            *(b"Content-Length: %s" % text for text in (b"x", b"-1", b"+1", b"1, 2", b"0x10")),
+            b"Content-Length: %d" % (2**64 + 1),
+            b"Content-Length: 1\r\nTransfer-Encoding: chunked",
+            b"Transfer-Encoding: chunked\r\nContent-Length: 1",
+            b"Content-Length: 0\r\nTransfer-Encoding: chunked",
+            b"Content-Length: 1\r\nContent-Length: 2",
+            *(b"a b: c", b"a: \x00", b": nothing", b"X-Folded: a\r\n b", b"a : b"),
+        )
+    ),
+    *(CHUNKED + length for length in (b"zz\r\n", b"xyz\r\n\r\n", b"-1\r\n\r\n")),
+]
+
+
+async def test_what_is_not_http_is_a_problem_too(serve: Serve, subtests: pytest.Subtests):
     server = serve(LONG)
-    assert await refusal(server, "malformed-http", chunk) == 400
-    assert server.rejected("malformed-http") == 1
+    for number, chunk in enumerate(NOT_HTTP, 1):
+        with subtests.test(chunk=chunk):
+            assert await refusal(server, "malformed-http", chunk) == 400
+            assert server.rejected("malformed-http") == number
 
 
 FORBIDDEN = {
@@ -234,6 +244,28 @@ async def test_a_refusal_is_never_taken_for_the_answer_to_the_request_before(
     server.echo.gate.set()
     assert await caller.answer() == (200, b"gate")
     assert await caller.rest() == b""
+
+
+async def test_requests_that_came_at_once_are_answered_in_order(serve: Serve):
+    caller = await serve(LONG).connect()
+    caller.send(b"".join(POST + b"Content-Length: 1\r\n\r\n%d" % number for number in range(3)))
+    assert [await caller.answer() for _ in range(3)] == [(200, b"0"), (200, b"1"), (200, b"2")]
+
+
+async def test_an_absolute_address_means_its_path_and_no_other_protocol_is_taken(serve: Serve):
+    server = serve(LONG)
+    caller = await server.connect()
+    caller.send(b"GET http://elsewhere.example/large?a=b HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await caller.answer())[0] == 200
+    assert (server.echo.scopes[0]["path"], server.echo.scopes[0]["query_string"]) == (
+        "/large",
+        b"a=b",
+    )
+    websocket = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    for offer in (b"Upgrade: h2c\r\n", b"Upgrade: websocket\r\n" + websocket):
+        caller = await server.connect()
+        caller.send(GET[:-2] + b"Connection: Upgrade\r\n" + offer + b"\r\n")
+        assert await caller.answer() == (200, b"")
 
 
 async def test_many_requests_at_once_on_one_connection_are_cut_off(serve: Serve):

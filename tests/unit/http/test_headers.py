@@ -17,6 +17,8 @@ from app.http.headers import LONGEST_KEY, fingerprint, names_tag, read_key, read
 from app.http.quotas.formats import Format, negotiate, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import REQUEST_HEADERS
+from tests.unit.http.application import send
+from tests.unit.http.fake_service import FakeService
 
 
 def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtests):
@@ -64,6 +66,17 @@ def test_a_caller_who_accepts_none_of_the_formats_is_refused(subtests: pytest.Su
 def test_no_header_raises_anything_else(accept: str | None):
     with suppress(NotAcceptableError):
         assert negotiate(accept) in Format
+
+
+async def test_a_list_may_stand_on_several_lines(service: FakeService):
+    """Source: RFC 9110 5.3."""
+    alice = (b"authorization", b"Bearer alice")
+    accept = [(b"accept", b"text/html"), (b"accept", b"application/yaml")]
+    answer = await send(service.app, "GET", "/quotas", headers=[alice, *accept])
+    assert answer.headers["content-type"] == "application/yaml"
+    etag = (await service.get("/quotas")).headers["etag"].encode()
+    tags = [(b"if-none-match", b'"other"'), (b"if-none-match", etag)]
+    assert (await send(service.app, "GET", "/quotas", headers=[alice, *tags])).status == 304
 
 
 ENTRIES = [(ClientQuotaEntity.of({"user": "alice"}), {"producer_byte_rate": 1.0})]

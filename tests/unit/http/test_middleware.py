@@ -12,7 +12,8 @@ from app.domain.errors import ClusterAuthorizationError, UnauthenticatedError
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.middleware import MAX_HEADER_BYTES
-from tests.unit.http.application import RawHeaders, around, sample, send, within
+from tests.unit.http.application import RawHeaders, around, raw_headers, sample, send, within
+from tests.unit.http.fake_service import FakeService
 
 JSON = (b"content-type", b"application/json")
 ERRORS = [
@@ -145,6 +146,8 @@ async def test_head_is_answered_like_get_and_logged_as_what_it_is(app: ASGIApp):
         ([(b"x", b"y" * MAX_HEADER_BYTES)], 431, "headers-too-large"),
         ([(b"x", b"")] * (MAX_HEADER_BYTES // 5 + 1), 431, "headers-too-large"),
         ([(b"authorization", b"a"), (b"Authorization".lower(), b"b")], 400, "several-credentials"),
+        ([(b"authorization", b"Bearer a, Bearer a")], 400, "several-credentials"),
+        ([(b"authorization", b"Bearer a"), (b"authorization", b"")], 400, "several-credentials"),
         ([(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], 400, "ambiguous-length"),
         ([(b"content-length", b"1"), (b"content-length", b"1")], 400, "ambiguous-length"),
     ],
@@ -258,3 +261,31 @@ async def test_what_is_not_http_passes(app: ASGIApp):
 
     await app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, keep)
     assert seen == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_head_has_the_status_and_the_headers_of_get(service: FakeService):
+    for path in ("/livez", "/quotas?filter=user", "/audit", "/docs", "/nowhere"):
+        by_get = await service.get(path)
+        credential = raw_headers(authorization="Bearer alice")
+        by_head = await send(service.app, "HEAD", path, headers=credential)
+        assert (by_head.status, by_head.headers.keys()) == (by_get.status, by_get.headers.keys())
+        assert by_head.headers.get("etag") == by_get.headers.get("etag")
+
+
+async def test_no_other_header_is_a_credential_or_a_method(service: FakeService):
+    alice = raw_headers(authorization="Bearer alice")
+    for name in ("x-http-method-override", "x-http-method", "x-method-override"):
+        for method in (b"POST", b"DELETE", b"PUT"):
+            headers = [*alice, (name.encode(), method)]
+            assert (await send(service.app, "GET", "/quotas", headers=headers)).document[
+                "quotas"
+            ] == []
+    for name, value in (
+        ("x-principal", "User:alice"),
+        ("cookie", "token=alice"),
+        ("x-authorization", "Bearer alice"),
+    ):
+        headers = [(name.encode(), value.encode())]
+        answer = await send(service.app, "GET", "/quotas", headers=headers)
+        assert (answer.status, answer.document["code"]) == (401, "unauthenticated")
+        assert answer.headers["www-authenticate"] == "Bearer"

@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding
 from tests.unit.http.application import Answer
@@ -123,58 +121,6 @@ async def test_a_plan_is_outdated_where_an_entity_that_it_leaves_alone_has_moved
 async def test_a_plan_that_does_not_exist(service: FakeService):
     answer = await apply(service, "nonsense")
     assert (answer.status, answer.document["code"]) == (404, "not-found")
-
-
-UNREADABLE = {
-    "no document": ({}, "/document"),
-    "no version": ({"document": {"quotas": []}}, "/document/apiVersion"),
-    "no quotas": ({"document": {"apiVersion": "quotas/v1"}}, "/document/quotas"),
-    "an unknown field": ({"document": desired(1), "owners": "x"}, "/owners"),
-    "an unknown member": ({"document": {**desired(1), "kind": "Quotas"}}, "/document/kind"),
-    "an unknown member of an item": (
-        {"document": desired(1, comment="x")},
-        "/document/quotas/0/comment",
-    ),
-    "text for a number": ({"document": desired("1")}, f"/document/quotas/0/values/{RATE}"),
-    "null for a number": ({"document": desired(None)}, f"/document/quotas/0/values/{RATE}"),
-    "a list for a scope": ({"document": desired(1), "scope": "user"}, "/scope"),
-    "a scope outside the grammar": ({"document": desired(1), "scope": ["user:nobody"]}, "/scope/0"),
-    "a number for an owner": ({"document": desired(1), "owner": 1}, "/owner"),
-    "text for a flag": ({"document": desired(1), "prune": "yes"}, "/prune"),
-}
-
-
-@pytest.mark.parametrize(("body", "pointer"), UNREADABLE.values(), ids=UNREADABLE)
-async def test_what_cannot_be_read_is_400(service: FakeService, body: Any, pointer: str):
-    answer = await service.post(PLANS, body, "bob")
-    assert answer.status == 400
-    assert pointer in {error["pointer"] for error in answer.document["errors"]}
-
-
-BROKEN = {
-    "another version": (
-        {"document": {"apiVersion": "quotas/v2", "quotas": []}},
-        "/document/apiVersion",
-    ),
-    "an empty owner": ({"document": desired(1), "owner": ""}, "/owner"),
-    "a blank owner": ({"document": desired(1), "owner": " "}, "/owner"),
-    "a long owner": ({"document": desired(1), "owner": "x" * 129}, "/owner"),
-    "an owner of two lines": ({"document": desired(1), "owner": "a\nb"}, "/owner"),
-    "an unknown type in the scope": ({"document": desired(1), "scope": ["group=a"]}, "/scope/0"),
-    "the key of another entity": (
-        {"document": desired(1, entity_key="e30")},
-        "/document/quotas/0/entity_key",
-    ),
-    "a fraction": ({"document": desired(1.5)}, f"/document/quotas/0/values/{RATE}"),
-}
-
-
-@pytest.mark.parametrize(("body", "pointer"), BROKEN.values(), ids=BROKEN)
-async def test_what_breaks_a_rule_is_422(service: FakeService, body: Any, pointer: str):
-    answer = await service.post(PLANS, body, "bob")
-    assert answer.status == 422
-    assert {error["pointer"] for error in answer.document["errors"]} == {pointer}
-    assert service.plans.stored == {}
 
 
 async def test_an_apply_reads_its_body_as_strictly(service: FakeService):

@@ -147,6 +147,7 @@ class Asked:
     status: int = 0
     read: bool = False
     body: bytes = b""
+    allow: str = ""
 
 
 async def ask(service: FakeService, method: str, path: str, credentials: list[str]) -> Asked:
@@ -165,6 +166,7 @@ async def ask(service: FakeService, method: str, path: str, credentials: list[st
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             asked.status = message["status"]
+            asked.allow = dict(message["headers"]).get(b"allow", b"").decode()
         asked.body += message.get("body", b"")
 
     await service.app(scope, receive, send)
@@ -208,14 +210,22 @@ async def test_no_other_method_gets_in(service: FakeService, subtests: pytest.Su
     paths = {path for _, path, _ in ROUTES}
     for method, path in sorted({*itertools.product(methods, paths)} - answered):
         with subtests.test(f"{method} {path}"):
-            assert (await ask(service, method, path, CREDENTIALS["alterer"])).status == 405
+            asked = await ask(service, method, path, CREDENTIALS["alterer"])
+            allowed = {name for name, at in answered if at == path}
+            assert (asked.status, set(asked.allow.split(", "))) == (405, allowed)
 
 
 async def test_no_other_spelling_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
-    paths = "/quotas/ //quotas /QUOTAS /quotas/../quotas /docs/ /ui /problems /audit/x /x"
-    for path in paths.split():
+    paths = (
+        "/quota /quotas/ //quotas /QUOTAS /quotas//alterations /quotas/../quotas /quotas%2Fresolve "
+        "/quotas;strict=true /quotas/alterations/ /docs/ /docs/../app /ui /ui/nothing.js "
+        "/ui/../pages.py /problems /audit/x /.env /x /\0 /\ud800"
+    )
+    for path in paths.split(" "):
         with subtests.test(path):
-            assert (await ask(service, "GET", path, [])).status == 404
+            for credential in ("none", "alterer"):
+                asked = await ask(service, "GET", path, CREDENTIALS[credential])
+                assert (asked.status, json.loads(asked.body)["code"]) == (404, "not-found")
 
 
 async def undeclared(_: Request) -> Response:

@@ -10,7 +10,7 @@ from app.http.pagination import page_token, query_fingerprint
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import BUCKET, DAY, KEY, bucket, day, hour, incident
-from tests.testkit.http import assert_refused, problem_of
+from tests.testkit.http import problem_of
 
 DEFAULT_USER = {"quota_user": "", "quota_user_default": True}
 NO_QUOTA = {"quota_user": "", "level": 0}
@@ -178,26 +178,6 @@ def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, subtests: pytest.
             assert (
                 problem_of(api.get(f"/analytics/buckets/{bucket_id}"), 404)["code"] == "not-found"
             )
-
-
-def test_what_cannot_be_asked_is_refused(api: httpx.Client, subtests: pytest.Subtests):
-    for path, status, violation in [
-        ("utilization?nonsense=1", 400, ("nonsense", "unknown-parameter")),
-        ("utilization?min_util_p99=high", 400, ("min_util_p99", "wrong-type")),
-        ("utilization?min_util_p99=1e999", 422, ("min_util_p99", "out-of-range")),
-        ("utilization?min_util_p99=nan", 400, ("min_util_p99", "wrong-type")),
-        ("utilization?since=yesterday", 400, ("since", "wrong-type")),
-        ("utilization?entity=user:nobody", 400, ("entity", "unreadable-filter")),
-        ("utilization?key=a&key=b", 400, ("key", "repeated-parameter")),
-        ("utilization?page_token=forged", 400, ("page_token", "bad-page-token")),
-        ("incidents?min_util_p99=1", 400, ("min_util_p99", "unknown-parameter")),
-        ("incidents?page_size=0", 422, ("page_size", "out-of-range")),
-        ("buckets/1?key=a", 400, ("key", "unknown-parameter")),
-        ("runs?state=queued", 400, ("state", "unknown-parameter")),
-        ("runs/x?page_size=1", 400, ("page_size", "unknown-parameter")),
-    ]:
-        with subtests.test(path=path, status=status):
-            assert_refused(api.get(f"/analytics/{path}"), status, {violation})
 
 
 def test_a_token_belongs_to_its_query(api: httpx.Client):

@@ -1,10 +1,9 @@
 from typing import Any
 
 import psycopg
-import pytest
 
 from tests.integration.http.analytics.conftest import Published
-from tests.testkit.http import assert_refused, problem_of
+from tests.testkit.http import problem_of
 
 OPTIONS = {"input": ["metrics", "more"], "quotas": "q", "as-of": "history", "gap": 2}
 
@@ -90,40 +89,6 @@ def test_a_run_that_is_none_is_not_found(published: Published):
     assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
     assert problem_of(alice.get("/analytics/runs/%00"), 404)["code"] == "not-found"
     assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"
-
-
-def test_what_may_not_be_run_is_refused(published: Published, subtests: pytest.Subtests):
-    for body, status, violation in [
-        ({}, 400, ("/job", "missing-field")),
-        ({"job": 1}, 400, ("/job", "wrong-type")),
-        ({"job": "run", "options": []}, 400, ("/options", "wrong-type")),
-        ({"job": "run", "options": {"out": None}}, 400, ("/options/out", "wrong-type")),
-        ({"job": "run", "options": {"input": [1]}}, 400, ("/options/input/0", "wrong-type")),
-        ({"job": "run", "more": 1}, 400, ("/more", "unknown-field")),
-        ({"job": "worker"}, 422, ("/job", "unknown-word")),
-        ({"job": "run", "options": {"conf": "a=b"}}, 422, ("/options/conf", "unknown-option")),
-        ({"job": "run", "options": {"pg": "x"}}, 422, ("/options/pg", "unknown-option")),
-        ({"job": "resolve", "options": {"gap": 1}}, 422, ("/options/gap", "unknown-option")),
-        ({"job": "run", "options": {"gap": 1.5}}, 422, ("/options/gap", "bad-option")),
-        ({"job": "run", "options": {"out": "../x"}}, 422, ("/options/out", "bad-option")),
-        ({"job": "run", "options": {"out": "/etc"}}, 422, ("/options/out", "bad-option")),
-        ({"job": "run", "options": {"map": "//x/y"}}, 422, ("/options/map", "bad-option")),
-        ({"job": "run", "options": {"input": ["a/../.."]}}, 422, ("/options/input", "bad-option")),
-        ({"job": "run", "options": {"out": ["a"]}}, 422, ("/options/out", "bad-option")),
-        ({"job": "run", "options": {"out": 5}}, 422, ("/options/out", "bad-option")),
-        ({"job": "run", "options": {"input": []}}, 422, ("/options/input", "bad-option")),
-        ({"job": "run", "options": {"from": "soon"}}, 422, ("/options/from", "bad-option")),
-        ({"job": "run", "options": {"as-of": "now"}}, 422, ("/options/as-of", "bad-option")),
-        (
-            {"job": "run", "options": {"format": "kafka-json"}},
-            422,
-            ("/options/format", "bad-option"),
-        ),
-        ({"job": "run", "options": {"cluster": "x"}}, 422, ("/options/cluster", "another-cluster")),
-    ]:
-        with subtests.test(status=status):
-            answer = published.service.api().post("/analytics/runs", json=body)
-            assert_refused(answer, status, {violation})
 
 
 def test_queueing_needs_the_alter_permission(published: Published):
