@@ -20,7 +20,7 @@ code=0
 # shellcheck disable=SC2086 - the options are several words
 kafka-client-quotas plan "$KAFKA_QUOTAS_FILE" ${KAFKA_QUOTAS_OPTIONS-} > "$folder/plan" || code=$?
 cat "$folder/plan"
-if [ -n "${GITHUB_STEP_SUMMARY-}" ]; then
+if [ -n "${GITHUB_STEP_SUMMARY-}" ] && [ -s "$folder/plan" ]; then
     { echo '```'; cat "$folder/plan"; echo '```'; } >> "$GITHUB_STEP_SUMMARY"
 fi
 # 1 with a plan means that there are changes; without one that the document is refused.

@@ -56,7 +56,7 @@ from app.service.runtime.tasks import off_loop
 class ResolveParameters(QueryParameters):
     """The query of ``GET /quotas/resolve``."""
 
-    user: Annotated[str | None, Field(examples=["alice"])] = None
+    user: Annotated[str | None, Field(json_schema_extra={"example": "alice"})] = None
     """The user: the principal's name without its type. Needed unless `ip` is there; an
     unauthenticated connection is the user `ANONYMOUS`."""
     client_id: Annotated[str | None, Field(alias="client-id", examples=["etl"])] = None

@@ -147,8 +147,10 @@ def test_a_pipeline_plans_then_applies_and_is_refused_what_breaks_a_rule(
     code, printed = run("5")
     assert (code, raw.everything()) == (0, {})
     assert "1 entity, 1 to set" in printed
-    assert printed in (tmp_path / "summary").read_text()
+    summary = (tmp_path / "summary").read_text()
+    assert printed in summary
     assert run("0.5") == (1, "")
+    assert (tmp_path / "summary").read_text() == summary, "there is no plan to show"
     assert run("5", KAFKA_QUOTAS_TOKEN="mallory")[0] == 3
     code, printed = run("5", KAFKA_QUOTAS_APPLY="true")
     assert code == 0
