@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from app.java import JavaMissingError, find_java
-from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline import errors
+from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _PY4J_MESSAGE: Final = "KeyboardInterrupt while sending command."
@@ -99,7 +103,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
     "spark.driver.extraJavaOptions": _DRIVER,
@@ -125,9 +129,9 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by ``spark-submit``: the JVM runs already, and is not ours to end."""
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 3
 _LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
-_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 @contextmanager
@@ -195,12 +199,10 @@ def _started(
         message = f"Spark did not start on {master or conf.get('spark.master')}: {error}"
         raise InfrastructureError(message) from error
     session.sparkContext.setLogLevel("ERROR")
+    if not submitted and _is_local(master) and _PARTITIONS not in ours:
+        shares = _SHUFFLES_PER_CORE * session.sparkContext.defaultParallelism
+        session.conf.set(_PARTITIONS, shares)
     return session
-
-
-def cores(session: SparkSession) -> int:
-    """Return how many tasks run at a time."""
-    return session.sparkContext.defaultParallelism
 
 
 def _is_local(master: str | None) -> bool:
@@ -256,7 +258,6 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
         "spark.driver.memory": f"{max(1, _memory_gib() // 3)}g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": str(_SHUFFLES_PER_CORE * _cores()),
         "spark.local.dir": directory,
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
     }
@@ -267,14 +268,6 @@ def _memory_gib() -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.exists() else ""
     return (min(machine, int(limit)) if limit.isdecimal() else machine) // 2**30
-
-
-def _cores() -> int:
-    """Return the cores of this machine, or of the container that this process is in."""
-    machine = os.cpu_count() or 1
-    # Microseconds of a core in each period of as many. Source: cgroup v2, cpu.max.
-    limit = _CPU_LIMIT.read_text().split() if _CPU_LIMIT.exists() else ["max"]
-    return machine if limit[0] == "max" else min(machine, -(-int(limit[0]) // int(limit[1])))
 
 
 def _stop(session: SparkSession) -> None:
@@ -290,3 +283,47 @@ def _stop(session: SparkSession) -> None:
         process.stdin.close()
         process.wait()
     type(context)._gateway = type(context)._jvm = None  # noqa: SLF001
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
+_OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Say in a sentence what a task or Spark itself failed of.
+
+    Raises:
+        PipelineError: The one that a task raised.
+        InfrastructureError: It failed of anything else.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise _error_of(str(error)) from error
+
+
+def _error_of(text: str) -> PipelineError:
+    ours = _OURS.findall(text)
+    if not ours:
+        return InfrastructureError(_sentence(text))
+    name, sentence = ours[-1]
+    kind: type[PipelineError] = getattr(errors, name)
+    return kind(sentence.strip())
+
+
+def _sentence(text: str) -> str:
+    """Return what Python raised in a task, else Spark's own words."""
+    if _TRACEBACK in text:
+        # Below the indented lines of the stack stands what was raised.
+        below = text.rpartition(_TRACEBACK)[2].splitlines()
+        raised = [line for line in below if _RAISED.fullmatch(line)]
+        if raised:
+            return f"A task failed: {raised[0]}"
+    condition = _OF_SPARK.search(text)
+    if condition:
+        return f"Spark failed: {condition.group()}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Spark failed: {lines[0] if lines else 'it does not say why'}"

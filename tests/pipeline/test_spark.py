@@ -61,20 +61,6 @@ def test_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert pipeline_spark._memory_gib() == min(machine, 2)
 
 
-def test_cores_are_those_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    limit = tmp_path / "cpu.max"
-    monkeypatch.setattr(pipeline_spark, "_CPU_LIMIT", limit)
-    assert pipeline_spark._cores() == os.cpu_count()
-    for text, cores in (
-        ("max 100000\n", os.cpu_count()),
-        ("100000 100000", 1),
-        ("50000 100000", 1),
-    ):
-        limit.write_text(text)
-        assert pipeline_spark._cores() == cores
-    assert pipeline_spark._sized("local[*]", "here")["spark.sql.shuffle.partitions"] == "3"
-
-
 @pytest.mark.long
 def test_a_job_runs_below_spark_submit_with_its_master_and_settings(tmp_path: Path):
     program = tmp_path / "program.py"

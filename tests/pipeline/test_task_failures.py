@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.main import main
+from app.pipeline.spark import spark_failures
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
-from app.pipeline.task_failures import spark_failures
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import minute, publish
 

@@ -84,13 +84,13 @@ def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
         consumer.close()
 
 
-def cut(one: OffsetRange) -> Iterator[OffsetRange]:
+def cut(span: OffsetRange) -> Iterator[OffsetRange]:
     """Yield ranges that tasks can read side by side."""
-    for first in range(one.first, one.end, _RANGE):
-        yield OffsetRange(one.topic, one.partition, first, min(first + _RANGE, one.end))
+    for first in range(span.first, span.end, _RANGE):
+        yield OffsetRange(span.topic, span.partition, first, min(first + _RANGE, span.end))
 
 
-def read_topic(one: OffsetRange, settings: Settings, rows: Rows) -> Iterator[pa.RecordBatch]:
+def read_topic(span: OffsetRange, settings: Settings, rows: Rows) -> Iterator[pa.RecordBatch]:
     """Read the messages of a range; a line is an offset.
 
     Raises:
@@ -98,28 +98,28 @@ def read_topic(one: OffsetRange, settings: Settings, rows: Rows) -> Iterator[pa.
     """
     consumer = _consumer(settings)
     try:
-        consumer.assign([TopicPartition(one.topic, one.partition, one.first)])
-        for message in _messages(consumer, one, settings):
+        consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
+        for message in _messages(consumer, span, settings):
             add_adapter_message(message.offset(), message.value() or b"", rows)
             yield from rows.batches()
     finally:
         consumer.close()
 
 
-def _messages(consumer: Consumer, one: OffsetRange, settings: Settings) -> Iterator[Message]:
+def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iterator[Message]:
     while True:
         message = consumer.poll(_SILENCE_S)
         if message is None:
-            where = f"{one.topic}, partition {one.partition}"
+            where = f"{span.topic}, partition {span.partition}"
             message = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
             raise InfrastructureError(message)
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
             raise InfrastructureError(_text_of(KafkaException(error), settings))
-        if error is not None or message.offset() >= one.end:
+        if error is not None or message.offset() >= span.end:
             return
         yield message
-        if message.offset() == one.end - 1:
+        if message.offset() == span.end - 1:
             return
 
 

@@ -25,7 +25,7 @@ from app.pipeline.ingest.text_files import (
     read_export_lines,
     read_query_range,
 )
-from app.pipeline.task_failures import spark_failures
+from app.pipeline.spark import spark_failures
 
 _STREAMS: Final[Mapping[str, Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]]]] = {
     "prom-json": read_query_range,
@@ -103,7 +103,7 @@ class ParseFiles:
 
 def _read_topics(session: SparkSession, inputs: Inputs) -> DataFrame:
     ranges = [
-        (number, servers, item) for number, servers, one in inputs.ranges for item in cut(one)
+        (number, servers, item) for number, servers, span in inputs.ranges for item in cut(span)
     ]
     task = ReadRanges(ranges, inputs.settings)
     return session.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(task, ROWS_DDL)
