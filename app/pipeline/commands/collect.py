@@ -12,8 +12,8 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,12 +23,15 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.domain.broker_metrics import Sample, quota_samples
+from app.domain.broker_metrics import UP, Sample, quota_samples
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
 
 _MOST_WAIT_S: Final = 10.0
 _USUAL_PATH: Final = "/metrics"
+_FILE_EVERY_S: Final = 60.0
+
+FOLDER: Final = "collected"
 
 
 @dataclass(frozen=True)
@@ -97,46 +100,23 @@ def _next(interval_s: float, now: float) -> float:
     return math.ceil(now / interval_s) * interval_s
 
 
-class Scraper:
-    """Asks every endpoint at once; one that does not answer in time holds up nobody."""
-
-    def __init__(self, endpoints: Sequence[Endpoint], interval_s: float) -> None:
-        """Take the endpoints; each has an interval, at most 10 s, to answer."""
-        self._endpoints = endpoints
-        self._deadline_s = min(_MOST_WAIT_S, interval_s)
-        # A proxy of this shell is not for brokers.
-        self._client = httpx.AsyncClient(
-            timeout=self._deadline_s, trust_env=False, follow_redirects=True
-        )
-
-    async def __aenter__(self) -> Self:
-        """Begin; connections stay open between scrapes."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
-    async def scrape(self, at: float) -> list[Scrape]:
-        """Ask all; return what each answered, in their order."""
-        return await asyncio.gather(*(self._ask(endpoint, at) for endpoint in self._endpoints))
-
-    async def _ask(self, endpoint: Endpoint, at: float) -> Scrape:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                answer = await self._client.get(endpoint.url)
-            answer.raise_for_status()
-            samples = await asyncio.to_thread(_samples, answer)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
-            return Scrape(at, endpoint.broker_id, problem=_sentence(error, self._deadline_s))
-        return Scrape(at, endpoint.broker_id, samples)
+async def _ask(client: httpx.AsyncClient, endpoint: Endpoint, at: float) -> Scrape:
+    deadline_s = client.timeout.read
+    try:
+        async with asyncio.timeout(deadline_s):
+            answer = await client.get(endpoint.url)
+        answer.raise_for_status()
+        samples = await asyncio.to_thread(_samples, answer)
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
+        return Scrape(at, endpoint.broker_id, problem=_sentence(error, deadline_s))
+    return Scrape(at, endpoint.broker_id, samples)
 
 
 def _samples(answer: httpx.Response) -> list[Sample]:
     return list(quota_samples(answer.content.decode()))
 
 
-def _sentence(error: Exception, deadline_s: float) -> str:
+def _sentence(error: Exception, deadline_s: float | None) -> str:
     match error:
         case httpx.HTTPStatusError():
             return f"answers with status {error.response.status_code}"
@@ -147,13 +127,6 @@ def _sentence(error: Exception, deadline_s: float) -> str:
         case _:
             return f"answers something else than Prometheus text ({error})"
 
-
-def states(scrapes: Sequence[Scrape]) -> Mapping[int, str | None]:
-    """Return each broker's problem."""
-    return {scrape.broker_id: scrape.problem for scrape in scrapes}
-
-
-FOLDER: Final = "collected"
 
 _SCHEMA: Final = pa.schema(
     [
@@ -167,7 +140,6 @@ _SCHEMA: Final = pa.schema(
         ("value", pa.float64()),
     ]
 )
-_UP: Final = "up"
 
 
 def local_folder(uri: str) -> Path:
@@ -186,7 +158,14 @@ def local_folder(uri: str) -> Path:
 
 
 class CollectedFiles:
-    """Gathers scrapes and writes them, a file at a time, below ``OUT/collected``."""
+    """Gathers scrapes and writes them, a file at a time, below ``OUT/collected``.
+
+    Attributes:
+        rows: That were written.
+        files: That were written.
+        scrapes: That were gathered.
+        up: Those of them that an endpoint answered.
+    """
 
     def __init__(self, folder: Path, cluster: str) -> None:
         """Make the folder.
@@ -195,8 +174,7 @@ class CollectedFiles:
             InfrastructureError: It cannot be made.
         """
         self.folder = folder / FOLDER
-        self.rows = 0
-        self.files = 0
+        self.rows = self.files = self.scrapes = self.up = 0
         self._cluster = cluster
         self._waiting: list[tuple[Any, ...]] = []
         try:
@@ -207,8 +185,9 @@ class CollectedFiles:
 
     def add(self, scrapes: Sequence[Scrape]) -> None:
         """Keep scrapes for the next file."""
-        for scrape in scrapes:
-            self._waiting.extend(self._rows(scrape))
+        self.scrapes += len(scrapes)
+        self.up += sum(scrape.problem is None for scrape in scrapes)
+        self._waiting.extend(row for scrape in scrapes for row in self._rows(scrape))
 
     def write(self) -> None:
         """Write what waits as one file.
@@ -232,7 +211,7 @@ class CollectedFiles:
 
     def _rows(self, scrape: Scrape) -> Iterator[tuple[Any, ...]]:
         at = (self._cluster, datetime.fromtimestamp(scrape.at, UTC), scrape.broker_id)
-        yield (*at, _UP, "", "", "", 0.0 if scrape.problem else 1.0)
+        yield (*at, UP, "", "", "", 0.0 if scrape.problem else 1.0)
         for sample in scrape.samples:
             yield (*at, *sample)
 
@@ -244,9 +223,6 @@ class CollectedFiles:
             number += 1
             name = self.folder / f"{stem}-{number}.parquet"
         return name
-
-
-_FILE_EVERY_S: Final = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -280,82 +256,60 @@ def run(job: Job) -> None:
     folder = local_folder(job.options.out)
     if job.options.dry_run:
         job.counts["would_ask"] = [endpoint.url for endpoint in endpoints]
-        job.counts["would_write"] = str(folder / "collected")
+        job.counts["would_write"] = str(folder / FOLDER)
         return
-    collection = _Collection(job, CollectedFiles(folder, job.options.cluster or ""))
-    asyncio.run(_until_stopped(collection, endpoints))
-    collection.report(endpoints)
+    files = CollectedFiles(folder, job.options.cluster or "")
+    asyncio.run(_until_stopped(job, files, endpoints))
+    job.counts |= {
+        "rows_out": files.rows,
+        "files": files.files,
+        "scrapes": files.scrapes,
+        "scrapes_up": files.up,
+    }
+    if files.scrapes and not files.up:
+        urls = ", ".join(endpoint.url for endpoint in endpoints)
+        message = f"No endpoint ever answered: look at {urls}."
+        raise InfrastructureError(message)
 
 
-@dataclass
-class _Collection:
-    """What was collected so far."""
-
-    job: Job
-    files: CollectedFiles
-    scrapes: int = 0
-    up: int = 0
-    problems: Mapping[int, str | None] = field(default_factory=dict)
-    written_at: float | None = None
-
-    def take(self, at: float, scrapes: Sequence[Scrape]) -> None:
-        """Keep the scrapes of one time; write a file where a minute is over."""
-        self.files.add(scrapes)
-        self.scrapes += len(scrapes)
-        self.up += sum(scrape.problem is None for scrape in scrapes)
-        self._tell(states(scrapes))
-        self.written_at = at if self.written_at is None else self.written_at
-        if at - self.written_at >= _FILE_EVERY_S - self.job.options.interval:
-            self.write()
-            self.written_at = at
-
-    def write(self) -> None:
-        """Write what waits, and say how far it is."""
-        self.files.write()
-        self.job.say(f"{self.files.rows} rows of {self.scrapes} scrapes, {self.up} of them up")
-
-    def report(self, endpoints: Sequence[Endpoint]) -> None:
-        """Fill the job's report.
-
-        Raises:
-            InfrastructureError: No endpoint ever answered.
-        """
-        self.job.counts |= {
-            "rows_out": self.files.rows,
-            "files": self.files.files,
-            "scrapes": self.scrapes,
-            "scrapes_up": self.up,
-        }
-        if self.scrapes and not self.up:
-            urls = ", ".join(endpoint.url for endpoint in endpoints)
-            message = f"No endpoint ever answered: look at {urls}."
-            raise InfrastructureError(message)
-
-    def _tell(self, problems: Mapping[int, str | None]) -> None:
-        for broker, problem in problems.items():
-            if problem != self.problems.get(broker, ""):
-                self.job.say(f"broker {broker} {problem or 'answers'}")
-        self.problems = problems
-
-
-async def _until_stopped(collection: _Collection, endpoints: Sequence[Endpoint]) -> None:
+async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Sequence[Endpoint]) -> None:
     loop = asyncio.get_running_loop()
-    collecting = asyncio.ensure_future(_collect(collection, endpoints))
+    collecting = asyncio.ensure_future(_collect(job, files, endpoints))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, collecting.cancel)
     try:
         await collecting
     except asyncio.CancelledError:
-        collection.job.say("stopped; what was collected is written")
+        job.say("stopped; what was collected is written")
     finally:
-        collection.write()
+        _write(job, files)
 
 
-async def _collect(collection: _Collection, endpoints: Sequence[Endpoint]) -> None:
-    options = collection.job.options
-    async with Scraper(endpoints, options.interval) as scraper:
-        async for at in ticks(options.interval, options.duration):
-            collection.take(at, await scraper.scrape(at))
+async def _collect(job: Job, files: CollectedFiles, endpoints: Sequence[Endpoint]) -> None:
+    """Ask every endpoint at once; one that does not answer in time holds up nobody."""
+    interval_s = job.options.interval
+    problems: dict[int, str | None] = {}
+    written_at = None
+    # A proxy of this shell is not for brokers.
+    async with httpx.AsyncClient(
+        timeout=min(_MOST_WAIT_S, interval_s), trust_env=False, follow_redirects=True
+    ) as client:
+        async for at in ticks(interval_s, job.options.duration):
+            scrapes = await asyncio.gather(*(_ask(client, endpoint, at) for endpoint in endpoints))
+            files.add(scrapes)
+            for scrape in scrapes:
+                if scrape.problem != problems.get(scrape.broker_id, ""):
+                    job.say(f"broker {scrape.broker_id} {scrape.problem or 'answers'}")
+                problems[scrape.broker_id] = scrape.problem
+            written_at = at if written_at is None else written_at
+            if at - written_at >= _FILE_EVERY_S - interval_s:
+                _write(job, files)
+                written_at = at
+
+
+def _write(job: Job, files: CollectedFiles) -> None:
+    files.write()
+    job.say(f"{files.rows} rows of {files.scrapes} scrapes, {files.up} of them up")
 
 
 def _endpoints(texts: Sequence[str]) -> list[Endpoint]:
