@@ -7,7 +7,6 @@ Minutes stay in the lake: they are too many beside a log that has to answer in a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -21,7 +20,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.coverage import Reach, broker_coverage, reach_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
-from app.pipeline.publish.runs import Publication, connect, database_of, record_run
+from app.pipeline.publish.runs import connect, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
@@ -75,21 +74,6 @@ _DROP_OLD: Final = sql.SQL(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What a run publishes.
-
-    Attributes:
-        tables: The rows of each table, in batches.
-        days: The clusters and days whose rows they replace; a table without any ends empty there.
-        reach: How far the data behind them reach.
-    """
-
-    tables: Mapping[Table, Iterable[pa.Table]]
-    days: Sequence[Partition]
-    reach: Reach
-
-
 def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
     """Publish what a job wrote to Postgres as well, where ``--pg`` asks for it; else do nothing.
 
@@ -114,39 +98,40 @@ def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
             ["cluster_id", "dt"],
             "left_semi",
         )
-        publish_results(job, Results(tables, days, reach_of(broker_coverage(own))))
+        publish_results(job, tables, days, reach_of(broker_coverage(own)))
 
 
-def publish_results(job: Job, results: Results) -> None:
+def publish_results(
+    job: Job, tables: Mapping[Table, Iterable[pa.Table]], days: Sequence[Partition], reach: Reach
+) -> None:
     """Replace the rows of clusters and days, and record the run, in one transaction.
 
     A run that is killed before leaves the former results. Incidents are replaced where they begin
     on one of the days; ``dim_bucket`` grows, since other days need its rows.
 
+    Args:
+        job: Says to where; ``counts["published"]`` gets the rows of each table.
+        tables: The rows of each table, in batches.
+        days: The clusters and days whose rows they replace; a table without any ends empty there.
+        reach: How far the data behind them reach.
+
     Raises:
         UsageError: ``--pg`` names no database.
         InfrastructureError: See ``publish``.
     """
-    clusters = sorted({day["cluster_id"] for day in results.days})
+    clusters = sorted({day["cluster_id"] for day in days})
     with record_run(job) as record, connect(database_of(job)) as connection:
         job.say("publishing to Postgres ...")
         with connection.transaction():
             connection.execute(_ONE_AT_A_TIME)
             counts = {
-                table.name: _replace(connection, table, batches, results.days)
-                for table, batches in results.tables.items()
+                table.name: _replace(connection, table, batches, days)
+                for table, batches in tables.items()
             }
             for table in (BUCKET_HOUR, UTILIZATION_HIST):
                 drop = _DROP_OLD.format(table=sql.Identifier(table.name))
                 connection.execute(drop, [DETAILS_FOR_DAYS, clusters])
-            publication = Publication(
-                cluster_id=clusters[0] if len(clusters) == 1 else None,
-                reach=results.reach,
-                tables=tuple(counts),
-                rows_in=_number(job.counts.get("rows_in")),
-                rows_out=sum(counts.values()),
-            )
-            record.publish(connection, publication)
+            record.publish(connection, reach, counts, clusters, job.counts.get("rows_in"))
     job.counts["published"] = counts
 
 
@@ -208,9 +193,3 @@ def _storable(column: pa.Array) -> pa.Array:
 
 def _columns(table: Table) -> list[str]:
     return [column.split()[0] for column in table.ddl.split(",")]
-
-
-def _number(counted: object) -> int | None:
-    if isinstance(counted, Mapping):
-        return sum(item for item in counted.values() if isinstance(item, int))
-    return counted if isinstance(counted, int) else None

@@ -6,7 +6,7 @@ lock ends with the process, so others can tell a run that goes on from one that 
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,25 +57,6 @@ _ENDED: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
-    """What a run has published.
-
-    Attributes:
-        cluster_id: Of all rows; null where there are several, or no rows.
-        reach: The time that the data reaches to, and its coverage.
-        tables: Which tables.
-        rows_in: How many rows the job read; null where it does not count them.
-        rows_out: How many rows it published.
-    """
-
-    cluster_id: str | None
-    reach: Reach
-    tables: tuple[str, ...]
-    rows_in: int | None
-    rows_out: int
-
-
-@dataclass(frozen=True, slots=True)
 class RunRecord:
     """The row of a run.
 
@@ -87,22 +68,35 @@ class RunRecord:
     seq: int
     queued: bool
 
-    def publish(self, connection: psycopg.Connection[Any], publication: Publication) -> None:
+    def publish(
+        self,
+        connection: psycopg.Connection[Any],
+        reach: Reach,
+        tables: Mapping[str, int],
+        clusters: Sequence[str],
+        rows_in: int | None,
+    ) -> None:
         """Say, in the transaction that publishes, that the run succeeded.
+
+        Args:
+            connection: Of the transaction.
+            reach: The time that the data reaches to, and its coverage.
+            tables: How many rows of which table were published.
+            clusters: Of the rows.
+            rows_in: How many rows the job read; null where it does not count them.
 
         Raises:
             InfrastructureError: The run was cancelled or given up meanwhile.
         """
-        states = ["running", "succeeded", *([] if self.queued else ["failed"])]
         values = {
-            "cluster_id": publication.cluster_id,
-            "data_through": publication.reach.data_through,
-            "coverage": publication.reach.coverage,
-            "rows_in": publication.rows_in,
-            "rows_out": publication.rows_out,
-            "tables": list(publication.tables),
+            "cluster_id": clusters[0] if len(clusters) == 1 else None,
+            "data_through": reach.data_through,
+            "coverage": reach.coverage,
+            "rows_in": rows_in,
+            "rows_out": sum(tables.values()),
+            "tables": list(tables),
             "seq": self.seq,
-            "states": states,
+            "states": ["running", "succeeded", *([] if self.queued else ["failed"])],
         }
         if connection.execute(_PUBLISHED, values).rowcount == 0:
             message = "The run was cancelled or given up meanwhile, so nothing was published."

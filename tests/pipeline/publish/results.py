@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from app.pipeline.coverage import Reach
 from app.pipeline.job import Job
-from app.pipeline.publish.postgres import Results, publish_results
+from app.pipeline.publish.postgres import publish_results
 from app.pipeline.publish.runs import URL_VARIABLE
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -98,5 +98,5 @@ def publish_rows(
     replaced = [{"cluster_id": name, "dt": f"{day}"} for name in clusters for day in days]
     tables = {table: [arrow(table, map(dict, each))] for table, each in rows.items()}
     with patch.dict(os.environ, {URL_VARIABLE: url}):
-        publish_results(job, Results(tables, replaced, REACH))
+        publish_results(job, tables, replaced, REACH)
     return job
