@@ -207,6 +207,12 @@ def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
     return reduce(DataFrame.unionByName, (lake.read(table) for lake in lakes))
 
 
+def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
+    """Return the rows of a table in those lakes that have it, or null where none has."""
+    having = [lake for lake in lakes if lake.has(table)]
+    return read_all(having, table) if having else None
+
+
 def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
     """Return the partitions of a table in all lakes, each once, in order."""
     found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table)}

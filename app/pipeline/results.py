@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_all
+from app.pipeline.lake import Lake, Partition, partitions_of, read_all, read_any
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 
 
@@ -45,15 +45,21 @@ class Scope:
         """Return the rows of the cluster."""
         return frame if self.cluster is None else frame.where(sf.col("cluster_id") == self.cluster)
 
-    def minutes(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of the cluster and the period; needs ``dt`` and ``ts``."""
+    def days(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of the cluster and of the days that touch the period; needs ``dt``."""
         chosen = self.of_cluster(frame)
         if self.since:
-            begun = (sf.col("dt") >= self.since.date()) & (sf.col("ts") >= self.since)
-            chosen = chosen.where(begun)
+            chosen = chosen.where(sf.col("dt") >= self.since.date())
         if self.until:
-            chosen = chosen.where((sf.col("dt") <= self.until.date()) & (sf.col("ts") < self.until))
+            chosen = chosen.where(sf.col("dt") <= (self.until - timedelta.resolution).date())
         return chosen
+
+    def minutes(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of the cluster and the period; needs ``dt`` and ``ts``."""
+        chosen = self.days(frame)
+        if self.since:
+            chosen = chosen.where(sf.col("ts") >= self.since)
+        return chosen.where(sf.col("ts") < self.until) if self.until else chosen
 
     def has_day(self, cluster: str, day: date) -> bool:
         """Tell whether a day has a minute in the scope."""
@@ -76,10 +82,10 @@ def read_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 
 def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
     """Return the rows of ``DIM_BUCKET``, merged over the lakes; null where none has it."""
-    having = [lake for lake in lakes if lake.has(DIM_BUCKET)]
-    if not having:
+    found = read_any(lakes, DIM_BUCKET)
+    if found is None:
         return None
-    rows = scope.of_cluster(read_all(having, DIM_BUCKET))
+    rows = scope.of_cluster(found)
     names = [name for name in rows.columns if name not in {"first_seen", "last_seen"}]
     merged = rows.groupBy(*names).agg(
         sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")

@@ -9,7 +9,8 @@ from pyspark.sql import functions as sf
 
 from app.domain.entities import show_entity
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, read_all
+from app.pipeline.lake import Lake, read_any
+from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 
 LONGEST_NAME: Final = 44
@@ -34,36 +35,33 @@ class Results:
 
     Attributes:
         lakes: Where the tables are; one may be in several, or in none.
-        job: Has the cluster and the period.
+        scope: The cluster and the period.
     """
 
     lakes: Sequence[Lake]
-    job: Job
+    scope: Scope
 
     def read(self, table: Table) -> DataFrame | None:
-        """Return the rows of the job's cluster, or null where no lake has the table."""
-        having = [lake for lake in self.lakes if lake.has(table)]
-        if not having:
-            return None
-        rows = read_all(having, table)
-        cluster = self.job.options.cluster
-        if cluster is None or "cluster_id" not in rows.columns:
+        """Return the rows of the cluster, or null where no lake has the table."""
+        rows = read_any(self.lakes, table)
+        if rows is None or "cluster_id" not in rows.columns:
             return rows
-        return rows.where(sf.col("cluster_id") == cluster)
+        return self.scope.of_cluster(rows)
+
+    def minutes(self, table: Table) -> DataFrame | None:
+        """Return the rows of the cluster and the period, or null where no lake has the table."""
+        rows = read_any(self.lakes, table)
+        return None if rows is None else self.scope.minutes(rows)
 
     def nearest(self, number: int = _LISTED) -> list["NearLimit"]:
         """Return the buckets with the highest p99 beside their limit, the nearest first.
 
         Each is listed with its worst day and its busiest broker: the latest of equal ones.
         """
-        days = self.read(UTILIZATION_DAILY)
+        days = read_any(self.lakes, UTILIZATION_DAILY)
         if days is None:
             return []
-        since, until = self.job.period()
-        if since:
-            days = days.where(sf.col("dt") >= since.date())
-        if until:
-            days = days.where(sf.col("dt") <= until.date())
+        days = self.scope.days(days)
         limited = days.where("util_p99 < double('Infinity') and broker_id is not null")
         worst = limited.groupBy("cluster_id", "bucket_id").agg(
             sf.max_by(sf.struct("*"), sf.struct("util_p99", "dt", "broker_id")).alias("day")
@@ -194,7 +192,7 @@ class Summary:
 
 def summarize(job: Job, lakes: Sequence[Lake]) -> None:
     """End a job's report with the buckets nearest to their limits and the open incidents."""
-    results = Results(lakes, job)
+    results = Results(lakes, Scope.of(job))
     summary = Summary(results.nearest(), *results.open_incidents())
     job.summary, job.counts["summary"] = list(summary.lines()), summary.as_json()
 

@@ -22,7 +22,7 @@ from app.pipeline.commands.utilization import (
     value_at_rank,
 )
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_all
+from app.pipeline.lake import Lake, Partition, read_any
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
@@ -330,8 +330,9 @@ def run(job: Job) -> None:
         job.counts["rows_in"] = minutes.count()
         buckets = carry_names(job, lakes, out, scope)
         days = days_of(lakes, BUCKET_MINUTE, scope)
-        observations = _read_observations(lakes, scope)
-        write_incidents(job, Inputs(minutes, buckets, observations, days), out)
+        observations = read_any(lakes, OBSERVATION_MINUTE)
+        pairs = None if observations is None else scope.minutes(observations)
+        write_incidents(job, Inputs(minutes, buckets, pairs, days), out)
     publish(job, minutes, days)
     draw_if_asked(job, [*lakes, out])
     summarize(job, [*lakes, out])
@@ -373,11 +374,6 @@ def _read_earlier(inputs: Inputs, out: Lake) -> DataFrame:
     return begins.join(clusters, "cluster_id", "left_semi").join(
         sf.broadcast(replaced), ["cluster_id", "day"], "left_anti"
     )
-
-
-def _read_observations(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
-    having = [lake for lake in lakes if lake.has(OBSERVATION_MINUTE)]
-    return scope.minutes(read_all(having, OBSERVATION_MINUTE)) if having else None
 
 
 def _pairs(observations: DataFrame | None) -> DataFrame | None:

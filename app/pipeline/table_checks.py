@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.coverage import BrokerCoverage, broker_coverage
-from app.pipeline.doctor.environment import Check, fail, ok, warn
 from app.pipeline.lake import Lake
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
@@ -21,6 +20,40 @@ from app.pipeline.tables import (
     TABLES,
     Table,
 )
+
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+
+
+class Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: Its name.
+        status: ``ok``, ``warn`` or ``fail``.
+        detail: What was found, and what to do about it.
+    """
+
+    check: str
+    status: str
+    detail: str
+
+
+def ok(check: str, detail: str) -> Check:
+    """Return a check without a complaint."""
+    return Check(check, OK, detail)
+
+
+def warn(check: str, detail: str) -> Check:
+    """Return a check that makes results doubtful or incomplete."""
+    return Check(check, WARN, detail)
+
+
+def fail(check: str, detail: str) -> Check:
+    """Return a check that makes results wrong or impossible."""
+    return Check(check, FAIL, detail)
+
 
 COLLECTED: Final = Table(
     "collected",

@@ -1,1 +1,0 @@
-"""Checks of what would make results wrong or missing."""
