@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
+from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.precedence import effective_level, first_hit, value_at
 from app.pipeline.resolve.versions import count_versions, latest_versions
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
@@ -23,10 +23,10 @@ def three_look_ups(session: SparkSession, data: Path) -> Answer:
     """Do what ``resolve`` does with each row, the making and checking of its tables included."""
     versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).persist()
     count_versions(versions)
-    look_up = build_look_up(versions.coalesce(1), Hashing())
+    look_up = build_look_up(versions.coalesce(1))
     frame = Lake(session, str(data)).read(OBSERVATION_MINUTE)
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
-    answer = _answer(resolve(frame, look_up, Hashing()))
+    answer = _answer(resolve(frame, look_up))
     versions.unpersist()
     return answer
 

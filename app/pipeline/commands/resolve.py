@@ -24,7 +24,7 @@ from app.pipeline.resolve.buckets import (
     sum_minutes,
     with_earlier_buckets,
 )
-from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
+from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
 from app.pipeline.results import Scope, days_of, explain, say_plan
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
@@ -48,23 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_LATEST,
         help="today's quotas for all minutes, or those of each minute; default latest",
     )
-    add_join_options(parser)
-
-
-def add_join_options(parser: argparse.ArgumentParser) -> None:
-    """Add what tunes the look-ups."""
     parser.add_argument(
         "--broadcast-max",
         type=partial(whole_number, least=0),
         default=BROADCAST_MAX,
         metavar="ROWS",
         help=f"more versions of quotas are joined by partitions; default {BROADCAST_MAX}",
-    )
-    parser.add_argument(
-        "--hash-seed",
-        type=partial(whole_number, least=-(2**63)),
-        metavar="N",
-        help="after two names had the same hash",
     )
 
 
@@ -108,13 +97,13 @@ def write_buckets(
         UsageError: Versions of a quota overlap, or two buckets have the same id.
         InfrastructureError: Spark lost or doubled rows.
     """
-    hashing, history = Hashing(job.options.hash_seed), job.options.as_of == _HISTORY
+    history = job.options.as_of == _HISTORY
     values = (versions_in_history if history else latest_versions)(versions).persist()
     broadcast = count_versions(values) <= job.options.broadcast_max
     # What is broadcast is collected anyway: one task makes it without a shuffle.
-    look_up = build_look_up(values.coalesce(1) if broadcast else values, hashing).persist()
+    look_up = build_look_up(values.coalesce(1) if broadcast else values).persist()
     names = group_names(observations, by_minute=history)
-    buckets = name_buckets(resolve(names, look_up, hashing, broadcast=broadcast)).persist()
+    buckets = name_buckets(resolve(names, look_up, broadcast=broadcast)).persist()
     by_day = observations.groupBy("cluster_id", "dt").count().collect()
     found = count_resolved(buckets)
     job.counts["rows_in"] = sum(row["count"] for row in by_day)
@@ -122,7 +111,7 @@ def write_buckets(
     _require_all_rows(job, found.rows)
     most = max((row["count"] for row in by_day), default=1)
     shares = -(-most // ROWS_OF_FILE)
-    resolved = resolve(observations, look_up, hashing, broadcast=broadcast)
+    resolved = resolve(observations, look_up, broadcast=broadcast)
     minutes = sum_minutes(resolved, one_source=found.one_source, shares=shares)
     _write_minutes(job, minutes, out, days)
     _write_names(job, buckets, out, days)

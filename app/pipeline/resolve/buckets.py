@@ -144,8 +144,8 @@ def count_resolved(buckets: DataFrame) -> Resolved:
     rows, unlimited, one_source, found = counted.collect()[0]
     if found is not None:
         message = (
-            f"{tuple(found.one)} and {tuple(found.other)} have the same bucket_id. Run again with "
-            "another --hash-seed."
+            f"{tuple(found.one)} and {tuple(found.other)} have the same bucket_id, a hash: leave "
+            "one of them out of the input."
         )
         raise UsageError(message)
     return Resolved(rows or 0, unlimited or 0, one_source)

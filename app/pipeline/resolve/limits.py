@@ -6,7 +6,6 @@ observation needs four look-ups instead of one for each level.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -30,40 +29,26 @@ SINGLE_TYPE: Final = "single_rule_type"
 
 _GROUP: Final = ("cluster_id", "key", "user", "client_id")
 _LEVELS: Final = tuple(row.level for row in PRECEDENCE)
-_INTS: Final = range(-(2**31), 2**31)
 
 
-@dataclass(frozen=True, slots=True)
-class Hashing:
-    """How names become one long; another seed gives other longs."""
-
-    seed: int | None = None
-
-    def whole(self, *columns: str) -> str:
-        """Return the hash of several columns, none of which may be null: nulls are skipped."""
-        return f"xxhash64({', '.join((*self._seeds(), *columns))})"
-
-    def of(self, user: str, client_id: str) -> str:
-        """Return the hash of cluster, key and names; each name is hashed once however many use it.
-
-        Source: a hash of longs costs a fraction of one of strings.
-        """
-        group = self.whole("`cluster_id`", "`key`")
-        return f"xxhash64({group}, {self.whole(user)}, {self.whole(client_id)})"
-
-    def _seeds(self) -> Sequence[str]:
-        if self.seed is None:
-            return ()
-        # An int and a long have different hashes; and a literal of the least long would be none.
-        return (f"CAST('{self.seed}' AS {'INT' if self.seed in _INTS else 'BIGINT'})",)
+def hash_of(*columns: str) -> str:
+    """Return the hash of columns as one long; none may be null: nulls are skipped."""
+    return f"xxhash64({', '.join(columns)})"
 
 
-def build_look_up(versions: DataFrame, hashing: Hashing) -> DataFrame:
+def hash_of_names(user: str, client_id: str) -> str:
+    """Return the hash of cluster, key and names; each name is hashed once however many use it.
+
+    Source: a hash of longs costs a fraction of one of strings.
+    """
+    return hash_of(hash_of("`cluster_id`", "`key`"), hash_of(user), hash_of(client_id))
+
+
+def build_look_up(versions: DataFrame) -> DataFrame:
     """Cut time where any value of a pair of names changes.
 
     Args:
         versions: As ``latest_versions`` or ``versions_in_history`` returns them.
-        hashing: Of the names.
 
     Returns:
         hash (bigint, of the following four), cluster_id, key, user, client_id ('' for none), since
@@ -87,7 +72,7 @@ def build_look_up(versions: DataFrame, hashing: Hashing) -> DataFrame:
     states = changed.withColumns(values | counts).withColumn(SINGLE_TYPE, sf.expr(_single_type()))
     found = sf.struct(*values, SINGLE_TYPE).alias("found")
     merged = _merge_equal(states.select(*_GROUP, "since", found))
-    return merged.selectExpr(f"{hashing.of('`user`', '`client_id`')} AS `hash`", "*")
+    return merged.selectExpr(f"{hash_of_names('`user`', '`client_id`')} AS `hash`", "*")
 
 
 def _merge_equal(states: DataFrame) -> DataFrame:
@@ -130,15 +115,12 @@ _NONE: Final = "''"
 _NO_NAMES: Final = (_NONE, _NONE)
 
 
-def resolve(
-    observations: DataFrame, look_up: DataFrame, hashing: Hashing, *, broadcast: bool = True
-) -> DataFrame:
+def resolve(observations: DataFrame, look_up: DataFrame, *, broadcast: bool = True) -> DataFrame:
     """Add to each observation what limits it; rows in are rows out.
 
     Args:
         observations: Has cluster_id, key, user, client_id (null counts as '') and ts.
-        look_up: Of ``build_look_up``, whose hashing must be the same.
-        hashing: Of the names.
+        look_up: Of ``build_look_up``.
         broadcast: Whether each worker gets the table whole; else it is sorted and merged by
             partitions, which is slower but never out of memory.
 
@@ -152,7 +134,7 @@ def resolve(
     own = [f"`{name}`" for name in observations.columns]
     inputs = [f"coalesce({item}, '') AS {item}" if item[1:-1] in _NAMES else item for item in own]
     layout = _look_up_layout()
-    hashes = [f"{hashing.of(*names)} AS {_column(names, 'of')}" for names in layout]
+    hashes = [f"{hash_of_names(*names)} AS {_column(names, 'of')}" for names in layout]
     frame = observations.selectExpr(*inputs).selectExpr("*", *hashes)
     for names in layout:
         frame = _look_up(frame, look_up, names, broadcast=broadcast)
@@ -181,12 +163,8 @@ def resolve(
         f"{bucket_type('`level`', 'hit', SINGLE_TYPE)} AS bucket_type",
     )
     frame = frame.selectExpr(*own, "`level`", "`limit`", *_tags())
-    return frame.selectExpr("*", f"{bucket_id(hashing)} AS bucket_id")
-
-
-def bucket_id(hashing: Hashing) -> str:
-    """Return the id of a bucket from cluster_id, key, bucket_user and bucket_client."""
-    return hashing.whole("`cluster_id`", "`key`", "bucket_user", "bucket_client")
+    bucket_id = hash_of("`cluster_id`", "`key`", "bucket_user", "bucket_client")
+    return frame.selectExpr("*", f"{bucket_id} AS bucket_id")
 
 
 def _tags() -> Sequence[str]:

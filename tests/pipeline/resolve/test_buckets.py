@@ -20,7 +20,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.options import add_common_options
 from app.pipeline.resolve.buckets import count_resolved
-from app.pipeline.resolve.limits import Hashing, build_look_up
+from app.pipeline.resolve.limits import build_look_up
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 from tests.pipeline.resolve.clusters import (
     Version,
@@ -32,7 +32,6 @@ from tests.pipeline.resolve.clusters import (
 
 KEY = QuotaKey.PRODUCER_BYTE_RATE
 TOMORROW = 24 * 60
-SEED = 7
 MEMBERS, NAMED, SHARED, RULES, STAYS = "members", "named", "shared", "rules", "stays"
 """Clusters: a world for each test, so that a run serves all of them."""
 
@@ -66,7 +65,7 @@ def write(out: Path, inputs: tuple[DataFrame, DataFrame], *options: str, at: int
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_common_options(parser)
-    job = Job("resolve", parser.parse_args(["--hash-seed", str(SEED), *options]))
+    job = Job("resolve", parser.parse_args(options))
     clusters = sorted({row.cluster_id for row in inputs[0].select("cluster_id").collect()})
     write_buckets(
         job,
@@ -177,7 +176,7 @@ def test_every_row_is_counted(written: Written):
 
 def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, written: Written):
     names = sorted(written.names(NAMED), key=lambda row: row["bucket_client"])
-    hashed = f"select xxhash64({SEED}, '{NAMED}', '{KEY.value}', 'alice', 'x')"
+    hashed = f"select xxhash64('{NAMED}', '{KEY.value}', 'alice', 'x')"
     assert [tuple(row) for row in spark.sql(hashed).collect()] == [(names[0]["bucket_id"],)]
     columns = ("level", "bucket_user", "bucket_client", "quota_user", "quota_user_default")
     columns += ("quota_client_id", "quota_client_default", "first_seen", "last_seen")
@@ -224,7 +223,8 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 def test_no_order_no_partitions_and_no_equal_hashes_change_a_bit(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Hashing, "of", lambda self, user, client_id: "CAST(1 AS BIGINT)")
+    equal = "app.pipeline.resolve.limits.hash_of_names"
+    monkeypatch.setattr(equal, lambda _user, _client_id: "CAST(1 AS BIGINT)")
     rows, quotas = written.inputs
     with setting(spark, "spark.sql.shuffle.partitions", "5"):
         write(tmp_path, (rows.repartition(5).sortWithinPartitions(sf.desc("source")), quotas))
@@ -277,7 +277,7 @@ def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
     counted = count_resolved(spark.createDataFrame(buckets, columns))
     assert (counted.rows, counted.unlimited, counted.one_source) == (2, 0, True)
     same = spark.createDataFrame(buckets, columns).withColumn("bucket_id", sf.lit(1))
-    with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
+    with pytest.raises(UsageError, match="have the same bucket_id"):
         count_resolved(same)
 
 

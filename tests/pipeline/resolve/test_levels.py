@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import Hashing, build_look_up, resolve
+from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.versions import latest_versions, versions_in_history
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import Plan
@@ -51,9 +51,9 @@ def resolved(
 ) -> list[Found]:
     quotas = spark.createDataFrame(quota_table(versions))
     chosen = (versions_in_history if history else latest_versions)(quotas)
-    look_up = build_look_up(chosen, Hashing())
+    look_up = build_look_up(chosen)
     rows = spark.createDataFrame(observation_table(asked))
-    found: list[Found] = resolve(rows, look_up, Hashing()).toArrow().to_pylist()
+    found: list[Found] = resolve(rows, look_up).toArrow().to_pylist()
     return found
 
 
