@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.pipeline.plots.style import BLACK, BLUE, GREY, new_figure, save, save_rows, style
+from app.pipeline.picture_style import BLACK, BLUE, GREY, new_figure, save, save_rows, style
 from benchmarks.measures import Measure
 from benchmarks.tables import Section, Table, show
 

@@ -12,8 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -73,6 +72,8 @@ class Job:
         read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` writes one; else null.
+        begun: When, by the clock of ``time.monotonic``.
+        opened: Stops the Spark that was started for the job.
     """
 
     name: str
@@ -86,20 +87,7 @@ class Job:
     summary: Sequence[str] = ()
     record: Any = None
     begun: float = field(default_factory=time.monotonic)
-    _opened: ExitStack = field(default_factory=ExitStack)
-
-    def __enter__(self) -> Self:
-        """Begin; Spark starts where it is asked for first."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop the Spark that was started for the job."""
-        self._opened.__exit__(kind, error, trace)
+    opened: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def run_id(self) -> str:
@@ -134,7 +122,7 @@ class Job:
         self.say("starting Spark ...")
         master, settings = getattr(self.options, "master", None), getattr(self.options, "conf", ())
         name = f"quota-pipeline {self.name}"
-        return self._opened.enter_context(
+        return self.opened.enter_context(
             spark_session(name, master=master, settings=dict(settings))
         )
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.tables import SCHEMA_VERSION, Table
+from app.pipeline.tables import Table
 
 Partition = Mapping[str, str]
 """The values of a table's partition columns, as text."""
@@ -138,9 +138,8 @@ class Lake:
         self, rows: DataFrame, table: Table, scope: Sequence[Partition], counted: Observation
     ) -> int:
         before = self._files(table) if self.has(table) else set()
-        stamped = rows.withMetadata(rows.columns[0], {"schema_version": SCHEMA_VERSION})
         (
-            stamped.write.mode("overwrite")
+            rows.write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
             .partitionBy(*table.partitions)

@@ -88,11 +88,11 @@ def _run(options: argparse.Namespace) -> int:
     from pyarrow import ArrowException  # noqa: PLC0415 - takes its time, as the next does
 
     from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
-    from app.pipeline.publish.runs import record_if_published  # noqa: PLC0415
+    from app.pipeline.run_records import record_if_published  # noqa: PLC0415
 
     job = Job(options.job, options)
     try:
-        with job, record_if_published(job):
+        with job.opened, record_if_published(job):
             options.command.run(job)
             report = job.report()
     except (OSError, ArrowException) as error:

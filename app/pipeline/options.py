@@ -3,8 +3,10 @@
 import argparse
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
+from app.pipeline.errors import UsageError
 from app.pipeline.spark import LOCAL
 
 _MASTER: Final = re.compile(
@@ -83,6 +85,19 @@ def _setting(text: str) -> tuple[str, str]:
         message = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(message)
     return name, value
+
+
+def read_file(option: str, file: str) -> str:
+    """Return the text of the file that an option names.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{option} {file} cannot be read: {error}."
+        raise UsageError(message) from error
 
 
 def whole_number(text: str, least: int) -> int:

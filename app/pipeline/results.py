@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Self
+from typing import NamedTuple, Self
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
@@ -100,6 +100,70 @@ def days_of(lakes: Sequence[Lake], table: Table, scope: Scope) -> list[Partition
         for day in partitions_of(lakes, table)
         if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))
     ]
+
+
+class BrokerCoverage(NamedTuple):
+    """One broker's minutes.
+
+    Attributes:
+        cluster_id: Whose broker.
+        broker_id: Which.
+        minutes: In which it reported anything.
+        expected: From the first to the last minute in which any broker of its cluster did.
+        last: Its last minute, UTC.
+        cluster_last: The last of its cluster.
+    """
+
+    cluster_id: str
+    broker_id: int
+    minutes: int
+    expected: int
+    last: datetime
+    cluster_last: datetime
+
+    @property
+    def share(self) -> float:
+        """The share of the expected minutes in which it reported, 0 to 1."""
+        return self.minutes / self.expected
+
+
+class Reach(NamedTuple):
+    """How far data reach; both are null where there are no minutes.
+
+    Attributes:
+        data_through: The end of the last minute, UTC.
+        coverage: The share of the brokers' expected minutes in which they reported, 0 to 1.
+    """
+
+    data_through: datetime | None
+    coverage: float | None
+
+
+def broker_coverage(minutes: DataFrame) -> list[BrokerCoverage]:
+    """Return the coverage of each broker, in order of clusters and brokers.
+
+    Args:
+        minutes: Has ``cluster_id, broker_id, ts``: observations or buckets, one row or more for
+            each minute in which a broker reported.
+    """
+    reported = minutes.select("cluster_id", "broker_id", "ts").distinct()
+    brokers = reported.groupBy("cluster_id", "broker_id").agg(
+        sf.count("ts").alias("minutes"), sf.min("ts").alias("first"), sf.max("ts").alias("last")
+    )
+    cluster = Window.partitionBy("cluster_id")
+    first, last = sf.min("first").over(cluster), sf.max("last").over(cluster)
+    expected = (sf.unix_seconds(last) - sf.unix_seconds(first)) / 60 + 1
+    rows = brokers.withColumns({"expected": expected.cast("int"), "cluster_last": last})
+    found = rows.select(*BrokerCoverage._fields).sort("cluster_id", "broker_id")
+    return [BrokerCoverage(**row) for row in found.toArrow().to_pylist()]
+
+
+def reach_of(brokers: Sequence[BrokerCoverage]) -> Reach:
+    """Return how far the data of all brokers reach."""
+    if not brokers:
+        return Reach(None, None)
+    share = sum(broker.minutes for broker in brokers) / sum(broker.expected for broker in brokers)
+    return Reach(max(broker.last for broker in brokers) + timedelta(minutes=1), share)
 
 
 def write_result(

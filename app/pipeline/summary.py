@@ -131,70 +131,53 @@ class NearLimit:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """How a job ends.
-
-    Attributes:
-        nearest: The buckets nearest to their limits.
-        incidents: Open ones, the worst first.
-        open_incidents: How many are open.
-    """
-
-    nearest: Sequence[NearLimit]
-    incidents: Sequence[Row]
-    open_incidents: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as ``--json`` prints it."""
-        return {
-            "nearest_to_limit": [item.as_json() for item in self.nearest],
-            "open_incidents": self.open_incidents,
-            "worst_open_incidents": [_incident_json(row) for row in self.incidents],
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Yield it as people read it."""
-        yield ""
-        yield "Nearest to their limits:" if self.nearest else "No bucket has a limit here."
-        yield from _columns(
-            ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
-            [
-                (
-                    f"{item.day['util_p99']:,.0%}",
-                    item.label,
-                    entity_name(item.names),
-                    amount(item.day["limit"], item.day["key"]),
-                    f"{item.day['dt']}",
-                    f"{item.day['broker_id']}",
-                    f"{item.day['throttled_minutes'] or 0} min",
-                )
-                for item in self.nearest
-            ],
-        )
-        yield ""
-        yield f"Open incidents: {self.open_incidents or 'none'}"
-        yield from _columns(
-            ("peak", "bucket", "limited by", "since", "broker", "minutes"),
-            [
-                (
-                    f"{row['peak_ratio']:,.0%}" if row["peak_ratio"] is not None else "-",
-                    f"{bucket_name(row)} {key_name(row['key'])}",
-                    entity_name(row),
-                    f"{row['start']:%Y-%m-%d %H:%M}",
-                    f"{row['broker_id']}",
-                    f"{row['minutes']}",
-                )
-                for row in self.incidents
-            ],
-        )
-
-
 def summarize(job: Job, lakes: Sequence[Lake]) -> None:
     """End a job's report with the buckets nearest to their limits and the open incidents."""
     results = Results(lakes, Scope.of(job))
-    summary = Summary(results.nearest(), *results.open_incidents())
-    job.summary, job.counts["summary"] = list(summary.lines()), summary.as_json()
+    nearest, (worst, count) = results.nearest(), results.open_incidents()
+    job.summary = list(_lines(nearest, worst, count))
+    job.counts["summary"] = {
+        "nearest_to_limit": [item.as_json() for item in nearest],
+        "open_incidents": count,
+        "worst_open_incidents": [_incident_json(row) for row in worst],
+    }
+
+
+def _lines(nearest: Sequence[NearLimit], worst: Sequence[Row], count: int) -> Iterator[str]:
+    """Yield what people read."""
+    yield ""
+    yield "Nearest to their limits:" if nearest else "No bucket has a limit here."
+    yield from _columns(
+        ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
+        [
+            (
+                f"{item.day['util_p99']:,.0%}",
+                item.label,
+                entity_name(item.names),
+                amount(item.day["limit"], item.day["key"]),
+                f"{item.day['dt']}",
+                f"{item.day['broker_id']}",
+                f"{item.day['throttled_minutes'] or 0} min",
+            )
+            for item in nearest
+        ],
+    )
+    yield ""
+    yield f"Open incidents: {count or 'none'}"
+    yield from _columns(
+        ("peak", "bucket", "limited by", "since", "broker", "minutes"),
+        [
+            (
+                f"{row['peak_ratio']:,.0%}" if row["peak_ratio"] is not None else "-",
+                f"{bucket_name(row)} {key_name(row['key'])}",
+                entity_name(row),
+                f"{row['start']:%Y-%m-%d %H:%M}",
+                f"{row['broker_id']}",
+                f"{row['minutes']}",
+            )
+            for row in worst
+        ],
+    )
 
 
 def bucket_of(row: Row) -> Entity | None:

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.coverage import BrokerCoverage, broker_coverage
 from app.pipeline.lake import Lake
+from app.pipeline.results import BrokerCoverage, broker_coverage
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -59,7 +59,6 @@ COLLECTED: Final = Table(
     "collected",
     """cluster_id string, ts timestamp, broker_id int, metric string, resource string, user string,
     client_id string, value double""",
-    (),
     (),
     (),
 )

@@ -6,9 +6,6 @@ A column is added as nullable, never removed; readers project by name. All times
 from dataclasses import dataclass
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
-"""Written into the footer of every file."""
-
 BY_CLUSTER: Final = ("cluster_id",)
 BY_DAY: Final = ("cluster_id", "dt")
 
@@ -25,15 +22,13 @@ class Table:
         name: Of the folder.
         ddl: Columns with Spark types, in order.
         partitions: The columns that name the folders below; a run replaces whole partitions.
-        order: By what the rows of a file are sorted.
-        key: The columns that identify a row.
+        order: By what the rows of a file are sorted; with the partitions it identifies a row.
     """
 
     name: str
     ddl: str
     partitions: tuple[str, ...]
     order: tuple[str, ...]
-    key: tuple[str, ...]
 
 
 OBSERVATION_MINUTE: Final = Table(
@@ -43,7 +38,6 @@ OBSERVATION_MINUTE: Final = Table(
     throttle_ms_max double, samples int, bytes_est bigint, source string, ingest_run_id string""",
     BY_DAY,
     ("key", "user", "client_id", "broker_id", "ts", "grain", "source"),
-    ("cluster_id", "ts", "broker_id", "key", "user", "client_id", "grain", "source"),
 )
 """Rates of one user and client-id in one minute on one broker.
 
@@ -61,7 +55,6 @@ QUOTA_VERSION: Final = Table(
     origin string, audit_seq bigint, alteration_id string""",
     BY_CLUSTER,
     ("user", "user_default", "client_id", "client_default", "key", "valid_from"),
-    (*("cluster_id", "user", "user_default", "client_id", "client_default", "key"), "valid_from"),
 )
 """One value of one key of one entity, and when it applied.
 
@@ -76,7 +69,6 @@ QUOTA_CONFLICT: Final = Table(
     client_default boolean, conflict string""",
     BY_CLUSTER,
     ("at", "user", "user_default", "client_id", "client_default"),
-    ("cluster_id", "at", "user", "user_default", "client_id", "client_default"),
 )
 """What the audit log does not explain of an entity, in words, and when that was seen."""
 
@@ -86,7 +78,6 @@ QUOTA_SNAPSHOT: Final = Table(
     user_default boolean, client_id string, client_default boolean, key string, value double""",
     BY_DAY,
     ("snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
-    ("cluster_id", "snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
 )
 """What a describe of everything returned at ``taken_at``, whose day is ``dt``."""
 
@@ -94,7 +85,6 @@ QUARANTINE: Final = Table(
     "quarantine",
     "source string, line bigint, raw string, reason string, n bigint",
     (),
-    ("source", "line", "reason", "raw"),
     ("source", "line", "reason", "raw"),
 )
 """Input that could not be used: where it stands, its text, why, and how many rows that is."""
@@ -106,7 +96,6 @@ BUCKET_MINUTE: Final = Table(
     bytes_est bigint, limit double, level tinyint, contributors int""",
     BY_DAY,
     ("key", "bucket_id", "broker_id", "ts"),
-    ("cluster_id", "ts", "broker_id", "key", "bucket_id"),
 )
 """What one bucket did in one minute on one broker, beside its limit.
 
@@ -120,10 +109,6 @@ DIM_BUCKET: Final = Table(
     bucket_client string, {_QUOTA_ENTITY}, first_seen timestamp, last_seen timestamp""",
     BY_CLUSTER,
     ("key", "bucket_id", "level", "quota_user", "quota_client_id"),
-    (
-        *("cluster_id", "bucket_id", "level", "quota_user", "quota_user_default"),
-        *("quota_client_id", "quota_client_default"),
-    ),
 )
 """Who spends from a bucket (the pair of metric tags), and the entity whose quota limits it."""
 
@@ -135,7 +120,6 @@ UTILIZATION_DAILY: Final = Table(
     throttled_minutes int, throttle_ms_max double, util_p99 double, headroom double""",
     BY_DAY,
     ("key", "bucket_id", "broker_id"),
-    ("cluster_id", "dt", "broker_id", "key", "bucket_id"),
 )
 """A day of a bucket on one broker; ``broker_id`` null pools the minutes of all brokers.
 
@@ -148,7 +132,6 @@ UTILIZATION_HIST: Final = Table(
     n bigint""",
     BY_DAY,
     ("key", "bucket_id", "broker_id", "bin"),
-    ("cluster_id", "dt", "broker_id", "key", "bucket_id", "bin"),
 )
 """Minutes by rate: bin = floor(ln(rate_max) / ln(1.01)); the bin of 0 is the smallest int."""
 
@@ -158,7 +141,6 @@ BUCKET_HOUR: Final = Table(
     rate_avg double, rate_max double, limit double, throttle_ms_max double, minutes int""",
     BY_DAY,
     ("key", "bucket_id", "broker_id", "hour"),
-    ("cluster_id", "hour", "broker_id", "key", "bucket_id"),
 )
 """An hour of a bucket on one broker.
 
@@ -174,7 +156,6 @@ THROTTLE_INCIDENT: Final = Table(
     first_contributors string, status string""",
     BY_CLUSTER,
     ("start", "key", "bucket_id", "broker_id"),
-    ("cluster_id", "incident_id"),
 )
 """A stretch of minutes in which a bucket was throttled or over its limit on one broker.
 
@@ -185,7 +166,6 @@ DQ_RESULT: Final = Table(
     "dq_result",
     "check string, value double, threshold double, passed boolean, detail string",
     (),
-    ("check",),
     ("check",),
 )
 """One data-quality check of the run."""

@@ -110,7 +110,7 @@ def test_a_catalog_says_which_tables_it_has(spark: SparkSession):
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_a_table_is_laid_out_by_columns_that_it_has(table: Table):
-    columns = {*table.order, *table.partitions, *table.key}
+    columns = {*table.order, *table.partitions}
     assert columns <= set(schema_of(table).fieldNames())
 
 

@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from app.java import JavaMissingError, find_java
-from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
+from app.pipeline.options import read_file
 from app.pipeline.results import Scope
 from app.pipeline.summary import Results
 from app.pipeline.table_checks import FAIL, OK, WARN, Check, data_checks, fail, ok, table_checks
@@ -69,17 +69,9 @@ def _checks(job: Job) -> Iterator[Check]:
             if all(check.status != FAIL for check in found):
                 yield from data_checks(Results(lakes, Scope.of(job)), datetime.now(UTC))
     if job.options.server:
-        yield _callback_check(job.options.server, _token(job.options.token_file))
-
-
-def _token(file: str | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"--token-file {file} cannot be read: {error}"
-        raise UsageError(message) from error
+        file = job.options.token_file
+        token = None if file is None else read_file("--token-file", file).strip()
+        yield _callback_check(job.options.server, token)
 
 
 def _machine_checks() -> Iterator[Check]:

@@ -15,9 +15,14 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import read_all, schema_of
-from app.pipeline.publish.runs import database_of
-from app.pipeline.quotas.audit_log import read_audit_log
-from app.pipeline.quotas.history import Conflict, QuotaHistory, entity_columns, snapshots_of
+from app.pipeline.quota_history import (
+    Conflict,
+    QuotaHistory,
+    entity_columns,
+    read_audit_log,
+    snapshots_of,
+)
+from app.pipeline.run_records import database_of
 from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_SNAPSHOT, QUOTA_VERSION
 
 _REPORTED: Final = 20

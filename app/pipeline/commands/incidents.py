@@ -9,6 +9,7 @@ An incident names the quota that limits, and who sent most when it began.
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -23,8 +24,9 @@ from app.pipeline.commands.utilization import (
 )
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, read_any
-from app.pipeline.plots.pictures import draw_if_asked
-from app.pipeline.publish.postgres import publish
+from app.pipeline.options import whole_number
+from app.pipeline.pictures import draw_if_asked
+from app.pipeline.publishing import publish
 from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
 from app.pipeline.summary import summarize
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
@@ -304,7 +306,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how long a pause may be."""
     parser.add_argument(
         "--gap",
-        type=_minutes,
+        type=partial(whole_number, least=1),
         default=1,
         metavar="MINUTES",
         help="join violating minutes that start at most this far apart; default 1",
@@ -382,10 +384,3 @@ def _pairs(observations: DataFrame | None) -> DataFrame | None:
         return None
     pairs = observations.where(sf.col("grain") == PAIR)
     return None if pairs.isEmpty() else pairs
-
-
-def _minutes(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        message = f"{text!r} is not a whole number of minutes from 1 on"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)

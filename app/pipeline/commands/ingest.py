@@ -5,7 +5,7 @@ and days that the input is about are replaced, each as a whole: give it whole da
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -51,13 +51,20 @@ def request_of(job: Job) -> Request:
         UsageError: An option is missing or wrong.
     """
     options = job.options
-    kind = _format_of(options.format)
+    kind = options.format
+    if kind not in FORMATS:
+        fault = f"{kind} is unknown" if kind else "is missing"
+        message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
+        raise UsageError(message)
     metric_map = MetricMap.load(options.map)
     if not options.input:
         message = "--input is missing: name the files to read, a folder of them, or a topic."
         raise UsageError(message)
     tags = FORMATS[kind].tags if metric_map.urlencoded is None else metric_map.urlencoded
-    since, until = (None if item is None else _micros_of(item) for item in job.period())
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    since, until = (
+        None if item is None else (item - epoch) // timedelta.resolution for item in job.period()
+    )
     return Request(kind, options.input, Rules(metric_map, tags, since, until, options.cluster))
 
 
@@ -71,18 +78,6 @@ def inputs_of(job: Job, request: Request) -> Inputs:
     if request.kind == KAFKA:
         return topic_inputs(request.uris, settings_of_file(job.options.kafka_config))
     return file_inputs(job.session, request.uris, request.kind, request.rules.map)
-
-
-def _format_of(name: str | None) -> str:
-    if name is not None and name in FORMATS:
-        return name
-    fault = f"{name} is unknown" if name else "is missing"
-    message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
-    raise UsageError(message)
-
-
-def _micros_of(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 ROWS_OF_FILE: Final = 1_500_000
@@ -199,7 +194,7 @@ def _write_quarantine(
 def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
     written = out.read(QUARANTINE).agg(sf.sum("n")).collect()[0][0] or 0
     now = datetime.now(UTC).replace(tzinfo=None)
-    judgement = checks(counted, {QUARANTINE.name: written}, now, job.options.cluster)
+    judgement = checks(counted, written, now, job.options.cluster)
     rows = out.session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
     job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT)
     job.quarantined = counted.quarantined
@@ -238,15 +233,10 @@ def _say_unnamed(job: Job, counted: Tally) -> None:
 
 def _days(job: Job, counted: Tally) -> list[Partition]:
     """Return the days that have rows, and those of ``--from`` and ``--to`` for each cluster."""
-    clusters = counted.clusters | ({job.options.cluster} - {None})
-    days = counted.days | {(name, day) for name in clusters for day in _days_of_period(job)}
-    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
-
-
-def _days_of_period(job: Job) -> Iterator[str]:
     since, until = job.period()
-    if since is None or until is None:
-        return
-    last = until - timedelta(microseconds=1)
-    for number in range(since.toordinal(), last.toordinal() + 1):
-        yield date.fromordinal(number).isoformat()
+    numbers = range(0)
+    if since and until:
+        numbers = range(since.toordinal(), (until - timedelta.resolution).toordinal() + 1)
+    clusters = counted.clusters | ({job.options.cluster} - {None})
+    period = {(name, date.fromordinal(day).isoformat()) for name in clusters for day in numbers}
+    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(counted.days | period)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.plots.pictures import draw
+from app.pipeline.pictures import draw
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
 
 

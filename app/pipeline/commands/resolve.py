@@ -16,7 +16,7 @@ from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, read_all
 from app.pipeline.options import whole_number
-from app.pipeline.publish.postgres import publish
+from app.pipeline.publishing import publish
 from app.pipeline.resolve.buckets import (
     count_resolved,
     group_names,

@@ -15,8 +15,8 @@ from app.pipeline.commands.ingest import inputs_of, request_of
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
-from app.pipeline.plots.pictures import draw_if_asked
-from app.pipeline.publish.postgres import publish
+from app.pipeline.pictures import draw_if_asked
+from app.pipeline.publishing import publish
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (

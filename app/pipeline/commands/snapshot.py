@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -21,7 +20,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
-from app.pipeline.quotas.history import entity_columns, join_versions
+from app.pipeline.options import read_file
+from app.pipeline.quota_history import entity_columns, join_versions
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
 _TIMEOUT_S: Final = 60.0
@@ -45,7 +45,7 @@ class LiveQuotas:
     quotas: list[Quota]
 
 
-def describe_live(server: str, token_file: Path) -> LiveQuotas:
+def describe_live(server: str, token_file: str) -> LiveQuotas:
     """Ask a service for all quotas, in one answer so that all are of one time.
 
     Args:
@@ -76,12 +76,8 @@ def describe_live(server: str, token_file: Path) -> LiveQuotas:
         raise InfrastructureError(message) from error
 
 
-def _token(file: Path) -> str:
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        message = f"--token-file {file} cannot be read: {error}."
-        raise UsageError(message) from error
+def _token(file: str) -> str:
+    token = read_file("--token-file", file).strip()
     if not token or not token.isascii() or not token.isprintable():
         message = f"--token-file {file} holds no token: it is one line of text."
         raise UsageError(message)
@@ -116,9 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", metavar="URL", help="the service, such as http://localhost:8080"
     )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="F", help="holds a token that may describe quotas"
-    )
+    parser.add_argument("--token-file", metavar="F", help="holds a token that may describe quotas")
 
 
 def run(job: Job) -> None:

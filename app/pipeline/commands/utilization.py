@@ -18,11 +18,10 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
-from app.pipeline.coverage import bucket_hours
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
-from app.pipeline.plots.pictures import draw_if_asked
-from app.pipeline.publish.postgres import publish
+from app.pipeline.pictures import draw_if_asked
+from app.pipeline.publishing import publish
 from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
@@ -166,6 +165,25 @@ def beside_limits(days: DataFrame, reporting: DataFrame) -> DataFrame:
         .withColumn("coverage", sf.col("minutes_present") / sf.col("minutes_expected"))
         .withColumn("util_p99", sf.col("p99") / usable)
         .withColumn("headroom", usable - sf.col("p99"))
+    )
+
+
+def bucket_hours(minutes: DataFrame) -> DataFrame:
+    """Return the hours of buckets on brokers, as ``BUCKET_HOUR`` has them.
+
+    Rates are averaged as decimals: the result is the same whatever the order of the rows.
+
+    Args:
+        minutes: The columns of ``BUCKET_MINUTE``.
+    """
+    keys = ("cluster_id", "dt", "broker_id", "key", "bucket_id")
+    hours = minutes.groupBy(*keys, sf.date_trunc("hour", "ts").alias("hour"))
+    return hours.agg(
+        sf.avg(sf.col("rate_avg").try_cast("decimal(30,6)")).cast("double").alias("rate_avg"),
+        sf.max("rate_max").alias("rate_max"),
+        sf.max_by("limit", "ts").alias("limit"),
+        sf.max(sf.coalesce("throttle_ms_max", "throttle_ms_avg")).alias("throttle_ms_max"),
+        sf.count(sf.lit(1)).cast("int").alias("minutes"),
     )
 
 

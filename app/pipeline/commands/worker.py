@@ -22,7 +22,7 @@ import psycopg
 from app.domain.pipeline_runs import PUBLISHING, RUNNABLE, OptionKind, OptionValue, run_violations
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.publish.runs import LOCK, RUN_VARIABLE, URL_VARIABLE, connect, database_of
+from app.pipeline.run_records import LOCK, RUN_VARIABLE, URL_VARIABLE, connect, database_of
 
 _TAKE: Final = """
     update pipeline_run set state = 'running', started_at = clock_timestamp()

@@ -1,6 +1,6 @@
 """The data-quality checks of an ingest: what was counted, against what is fine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -135,28 +135,24 @@ def _by_broker(minutes: DataFrame) -> DataFrame:
     return by_minute.groupBy(*brokers).agg(*sums, reported, sf.collect_set(day).alias("days"))
 
 
-def checks(
-    counted: Tally, rows_out: Mapping[str, int], now: datetime, cluster: str | None = None
-) -> list[Check]:
+def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:
     """Judge what was counted.
 
     Args:
         counted: By ``tally``.
-        rows_out: ``quarantine``: rows in that were quarantined, as the table says.
+        stored: Rows in that were quarantined, as the table says.
         now: A point after it comes from a clock that is ahead.
         cluster: The cluster id that was given to all points.
     """
-    counts = (*_balance(counted, rows_out), _naming(counted, cluster), *_quarantine(counted))
+    counts = (_balance(counted, stored), _naming(counted, cluster), *_quarantine(counted))
     return [*counts, *_clocks(counted, now), *_coverage(counted)]
 
 
-def _balance(counted: Tally, rows_out: Mapping[str, int]) -> Iterator[Check]:
-    lost = counted.quarantined - rows_out["quarantine"]
-    detail = (
-        f"{counted.rows_in} rows in, {sum(counted.used.values())} used, "
-        f"{rows_out['quarantine']} quarantined"
-    )
-    yield Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
+def _balance(counted: Tally, stored: int) -> Check:
+    lost = counted.quarantined - stored
+    used = sum(counted.used.values())
+    detail = f"{counted.rows_in} rows in, {used} used, {stored} quarantined"
+    return Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
 
 
 def _naming(counted: Tally, cluster: str | None) -> Check:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.rows import Rows
 from app.pipeline.ingest.text_files import add_adapter_message
+from app.pipeline.options import read_file
 
 SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0
@@ -52,11 +52,7 @@ def settings_of_file(file: str | None) -> Settings:
     """
     if file is None:
         return {}
-    try:
-        lines = [line.strip() for line in Path(file).read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"--kafka-config {file} cannot be read: {error}."
-        raise UsageError(message) from error
+    lines = [line.strip() for line in read_file("--kafka-config", file).splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     if not all(name and equals for name, equals, _ in pairs):
         message = f"--kafka-config {file} must hold lines of NAME=VALUE, in librdkafka's names."

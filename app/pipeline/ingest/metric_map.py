@@ -1,13 +1,13 @@
 """The file of ``--map``, and which column of a tidy file is what."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import yaml
 
 from app.pipeline.errors import UsageError
+from app.pipeline.options import read_file
 
 COLUMNS: Final = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 """What a tidy row holds; a header of the same name is meant unless the map says otherwise."""
@@ -43,10 +43,7 @@ class MetricMap:
         if file is None:
             return cls()
         try:
-            data = yaml.safe_load(Path(file).read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            message = f"--map {file} cannot be read: {error}."
-            raise UsageError(message) from error
+            data = yaml.safe_load(read_file("--map", file))
         except yaml.YAMLError as error:
             message = f"--map {file} is not YAML: {error}"
             raise UsageError(message) from error
@@ -75,10 +72,6 @@ class MetricMap:
             raise UsageError(message)
         instances = {str(name): instance for name, instance in values["instances"].items()}
         return cls(**{**values, "instances": instances})
-
-    def as_json(self) -> Mapping[str, Any]:
-        """Return what ``of`` reads."""
-        return asdict(self)
 
 
 def _problem(data: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.publish.runs import URL_VARIABLE
+from app.pipeline.run_records import URL_VARIABLE
 from app.pipeline.tables import QUOTA_SNAPSHOT
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal

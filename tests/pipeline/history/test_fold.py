@@ -8,8 +8,13 @@ from uuid import UUID
 
 from app.domain.alterations import Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.quotas.audit_log import AuditEntry
-from app.pipeline.quotas.history import UNKNOWN_BEGIN, QuotaHistory, entity_columns, snapshots_of
+from app.pipeline.quota_history import (
+    UNKNOWN_BEGIN,
+    AuditEntry,
+    QuotaHistory,
+    entity_columns,
+    snapshots_of,
+)
 
 BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 P = "producer_byte_rate"

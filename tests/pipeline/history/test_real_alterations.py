@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.pipeline.publish.runs import URL_VARIABLE
+from app.pipeline.run_records import URL_VARIABLE
 from tests.pipeline.conftest import Command
 from tests.testkit.kafka import unique
 from tests.testkit.postgres import AuditDatabase

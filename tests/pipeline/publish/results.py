@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
-from app.pipeline.coverage import Reach
 from app.pipeline.job import Job
-from app.pipeline.publish.postgres import publish_results
-from app.pipeline.publish.runs import URL_VARIABLE
+from app.pipeline.publishing import publish_results
+from app.pipeline.results import Reach
+from app.pipeline.run_records import URL_VARIABLE
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
-from app.pipeline.publish.postgres import DETAILS_FOR_DAYS, publish
-from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, database_of, record_run
+from app.pipeline.publishing import DETAILS_FOR_DAYS, publish
+from app.pipeline.run_records import RUN_VARIABLE, URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     BUCKET_MINUTE,

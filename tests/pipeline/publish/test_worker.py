@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from app.pipeline.commands.worker import Queue, QueuedRun, command_of
 from app.pipeline.errors import UsageError
-from app.pipeline.publish.runs import URL_VARIABLE, connect
+from app.pipeline.run_records import URL_VARIABLE, connect
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import DAY, minute, publish
 from tests.testkit.patience import wait_until

@@ -79,7 +79,7 @@ def write(out: Path, inputs: tuple[DataFrame, DataFrame], *options: str, at: int
 def rows_of(out: Path, table: Table, cluster: str | None = None) -> list[Row]:
     rows = pq.read_table(out / table.name).to_pylist()
     found = [row for row in rows if cluster in {None, row["cluster_id"]}]
-    return sorted(found, key=lambda row: [str(row[name]) for name in table.key])
+    return sorted(found, key=lambda row: [str(row[name]) for name in table.order])
 
 
 class Written(NamedTuple):

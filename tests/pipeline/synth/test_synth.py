@@ -66,7 +66,7 @@ def test_the_sessions_of_a_day_hold_its_rows(size: int):
 
 
 def test_a_key_identifies_a_row(rows: list[Row]):
-    assert len(rows) == len(values(rows, *OBSERVATION_MINUTE.key)) == ROWS
+    assert len(rows) == len(values(rows, "cluster_id", "dt", *OBSERVATION_MINUTE.order)) == ROWS
     assert len(values(rows, "dt")) == plan(ROWS).days == size(1, 2)
 
 
@@ -123,7 +123,7 @@ def test_every_entity_has_one_to_three_keys_and_every_shape_is_there(versions: l
         len({(bool(u), default_u, bool(c), default_c) for u, default_u, c, default_c in entities})
         == 8
     )
-    assert len(values(versions, *QUOTA_VERSION.key)) == len(versions)
+    assert len(values(versions, "cluster_id", *QUOTA_VERSION.order)) == len(versions)
     assert all(row["value"] > 0 for row in versions)
     assert any(row["user"] == "<default>" and not row["user_default"] for row in versions)
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
-from app.pipeline.plots.style import (
+from app.pipeline.picture_style import (
     BLACK,
     BLUE,
     GREY,

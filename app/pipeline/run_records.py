@@ -15,9 +15,9 @@ from typing import Any, Final
 import psycopg
 
 from app.domain.pipeline_runs import PUBLISHING
-from app.pipeline.coverage import Reach
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
+from app.pipeline.results import Reach
 
 RUN_VARIABLE: Final = "QUOTAS_PIPELINE_RUN_ID"
 """Set by a worker for the process that it starts: the queued run that the process does."""

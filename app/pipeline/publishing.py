@@ -17,10 +17,10 @@ from pyarrow import csv
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.coverage import Reach, broker_coverage, reach_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
-from app.pipeline.publish.runs import connect, database_of, record_run
+from app.pipeline.results import Reach, broker_coverage, reach_of
+from app.pipeline.run_records import connect, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,

@@ -1,1 +1,0 @@
-"""What quotas were when: snapshots and the audit log."""
