@@ -66,14 +66,15 @@ def test_a_job_runs_below_spark_submit_with_its_master_and_settings(tmp_path: Pa
     program = tmp_path / "program.py"
     program.write_text(
         "from app.pipeline.spark import spark_session\n"
-        "with spark_session('submitted') as session:\n"
+        "with spark_session('ours') as session:\n"
         "    context = session.sparkContext\n"
         "    print(context.master, session.conf.get('spark.sql.shuffle.partitions'))\n"
         "    print(context.getConf().get('spark.app.name'), session.range(7).count())\n"
     )
     submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
     assert submit is not None
-    command = [submit, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=5"]
+    command = [submit, "--master", "local[1]", "--name", "submitted"]
+    command += ["--conf", "spark.sql.shuffle.partitions=5"]
     done = subprocess.run(
         [*command, str(program)],
         capture_output=True,
@@ -84,3 +85,26 @@ def test_a_job_runs_below_spark_submit_with_its_master_and_settings(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["local[1] 5", "submitted 7"]
+
+
+@pytest.mark.long
+def test_looking_for_a_table_that_is_absent_logs_no_stack(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from app.pipeline.lake import Lake\n"
+        "from app.pipeline.spark import spark_session\n"
+        "from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION\n"
+        "with spark_session('quiet') as session:\n"
+        f"    lake = Lake(session, {str(tmp_path)!r})\n"
+        "    lake.write(session.createDataFrame([], QUOTA_VERSION.ddl), QUOTA_VERSION)\n"
+        "    print(lake.has(QUOTA_VERSION), lake.has(QUOTA_SNAPSHOT))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        timeout=280,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True False\n", "")
