@@ -27,10 +27,10 @@ format: install ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: install ## Run the benchmarks against a real broker
-	@$(BIN)/python scripts/bench.py
+	@$(BIN)/python -m benchmarks
 
 bench-pipeline: install ## Run the benchmark of the Spark pipeline (about ten minutes)
-	@$(BIN)/python scripts/bench_pipeline.py
+	@$(BIN)/python -m benchmarks.pipeline
 
 faults: install ## Kill, pause and cut off everything, at length (STEPS="quorum": that alone)
 	@$(BIN)/python scripts/faults.py $(STEPS)

@@ -5,26 +5,62 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
 from app.localdev.local_directory import LocalDevError
+from benchmarks.altering import measure_alters, measure_shell
 from benchmarks.competitors.installing import INSTALLERS, installed
-from benchmarks.competitors.peer import Peers
-from benchmarks.environment import environment
-from benchmarks.errors import BenchmarkError
-from benchmarks.pictures import draw
-from benchmarks.plan import FULL, QUICK, Plan
-from benchmarks.progress import Progress
-from benchmarks.report import page
-from benchmarks.sections import SECTIONS, WITH_PEERS, measured
-from benchmarks.stack import running_stack
-from benchmarks.tables import Section
+from benchmarks.competitors.peers import Peers
+from benchmarks.describing import measure_describe_all, measure_describes
+from benchmarks.end_to_end import measure_end_to_end
+from benchmarks.measures import BenchmarkError, Section
+from benchmarks.report import draw, environment, page
+from benchmarks.resolving import measure_renewals, measure_resolves
+from benchmarks.run import FULL, QUICK, Plan, Run, opened
+from benchmarks.stack import Progress, Stack, running_stack
+from benchmarks.visibility import measure_visibility
+from benchmarks.wire import Entities
 
 _PAGE = Path("docs/benchmarks.md")
+
+
+async def _describe_all(run: Run) -> list[Section]:
+    sections = []
+    for count in run.plan.everything:
+        stored = Entities("all", count)
+        await run.store(stored)
+        sections += await measure_describe_all(run, stored)
+        if count >= run.plan.large:
+            sections.append(await measure_visibility(run, stored))
+    return sections
+
+
+async def _renew(run: Run) -> list[Section]:
+    sections = []
+    for count in run.plan.everything:
+        if count >= run.plan.large:
+            stored = Entities("all", count)
+            await run.store(stored)
+            sections.append(await measure_renewals(run, stored))
+    return sections
+
+
+SECTIONS: Mapping[str, Callable[[Run], Awaitable[list[Section]]]] = {
+    "describe": measure_describes,
+    "shell": measure_shell,
+    "alter": measure_alters,
+    "resolve": measure_resolves,
+    "end-to-end": measure_end_to_end,
+    "describe-all": _describe_all,
+    "renew": _renew,
+}
+"""In the order of the page; each finds a quiet cluster with the stored entities and no others."""
+
+WITH_PEERS = ("shell", "alter", "describe-all")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     arguments = sys.argv[1:] if argv is None else argv
-    command = shlex.join(["python", "scripts/bench.py", *arguments]) if arguments else "make bench"
+    command = shlex.join(["python", "-m", "benchmarks", *arguments]) if arguments else "make bench"
     where = [("Command", f"`{command}`"), *where]
     file = options.page or (None if options.quick or options.only else _PAGE)
     if file is None:
@@ -99,9 +135,21 @@ def run(
         running_stack(Path(folder), progress) as stack,
     ):
         where = environment(stack.database_url, peers)
-        sections = uvloop.run(measured(stack, plan, progress, wanted, peers))
+        sections = uvloop.run(_measured(stack, plan, wanted, peers, progress))
         progress.say("stopping everything")
     return where, sections
+
+
+async def _measured(
+    stack: Stack, plan: Plan, wanted: Collection[str], peers: Peers, progress: Progress
+) -> Sequence[Section]:
+    sections: list[Section] = []
+    async with opened(stack, plan, peers, progress) as run:
+        for name, measure in SECTIONS.items():
+            if name in wanted:
+                await run.store(run.stored)
+                sections += await measure(run)
+    return sections
 
 
 def _write(file: Path, where: Sequence[tuple[str, str]], sections: Sequence[Section]) -> None:

@@ -1,29 +1,34 @@
-"""``GET /quotas`` of exactly one entity against the bare describe and the no-op route."""
+"""Describes: one entity exactly, and everything."""
 
-from app.domain.entities import ClientQuotaFilter
-from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import HttpConnection, prepared
-from benchmarks.plan import Plan
-from benchmarks.rounds import Arm, interleaved
-from benchmarks.session import Session
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Section, Table, latency_rows
-from benchmarks.wire import WireQuotas
-from benchmarks.workload import Entities
+import time
+from collections.abc import Mapping, Sequence
 
-_BARE = "bare describe"
-_GET = "`GET /quotas`"
-_NOOP = "no-op route"
-_FROM_IMAGE = "`GET /quotas`, from the image"
-_LIMIT = 2.0
-_LARGE_LIMIT = 1.1
-_IMAGE_LIMIT = 0.02
+from app.domain.entities import ALL_ENTITIES, ClientQuotaFilter
+from app.kafka.describe_all import DescribedAll
+from app.kafka.quota_messages import NEWEST_VERSION
+from benchmarks.competitors.peers import DESCRIBE, Worker, read_result
+from benchmarks.http_connection import OK, HttpConnection, prepared
+from benchmarks.measures import (
+    LATENCY_COLUMNS,
+    Arm,
+    BenchmarkError,
+    Goal,
+    Measure,
+    Section,
+    interleaved,
+    latency_rows,
+    show,
+)
+from benchmarks.run import Run
+from benchmarks.wire import Entities
+
 _OLDEST_MS = 60_000
 
 
 class _BareDescribe(Arm):
-    def __init__(self, wire: WireQuotas, quota_filter: ClientQuotaFilter) -> None:
+    def __init__(self, run: Run, quota_filter: ClientQuotaFilter) -> None:
         super().__init__(_BARE)
-        self._wire = wire
+        self._wire = run.wire
         self._filter = quota_filter
 
     async def call(self) -> None:
@@ -32,69 +37,224 @@ class _BareDescribe(Arm):
 
 
 class _Get(Arm):
-    def __init__(self, name: str, connection: HttpConnection, request: bytes) -> None:
+    """A route of which so many entities are expected, the whole answer in JSON."""
+
+    def __init__(self, name: str, service: HttpConnection, request: bytes, count: int) -> None:
         super().__init__(name)
-        self._connection = connection
+        self._service = service
         self._request = request
+        self._count = count
+        self.first_byte_ms: list[float] = []
 
     async def call(self) -> None:
-        self.document = (await self._connection.exchange(self._request)).json()
+        self._begun = time.perf_counter()
+        self._answer = await self._service.exchange(self._request)
 
-
-class _GetSingle(_Get):
     async def settle(self) -> None:
-        if len(self.document["quotas"]) != 1:
-            raise BenchmarkError("GET /quotas did not find the one entity")
+        self.first_byte_ms.append((self._service.first_byte_at - self._begun) * 1000)
+        found = self._answer.body.count(b'"entity_key":')
+        if self._answer.status != OK or found != self._count:
+            raise BenchmarkError(f"{self.name} has {found} of {self._count} entities")
 
 
-async def measure_describes(session: Session, plan: Plan, stored: Entities) -> Section:
-    """Measure exact describes of one entity among those stored."""
-    index = stored.count // 2
-    query = stored.exact_query(index)
-    arms = (
-        _BareDescribe(session.wire, stored.exact(index)),
-        _get(_GET, session, query),
-        _Get(_NOOP, session.noop, prepared("GET", "/noop")),
-    )
-    measures = await interleaved(arms, rounds=plan.describes, warm_up=plan.warm_up)
-    rows = latency_rows(measures, _BARE)
+_BARE = "bare describe"
+_GET = "`GET /quotas`"
+_FROM_IMAGE = "`GET /quotas`, from the image"
+_LIMIT = 2.0
+_LARGE_LIMIT = 1.1
+_IMAGE_LIMIT = 0.02
+
+
+async def measure_describes(run: Run) -> list[Section]:
+    """Measure exact describes of one entity among those stored, and the no-op route."""
+    run.progress.say(f"describing: {run.plan.describes} rounds")
+    noop = _Get("no-op route", run.noop, prepared("GET", "/noop"), 0)
+    query, measures = await _exact(run, run.stored, noop, run.plan.describes)
     note = (
-        f"{stored.count:,} entities are stored, one is described: `{query}`. "
+        f"{run.stored.count:,} entities are stored, one is described: `{query}`. "
         "The first two ask the broker each time."
     )
-    table = Table("Describe one entity exactly", note, (*LATENCY_COLUMNS, "x bare"), rows)
     ratio = measures[_GET].ratio_to(measures[_BARE])
-    return Section(table, (Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio),))
+    goal = Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio)
+    return [_exact_section("Describe one entity exactly", note, measures, [goal])]
 
 
-async def measure_large_describes(session: Session, plan: Plan, stored: Entities) -> Section:
+async def _large_describes(run: Run, stored: Entities) -> Section:
     """Measure them where the broker looks through many entities for the one."""
-    index = stored.count // 2
-    query, cached = (stored.exact_query(index, max_age_ms=age) for age in (0, _OLDEST_MS))
-    arms = (
-        _BareDescribe(session.wire, stored.exact(index)),
-        _get(_GET, session, query),
-        _get(_FROM_IMAGE, session, cached),
-    )
-    await session.service.warm_up()
-    measures = await interleaved(arms, rounds=plan.large_describes, warm_up=plan.warm_up)
-    title = f"Describe one of {stored.count:,} entities exactly"
+    run.progress.say(f"describing one of {stored.count:,}: {run.plan.large_describes} rounds")
+    query = stored.exact_query(stored.count // 2, max_age_ms=_OLDEST_MS)
+    request = prepared("GET", f"/quotas?{query}", token=run.stack.token)
+    from_image = _Get(_FROM_IMAGE, run.service, request, 1)
+    await run.service.warm_up()
+    _, measures = await _exact(run, stored, from_image, run.plan.large_describes)
     note = (
         f"As with fewer entities, but the broker looks through {stored.count:,} for it each "
         f"time. The last row allows an image that is {_OLDEST_MS // 1000} s old."
     )
-    rows = latency_rows(measures, _BARE)
-    bare = measures[_BARE]
     goals = [
-        Goal(f"exact {arm} / bare describe, {stored.count:,} entities", limit, ratio)
-        for arm, limit, ratio in (
-            (_GET, _LARGE_LIMIT, measures[_GET].ratio_to(bare)),
-            (_FROM_IMAGE, _IMAGE_LIMIT, measures[_FROM_IMAGE].ratio_to(bare)),
+        Goal(
+            f"exact {arm} / bare describe, {stored.count:,} entities",
+            limit,
+            measures[arm].ratio_to(measures[_BARE]),
         )
+        for arm, limit in ((_GET, _LARGE_LIMIT), (_FROM_IMAGE, _IMAGE_LIMIT))
     ]
-    return Section(Table(title, note, (*LATENCY_COLUMNS, "x bare"), rows), goals)
+    title = f"Describe one of {stored.count:,} entities exactly"
+    return _exact_section(title, note, measures, goals)
 
 
-def _get(name: str, session: Session, query: str) -> Arm:
-    request = prepared("GET", f"/quotas?{query}", token=session.stack.token)
-    return _GetSingle(name, session.service, request)
+async def _exact(
+    run: Run, stored: Entities, other: Arm, rounds: int
+) -> tuple[str, Mapping[str, Measure]]:
+    """Return the query for one of the stored entities, and what each arm took."""
+    index = stored.count // 2
+    query = stored.exact_query(index)
+    request = prepared("GET", f"/quotas?{query}", token=run.stack.token)
+    arms = (
+        _BareDescribe(run, stored.exact(index)),
+        _Get(_GET, run.service, request, 1),
+        other,
+    )
+    return query, await interleaved(arms, rounds=rounds, warm_up=run.plan.warm_up)
+
+
+def _exact_section(
+    title: str, note: str, measures: Mapping[str, Measure], goals: Sequence[Goal]
+) -> Section:
+    columns = (*LATENCY_COLUMNS, "x bare")
+    return Section(title, note, columns, latency_rows(measures, _BARE), goals)
+
+
+class _Receive(Arm):
+    """The bytes of the answer, over the warm connection."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(_RECEIVED)
+        self._wire = run.wire
+
+    async def call(self) -> None:
+        await self._wire.receive(ALL_ENTITIES)
+
+
+class _Image(Arm):
+    """The bytes, and what the service makes of them."""
+
+    def __init__(self, name: str, run: Run, count: int, *, cold: bool) -> None:
+        super().__init__(name)
+        self._wire = run.wire
+        self._count = count
+        self._cold = cold
+
+    async def prepare(self) -> None:
+        self._image = DescribedAll()
+        if not self._cold:
+            await self.call()
+
+    async def call(self) -> None:
+        payload = await self._wire.receive(ALL_ENTITIES)
+        answer, _ = await self._image.read(payload, NEWEST_VERSION)
+        if answer.quotas is None or len(answer.quotas) != self._count:
+            raise BenchmarkError("the image has not every entity")
+
+
+class _GetAll(_Get):
+    """``GET /quotas``; before each call one entity is changed where that is wanted."""
+
+    def __init__(
+        self, name: str, run: Run, stored: Entities, *, max_age_ms: int = 0, changes: bool = False
+    ) -> None:
+        path = f"/quotas?max_age_ms={max_age_ms}"
+        request = prepared("GET", path, token=run.stack.token)
+        super().__init__(name, run.service, request, stored.count)
+        self._run = run
+        self._changed = Entities(stored.arm) if changes else None
+        self._value = 1
+
+    async def prepare(self) -> None:
+        await self._run.service.warm_up()
+        await self.call()
+        if self._changed is not None:
+            self._value += 1
+            await self._run.wire.store(self._changed, self._value)
+
+
+class _PeerDescribe(Arm):
+    def __init__(self, peer: Worker, count: int) -> None:
+        super().__init__(peer.name)
+        self._peer = peer
+        self._count = count
+
+    async def call(self) -> float:
+        ms, entities = read_result(self.name, await self._peer.ask(DESCRIBE))
+        if entities != self._count:
+            raise BenchmarkError(f"{self.name} has described {entities} of {self._count} entities")
+        return ms
+
+
+_RECEIVED = "received, not decoded"
+_COLD = "image, nothing read before"
+_SAME = "image, nothing has changed"
+_GET_CHANGED = "`GET /quotas`, one entity has changed"
+_GET_SAME = "`GET /quotas`, nothing has changed"
+_ANEW_LIMIT = 2.0
+_SAME_LIMIT = 1.1
+_FIRST_BYTE_LIMIT = 0.5
+
+
+async def measure_describe_all(run: Run, stored: Entities) -> list[Section]:
+    """Measure describes of all entities, which are those stored and no others."""
+    count = stored.count
+    rounds = run.plan.describe_all_rounds(count)
+    run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
+    gets = [
+        _GetAll(_GET_CHANGED, run, stored, changes=True),
+        _GetAll(_GET_SAME, run, stored),
+        _GetAll(_FROM_IMAGE, run, stored, max_age_ms=_OLDEST_MS),
+    ]
+    ours = (
+        _Receive(run),
+        _Image(_COLD, run, count, cold=True),
+        _Image(_SAME, run, count, cold=False),
+        *gets,
+    )
+    size = len(await run.wire.receive(ALL_ENTITIES))
+    with run.peers.warm(run.stack.bootstrap_servers) as peers:
+        arms = [*ours, *(_PeerDescribe(peer, count) for peer in peers)]
+        warm_up = min(run.plan.warm_up, 2)
+        measures = await interleaved(arms, rounds=rounds, warm_up=warm_up)
+    first_bytes = {arm.name: Measure(arm.first_byte_ms[-rounds:]) for arm in gets}
+    rows = [
+        [*row, show(first_bytes[row[0]].median) if row[0] in first_bytes else ""]
+        for row in latency_rows(measures, _RECEIVED)
+    ]
+    note = (
+        f"2 keys each, all with the same values, {size:,} bytes from the broker. The first three "
+        "are calls in this process over the service's own transport: the bytes alone, then with "
+        "what the service makes of them when it reads everything, and when the same bytes have "
+        "come as before. `GET /quotas` is the whole answer as sorted JSON from the warm service: "
+        "the first two ask the broker each time, the third allows an image that is "
+        f"{_OLDEST_MS // 1000} s old. The other clients end with objects of their library."
+    )
+    goals = _goals(count, measures, first_bytes) if count >= run.plan.large else ()
+    columns = (*LATENCY_COLUMNS, "x received", "first byte p50 ms")
+    title = f"Describe all of {count:,} entities"
+    section = Section(title, note, columns, rows, goals, measures)
+    return [section, await _large_describes(run, stored)] if goals else [section]
+
+
+def _goals(
+    count: int, measures: Mapping[str, Measure], first_bytes: Mapping[str, Measure]
+) -> list[Goal]:
+    received, changed = measures[_RECEIVED], measures[_GET_CHANGED]
+    limits = {
+        _COLD: _ANEW_LIMIT,
+        _SAME: _SAME_LIMIT,
+        _GET_CHANGED: _ANEW_LIMIT,
+        _GET_SAME: _SAME_LIMIT,
+    }
+    goals = [
+        Goal(f"{name} / received, {count:,} entities", limit, measures[name].ratio_to(received))
+        for name, limit in limits.items()
+    ]
+    first = first_bytes[_GET_CHANGED].ratio_to(changed)
+    return [*goals, Goal(f"{_GET_CHANGED}: first byte / all of it", _FIRST_BYTE_LIMIT, first)]

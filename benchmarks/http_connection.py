@@ -3,11 +3,13 @@
 import asyncio
 import json
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, NamedTuple, cast
 
 import httptools
 
-from benchmarks.errors import BenchmarkError
+from benchmarks.measures import BenchmarkError
 
 OK = 200
 
@@ -118,3 +120,38 @@ async def open_http(port: int) -> HttpConnection:
     connection = HttpConnection(port)
     await connection.open()
     return connection
+
+
+def raise_unless_applied(answer: Answer) -> None:
+    """Make sure that everything was applied.
+
+    Raises:
+        BenchmarkError: It was not.
+    """
+    document = answer.json()
+    if document["outcome"] != "applied":
+        raise BenchmarkError(f"an alteration was not applied: {document}")
+
+
+def was_not_sent(answer: Answer) -> bool:
+    """Tell whether nothing was sent, so that the request may be repeated as it is."""
+    return answer.status == 503 and bool(json.loads(answer.body)["retry"] == "safe")
+
+
+async def metrics(service_port: int) -> Mapping[str, float]:
+    """Ask the service, over a new connection: it closes one that was idle for 10 s.
+
+    Raises:
+        BenchmarkError: It does not tell.
+    """
+    with closing(await open_http(service_port)) as service:
+        answer = await service.exchange(prepared("GET", "/metrics"))
+    if answer.status != OK:
+        raise BenchmarkError(f"/metrics answered {answer.status}")
+    return read_metrics(answer.body.decode())
+
+
+def read_metrics(text: str) -> Mapping[str, float]:
+    """Return the values of Prometheus' text format by name and labels, as they are written."""
+    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}

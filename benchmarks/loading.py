@@ -1,18 +1,110 @@
-"""Requests per second: from wrk where it is installed, else from a generator of our own."""
+"""The load generator: a process that keeps connections busy, or sends at fixed times.
 
+It reads one job a line (``Generator.run`` writes it) and answers with the figures of a ``Load``.
+With a rate requests are sent at times that are fixed beforehand, whatever becomes of those before:
+an open loop. A latency counts from the time at which a request was due, so one that had to wait for
+its turn is as slow as its caller would have found it ("coordinated omission" is avoided). Those of
+the first ``lead_s`` are not counted: who asks first after a while waits for an image, whatever
+comes then.
+"""
+
+import asyncio
 import json
-import math
-import re
-import shutil
-import subprocess
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import prepared
+import uvloop
+
+from benchmarks.competitors.peers import Worker, worker
+from benchmarks.http_connection import OK, HttpConnection, open_http, prepared
+from benchmarks.measures import BenchmarkError, percentile
+
+PACED_LEAD_S: Final = 2.0
+
+
+class Load(NamedTuple):
+    """The figures of a window of load."""
+
+    answers: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+
+    @property
+    def requests_per_s(self) -> float:
+        """How many were answered in a second."""
+        return self.answers / self.seconds
+
+
+async def load(job: dict[str, Any]) -> Load:
+    """Do a job.
+
+    Raises:
+        BenchmarkError: An answer was not a success.
+    """
+    connections = [await open_http(job["port"]) for _ in range(job["connections"])]
+    request = job["request"].encode()
+    begun = time.perf_counter() + job["lead_s"]
+    try:
+        if job["rate"]:
+            taken = await _at_fixed_times(connections, request, begun, job)
+        else:
+            busy = (_keep_busy(item, request, begun + job["seconds"]) for item in connections)
+            taken = [took for each in await asyncio.gather(*busy) for took in each]
+    finally:
+        for connection in connections:
+            connection.close()
+    took, ordered = time.perf_counter() - begun, sorted(taken)
+    percentiles = (percentile(ordered, share) * 1000 for share in (0.5, 0.99, 0.999, 1.0))
+    return Load(len(ordered), took, *percentiles)
+
+
+async def _keep_busy(connection: HttpConnection, request: bytes, end: float) -> list[float]:
+    taken = []
+    now = time.perf_counter()
+    while now < end:
+        await _exchange(connection, request)
+        before, now = now, time.perf_counter()
+        taken.append(now - before)
+    return taken
+
+
+async def _exchange(connection: HttpConnection, request: bytes) -> None:
+    answer = await connection.exchange(request)
+    if answer.status != OK:
+        raise BenchmarkError(f"answered {answer.status} under load")
+
+
+async def _at_fixed_times(
+    connections: Sequence[HttpConnection], request: bytes, begun: float, job: dict[str, Any]
+) -> list[float]:
+    """Send requests when they are due, or in their order when a connection is idle."""
+    rate, ahead, taken = job["rate"], int(job["rate"] * job["lead_s"]), list[float]()
+    queue: asyncio.Queue[float | None] = asyncio.Queue()
+
+    async def send(connection: HttpConnection) -> None:
+        while (due := await queue.get()) is not None:
+            await _exchange(connection, request)
+            if due >= begun:
+                taken.append(time.perf_counter() - due)
+
+    senders = [asyncio.create_task(send(connection)) for connection in connections]
+    for at in range(-ahead, int(rate * job["seconds"])):
+        due = begun + at / rate
+        if (left := due - time.perf_counter()) > 0:
+            await asyncio.sleep(left)
+        queue.put_nowait(due)
+    for _ in senders:
+        queue.put_nowait(None)
+    await asyncio.gather(*senders)
+    return taken
 
 
 @dataclass(frozen=True)
@@ -24,141 +116,41 @@ class Target:
     token: str | None = None
 
 
-class Load(NamedTuple):
-    """The figures of a window of load."""
+@dataclass(frozen=True)
+class Generator:
+    """This program in a process of its own; ``load_generator`` starts it."""
 
-    requests_per_s: float
-    p50_ms: float
-    p99_ms: float
+    process: Worker
 
+    async def run(
+        self, target: Target, connections: int, seconds: float, rate: float | None = None
+    ) -> Load:
+        """Load a route, each connection asking again when it is answered.
 
-PACED_LEAD_S: Final = 2.0
-
-
-class PacedLoad(NamedTuple):
-    """The figures of a window of requests at fixed times."""
-
-    answers: int
-    seconds: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
-    max_ms: float
-
-
-class Generator(Protocol):
-    """Something that keeps connections busy for a while."""
-
-    name: str
-
-    def run(self, target: Target, connections: int, seconds: float) -> Load:
-        """Load a route, each connection asking again when it is answered."""
-        ...
-
-
-class Wrk:
-    """The program ``wrk``, with one thread."""
-
-    def __init__(self, program: str) -> None:
-        self._program = program
-        printed = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, check=False
-        )
-        self.name = " ".join((printed.stdout + printed.stderr).split()[:2])
-
-    def run(self, target: Target, connections: int, seconds: float) -> Load:
-        """See ``Generator``."""
-        command = [
-            self._program,
-            "-t1",
-            f"-c{connections}",
-            f"-d{math.ceil(seconds)}s",
-            "--latency",
-        ]
-        if target.token is not None:
-            command += ["-H", f"Authorization: Bearer {target.token}"]
-        command.append(f"http://127.0.0.1:{target.port}{target.path}")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        return read_wrk(done.stdout + done.stderr)
-
-
-_RATE: Final = re.compile(r"^Requests/sec:\s+([0-9.]+)$", re.MULTILINE)
-_PERCENTILE: Final = r"^\s+{}%\s+([0-9.]+)(us|ms|s)$"
-_MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-
-
-def read_wrk(text: str) -> Load:
-    """Read what wrk prints.
-
-    Raises:
-        BenchmarkError: It failed, or some of the answers were no success.
-    """
-    rate = _RATE.search(text)
-    percentiles = [re.search(_PERCENTILE.format(p), text, re.MULTILINE) for p in (50, 99)]
-    if rate is None or None in percentiles or "Non-2xx" in text or "Socket errors" in text:
-        raise BenchmarkError(f"wrk says:\n{text}")
-    p50, p99 = (float(found[1]) * _MS[found[2]] for found in percentiles if found)
-    return Load(float(rate[1]), p50, p99)
-
-
-class OwnGenerator:
-    """``benchmarks.generator`` in a process of its own."""
-
-    name = "this project's own (asyncio, uvloop, httptools; a process of its own)"
-
-    def __init__(self, jobs: IO[str], results: IO[str]) -> None:
-        self._jobs = jobs
-        self._results = results
-
-    def run(self, target: Target, connections: int, seconds: float) -> Load:
-        """See ``Generator``."""
-        result = self._result(_job(target, connections, seconds))
-        return Load(result["answers"] / result["seconds"], result["p50_ms"], result["p99_ms"])
-
-    def run_paced(self, target: Target, connections: int, seconds: float, rate: float) -> PacedLoad:
-        """Send so many requests a second, whatever becomes of those before.
-
-        The same go on for ``PACED_LEAD_S`` before, and are not counted.
+        With a rate so many requests a second are sent, and the same for ``PACED_LEAD_S`` before.
         """
-        pace = {"rate": rate, "lead_s": PACED_LEAD_S}
-        result = self._result({**_job(target, connections, seconds), **pace})
-        return PacedLoad(**{name: result[name] for name in PacedLoad._fields})
-
-    def _result(self, job: dict[str, Any]) -> dict[str, Any]:
-        self._jobs.write(json.dumps(job) + "\n")
-        self._jobs.flush()
-        line = self._results.readline()
+        request = prepared("GET", target.path, token=target.token).decode()
+        job = {"port": target.port, "request": request, "connections": connections}
+        job |= {"seconds": seconds, "rate": rate, "lead_s": PACED_LEAD_S if rate else 0.0}
+        line = await self.process.ask(json.dumps(job))
         if not line:
             raise BenchmarkError("the load generator ended; see its error above")
-        result: dict[str, Any] = json.loads(line)
-        return result
-
-
-def _job(target: Target, connections: int, seconds: float) -> dict[str, Any]:
-    request = prepared("GET", target.path, token=target.token).decode()
-    job = {"port": target.port, "request": request}
-    return {**job, "connections": connections, "seconds": seconds}
+        return Load(*json.loads(line))
 
 
 @contextmanager
 def load_generator() -> Iterator[Generator]:
-    """Give wrk where it is installed, else start our own; end it with the block."""
-    program = shutil.which("wrk")
-    if program is not None:
-        yield Wrk(program)
-        return
-    with own_generator() as generator:
-        yield generator
+    """Start it; end it with the block."""
+    command = [sys.executable, "-m", "benchmarks.loading"]
+    with worker("the load generator", command, os.environ) as process:
+        yield Generator(process)
 
 
-@contextmanager
-def own_generator() -> Iterator[OwnGenerator]:
-    """Start our own; end it with the block."""
-    command = [sys.executable, "-m", "benchmarks.generator"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield OwnGenerator(cast("IO[str]", process.stdin), cast("IO[str]", process.stdout))
-        finally:
-            process.kill()
+def main() -> None:
+    """Do the jobs of standard input until it ends."""
+    for line in sys.stdin:
+        print(json.dumps(uvloop.run(load(json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,12 +17,10 @@ import psycopg
 from psycopg import sql
 
 from app.localdev.local_directory import LocalDevError
-from benchmarks.competitors.peer import Peers
-from benchmarks.environment import environment
-from benchmarks.errors import BenchmarkError
-from benchmarks.progress import Progress
-from benchmarks.report import grid
-from benchmarks.stack import Stack, running_stack
+from benchmarks.competitors.peers import Peers
+from benchmarks.measures import BenchmarkError, grid
+from benchmarks.report import environment, environment_table
+from benchmarks.stack import Progress, Stack, running_stack
 
 _PAGE: Final = Path("docs/benchmarks-log.md")
 _ROWS: Final = 10_000_000
@@ -203,7 +201,7 @@ def _measured(stack: Stack, rows: int, progress: Progress) -> str:
         for size, few, many in zip(sizes, empty, long, strict=True)
     ]
     columns = ("entities of an alteration", "empty log", f"{rows:,} rows in each table", "ratio")
-    sections = [_HEAD, grid(("", ""), [[f"**{name}**", text] for name, text in where])]
+    sections = [_HEAD, environment_table(where)]
     sections += ["## Blocks that an alteration touches", grid(columns, figures)]
     sections += [_PLANS, *(f"```\n{statement}\n\n{plan}\n```" for statement, plan in plans)]
     return "\n\n".join(sections) + "\n"

@@ -1,9 +1,16 @@
-"""Figures of one arm, and its ratio to another arm that was measured at the same time."""
+"""Arms that act in turns, their figures, and the tables of them."""
 
+import gc
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+class BenchmarkError(Exception):
+    """Something did not do what is measured: its figure would be worse than none."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +57,14 @@ class Measure:
         return Measure([None if item is None else item * factor for item in self.by_round])
 
     def ratio_to(self, other: "Measure") -> float:
-        """Return the median of the ratios of each round in which both took section.
+        """Return the median of the ratios of each round in which both ran.
 
         What slows the machine down for a while slows both arms of a round, so their ratio stays.
         """
         return statistics.median(ours / theirs for ours, theirs in self._pairs(other))
 
     def excess_over(self, other: "Measure") -> float:
-        """Return the median of the differences of each round in which both took section."""
+        """Return the median of the differences of each round in which both ran."""
         return statistics.median(ours - theirs for ours, theirs in self._pairs(other))
 
     def _pairs(self, other: "Measure") -> Iterator[tuple[float, float]]:
@@ -69,3 +76,130 @@ class Measure:
 def percentile(ordered: Sequence[float], share: float) -> float:
     """Return the percentile of ordered figures by nearest rank."""
     return ordered[math.ceil(share * len(ordered)) - 1]
+
+
+class Arm(ABC):
+    """One of the alternatives that are compared.
+
+    Attributes:
+        name: For the table.
+        every: The arm runs in each such round: 2 is every second.
+    """
+
+    def __init__(self, name: str, *, every: int = 1) -> None:
+        self.name = name
+        self.every = every
+
+    async def prepare(self) -> None:
+        """Do what is not timed."""
+        return
+
+    @abstractmethod
+    async def call(self) -> float | None:
+        """Do what is timed; return the milliseconds where another process has measured them."""
+
+    async def settle(self) -> None:
+        """Wait, untimed, until the next arm meets a quiet cluster."""
+        return
+
+
+async def interleaved(arms: Sequence[Arm], *, rounds: int, warm_up: int) -> Mapping[str, Measure]:
+    """Measure the arms in turns, each round beginning with another one.
+
+    Args:
+        arms: Each with a name of its own.
+        rounds: How many.
+        warm_up: Rounds before those, whose figures are thrown away.
+
+    Returns:
+        Milliseconds, by the arm's name.
+    """
+    figures: dict[str, list[float | None]] = {arm.name: [] for arm in arms}
+    for number in range(-warm_up, rounds):
+        first = number % len(arms)
+        for arm in (*arms[first:], *arms[:first]):
+            figure = await _timed(arm) if number % arm.every == 0 else None
+            if number >= 0:
+                figures[arm.name].append(figure)
+    return {name: Measure(by_round) for name, by_round in figures.items()}
+
+
+async def _timed(arm: Arm) -> float:
+    """Return the milliseconds that the call took; our own garbage is not collected meanwhile."""
+    await arm.prepare()
+    gc.disable()
+    try:
+        begun = time.perf_counter()
+        reported_ms = await arm.call()
+        took = time.perf_counter() - begun
+    finally:
+        gc.enable()
+    await arm.settle()
+    return took * 1000 if reported_ms is None else reported_ms
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio that we steer by, and what was found; ``at_most`` tells which side is good."""
+
+    text: str
+    limit: float
+    found: float
+    at_most: bool = True
+
+    def row(self) -> list[str]:
+        """Return its row in the table of goals."""
+        met = self.found <= self.limit if self.at_most else self.found >= self.limit
+        limit = f"at {'most' if self.at_most else 'least'} {self.limit:,g}"
+        return [self.text, limit, show(self.found), "met" if met else "**missed**"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of a run.
+
+    Attributes:
+        note: What the reader must know.
+        rows: Of text.
+        measures: Milliseconds by arm, to be drawn.
+    """
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    goals: Sequence[Goal] = ()
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+
+
+LATENCY_COLUMNS = ("arm", "n", "min ms", "p50 ms", "p99 ms")
+
+
+def latency_cells(name: str, measure: Measure) -> list[str]:
+    """Return the cells under ``LATENCY_COLUMNS``."""
+    figures = (measure.minimum, measure.median, measure.p99)
+    return [name, str(measure.n), *(show(figure) for figure in figures)]
+
+
+def latency_rows(measures: Mapping[str, Measure], *bases: str) -> list[list[str]]:
+    """Return a row for each arm: its ``latency_cells``, and the ratio to each of the bases."""
+    return [
+        [
+            *latency_cells(name, measure),
+            *(show(measure.ratio_to(measures[base])) for base in bases),
+        ]
+        for name, measure in measures.items()
+    ]
+
+
+def show(figure: float) -> str:
+    """Return three significant digits, or the whole number where it has more."""
+    if abs(figure) >= 100:
+        return f"{figure:,.0f}"
+    return f"{figure:.2f}" if abs(figure) < 10 else f"{figure:.1f}"
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

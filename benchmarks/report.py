@@ -1,9 +1,99 @@
-"""The run as a page."""
+"""The run as a page with pictures, and the environment of the run."""
 
-from collections.abc import Sequence
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
 
-from benchmarks.pictures import file_name
-from benchmarks.tables import Goal, Section, Table, show
+import psycopg
+
+from app.java import find_java
+from app.localdev.jars import kafka_version
+from app.pipeline.picture_style import BLACK, BLUE, GREY, new_figure, save, save_rows, style
+from benchmarks.competitors.peers import Peers
+from benchmarks.measures import Measure, Section, grid, show
+from benchmarks.stack import BROKER_HEAP
+
+_PACKAGES = (
+    "fastapi",
+    "starlette",
+    "pydantic",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "orjson",
+    "kafka-python",
+    "psycopg",
+    "sqlalchemy",
+    "structlog",
+)
+
+
+def environment(
+    database_url: str, peers: Peers, *, heap: str = BROKER_HEAP
+) -> list[tuple[str, str]]:
+    """Return what a reader needs to judge the figures: names and texts."""
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    where = [
+        ("Date", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("Commit", _commit()),
+        ("Machine", f"{_processor()}, {os.cpu_count()} CPUs, {memory_gib()} GiB, {_system()}"),
+        ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
+        (
+            "Broker",
+            f"Kafka {kafka_version()}, one node, StandardAuthorizer, {_java()}, heap {heap}",
+        ),
+        ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
+        ("Service", f"one process, {python}; it looks for changes of others once an hour only"),
+        ("Packages", packages),
+    ]
+    if peers.present:
+        versions = "; ".join(f"{peer.name}: {peer.version}" for peer in peers.present)
+        where.append(("Other clients", f"{versions}; `kafka-configs`: Kafka {kafka_version()}"))
+    where += [(f"Left out: {name}", reason) for name, reason in peers.left_out.items()]
+    return where
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "app")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (", changed" if changed else "")
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if platform.system() == "Linux" else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or platform.machine())
+
+
+def memory_gib() -> int:
+    """Return the memory of the machine."""
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+
+
+def _system() -> str:
+    return f"{platform.system()} {platform.release().partition('-')[0]}"
+
+
+def _java() -> str:
+    printed = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False)
+    return printed.stderr.splitlines()[0].replace('"', "")
+
+
+def _postgres(database_url: str) -> str:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("show server_version").fetchone()
+    return str(row[0]) if row else "unknown"
+
 
 _HEAD = """# Benchmarks
 
@@ -28,38 +118,81 @@ def page(
         sections: What was measured.
         pictures: The folder of the pictures, as seen from the page; null where there are none.
     """
-    where = grid(("", ""), [[f"**{name}**", text] for name, text in environment])
-    goals = [goal for section in sections for goal in section.goals]
-    head = [_HEAD, where, "## Goals", _goals(goals)]
-    return "\n\n".join([*head, *(_section(section, pictures) for section in sections)]) + "\n"
+    goals = [goal.row() for section in sections for goal in section.goals]
+    texts = [_HEAD, environment_table(environment)]
+    texts += ["## Goals", grid(("what", "goal", "found", ""), goals)]
+    for section in sections:
+        texts += [f"## {section.title}", section.note, grid(section.columns, section.rows)]
+        if pictures is not None and section.measures:
+            path = f"{pictures}/{file_name(section)}"
+            texts.append(f"![{section.title}: medians, from min to max]({path}.png)")
+            texts.append(f"[The figures]({path}.csv)")
+    return "\n\n".join(texts) + "\n"
 
 
-def _goals(goals: Sequence[Goal]) -> str:
-    rows = [
-        [
-            goal.text,
-            f"at {'most' if goal.at_most else 'least'} {goal.limit:,g}",
-            show(goal.found),
-            "met" if goal.met else "**missed**",
-        ]
-        for goal in goals
-    ]
-    return grid(("what", "goal", "found", ""), rows)
+def environment_table(environment: Sequence[tuple[str, str]]) -> str:
+    """Return the environment of a run in Markdown."""
+    return grid(("", ""), [[f"**{name}**", text] for name, text in environment])
 
 
-def _section(section: Section, pictures: str | None) -> str:
-    table = section.table
-    texts = [f"## {table.title}", table.note, grid(table.columns, table.rows)]
-    if pictures is not None and section.measures:
-        texts.append(_picture(table, f"{pictures}/{file_name(table)}"))
-    return "\n\n".join(texts)
+_HEADER = ("arm", "n", "min_ms", "p50_ms", "p99_ms", "max_ms")
+_LINE = "Milliseconds on a logarithmic scale: the bar is the median, the line from min to max."
 
 
-def _picture(table: Table, path: str) -> str:
-    return f"![{table.title}: medians, from min to max]({path}.png)\n\n[The figures]({path}.csv)"
+def file_name(section: Section) -> str:
+    """Return the name of the files of a section, without what comes after the dot."""
+    return re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-")
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def draw(sections: Sequence[Section], folder: Path) -> None:
+    """Write a PNG and a CSV for each section that has measures.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    drawn = [section for section in sections if section.measures]
+    if drawn:
+        folder.mkdir(parents=True, exist_ok=True)
+    for section in drawn:
+        file = folder / file_name(section)
+        save_rows(file.with_suffix(".csv"), _HEADER, _rows(section.measures))
+        with style():
+            _draw(section, file.with_suffix(".png"))
+
+
+def _rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
+    for name, measure in measures.items():
+        figures = (measure.minimum, measure.median, measure.p99, measure.maximum)
+        yield [_plain(name), str(measure.n), *(f"{figure:.3f}" for figure in figures)]
+
+
+def _draw(section: Section, file: Path) -> None:
+    names = [_plain(name) for name in section.measures]
+    measures = list(section.measures.values())
+    medians = [item.median for item in measures]
+    below = [item.median - item.minimum for item in measures]
+    above = [item.maximum - item.median for item in measures]
+    figure = new_figure(section.title, _LINE, 1.2 + 0.34 * len(names))
+    axes = figure.subplots()
+    axes.barh(names, medians, color=BLUE, height=0.6)
+    axes.errorbar(medians, names, xerr=[below, above], fmt="none", ecolor=BLACK, capsize=2)
+    for name, measure in zip(names, measures, strict=True):
+        axes.annotate(
+            f"{show(measure.median)} ms",
+            (measure.maximum, name),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=GREY,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.margins(x=0.12)
+    axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
+    axes.invert_yaxis()
+    save(figure, file)
+
+
+def _plain(name: str) -> str:
+    """Return a name without Markdown."""
+    return name.replace("`", "").replace("*", "")

@@ -1,30 +1,33 @@
-"""Resolving from the image: one identity against no-op routes, and 10,000 in one request."""
+"""Resolves from the image: one identity, 10,000 in one request, and while it is renewed."""
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
 from urllib.parse import urlencode
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import HttpConnection, open_http, prepared
-from benchmarks.loading import Generator, Load, Target, load_generator
-from benchmarks.measures import Measure
-from benchmarks.plan import Plan
-from benchmarks.rounds import Arm, interleaved
-from benchmarks.stack import Stack
-from benchmarks.tables import Goal, Section, Table, show
-from benchmarks.workload import Entities
+from app.domain.alterations import ClientQuotaAlteration, Op
+from app.domain.entities import ClientQuotaEntity
+from benchmarks.http_connection import metrics, open_http, prepared
+from benchmarks.loading import PACED_LEAD_S, Generator, Load, Target, load_generator
+from benchmarks.measures import Arm, BenchmarkError, Goal, Measure, Section, interleaved, show
+from benchmarks.run import Run
+from benchmarks.wire import KEYS, Entities
 
-_CONNECTIONS = (1, 32)
-_LIMIT = 0.5
+_CONNECTIONS: Final = (1, 32)
+_MOST_CONNECTIONS: Final = max(_CONNECTIONS)
+_LIMIT: Final = 0.5
 """Of the no-op with the same authentication, at the most connections."""
-_OURS = "`GET /quotas/resolve`"
-_FLOOR = "no-op, authenticated"
-_IDENTITIES = 10_000
-_MANY_LIMIT_MS = 100.0
-_MANY = f"`POST /quotas/resolve`, {_IDENTITIES:,} identities"
-_COLUMNS = (
+_OURS: Final = "`GET /quotas/resolve`"
+_FLOOR: Final = "no-op, authenticated"
+_IDENTITIES: Final = 10_000
+_MANY_LIMIT_MS: Final = 100.0
+_MANY: Final = f"`POST /quotas/resolve`, {_IDENTITIES:,} identities"
+_COLUMNS: Final = (
     "connections",
     "route",
     "n",
@@ -37,109 +40,247 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """The windows of one route."""
-
-    loads: list[Load]
-
-    @property
-    def rate(self) -> Measure:
-        return Measure([load.requests_per_s for load in self.loads])
-
-    def row(self, connections: int, route: str, ratio: float) -> list[str]:
-        rate = self.rate
-        cells = [show(item) for item in (rate.minimum, rate.median, rate.maximum)]
-        cells += [
-            show(Measure([load.p50_ms for load in self.loads]).median),
-            show(Measure([load.p99_ms for load in self.loads]).median),
-            show(ratio),
-        ]
-        return [str(connections), route, str(rate.n), *cells]
+def _target(run: Run, stored: Entities, **options: str) -> Target:
+    query = urlencode({**stored.names(stored.count // 2), **options})
+    return Target(run.stack.service_port, f"/quotas/resolve?{query}", run.stack.token)
 
 
-async def measure_resolves(stack: Stack, plan: Plan, stored: Entities) -> Section:
-    """Measure both routes in turns, with one connection and with many; then many identities."""
-    section = await asyncio.to_thread(_measure, stack, plan, stored)
-    many = await _measure_many(stack, plan, stored)
+def _rate(loads: Sequence[Load]) -> Measure:
+    return Measure([load.requests_per_s for load in loads])
+
+
+async def measure_resolves(run: Run) -> list[Section]:
+    """Measure the routes in turns, with one connection and with many; then many identities."""
+    plan, stored = run.plan, run.stored
+    run.progress.say(f"resolving: {plan.windows} windows of each kind")
+    ours = _target(run, stored)
+    targets = {
+        _OURS: ours,
+        "no-op": Target(run.stack.noop_port, "/noop"),
+        _FLOOR: Target(run.stack.noop_port, "/noop/authenticated", run.stack.token),
+    }
+    rows, goals = [], []
+    with load_generator() as generator:
+        for connections in _CONNECTIONS:
+            loads: dict[str, list[Load]] = {route: [] for route in targets}
+            for window in range(-1, plan.windows):
+                for route in list(targets)[:: 1 if window % 2 else -1]:
+                    load = await generator.run(targets[route], connections, plan.window_s)
+                    if window >= 0:
+                        loads[route].append(load)
+            floor = _rate(loads[_FLOOR])
+            rows += [_row(connections, route, loads[route], floor) for route in targets]
+            if connections == _MOST_CONNECTIONS:
+                text = f"{_OURS} / {_FLOOR}, {connections} connections"
+                ratio = _rate(loads[_OURS]).ratio_to(floor)
+                goals.append(Goal(text, _LIMIT, ratio, at_most=False))
+    many = await _measure_many(run)
     rates = [1000 / ms for ms in (many.maximum, many.median, many.minimum)]
-    row = ["1", _MANY, str(many.n), *map(show, (*rates, many.median, many.p99)), ""]
-    table = replace(section.table, rows=[*section.table.rows, row])
-    goal = Goal(f"{_MANY}, at the median: ms", _MANY_LIMIT_MS, many.median)
-    return Section(table, [*section.goals, goal])
+    rows.append(["1", _MANY, str(many.n), *map(show, (*rates, many.median, many.p99)), ""])
+    goals.append(Goal(f"{_MANY}, at the median: ms", _MANY_LIMIT_MS, many.median))
+    note = (
+        f"`{ours.path.partition('?')[2]}` among {stored.count:,} stored entities, default "
+        "`max_age_ms`, with authentication, authorization, access log and metrics; the no-ops are "
+        "FastAPI routes on the same server settings, one without any of it, one that checks the "
+        f"same token. n windows of {plan.window_s:g} s, in turns; latencies are medians over the "
+        "windows. The load generator is a process of its own (asyncio, uvloop, httptools). Of the "
+        f"{_IDENTITIES:,} identities of the last row half are stored; it is timed one by one."
+    )
+    return [Section("Resolve from the image", note, _COLUMNS, rows, goals)]
+
+
+def _row(connections: int, route: str, loads: Sequence[Load], floor: Measure) -> list[str]:
+    rate = _rate(loads)
+    figures = (
+        rate.minimum,
+        rate.median,
+        rate.maximum,
+        Measure([load.p50_ms for load in loads]).median,
+        Measure([load.p99_ms for load in loads]).median,
+        rate.ratio_to(floor),
+    )
+    return [str(connections), route, str(rate.n), *map(show, figures)]
 
 
 class _Many(Arm):
     """One request with many identities, half of them stored, and its whole answer."""
 
-    def __init__(self, connection: HttpConnection, stack: Stack, stored: Entities) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__(_MANY)
         identities = [
-            stored.names(at // 2 % stored.count) if at % 2 else {"user": f"u{at}"}
+            run.stored.names(at // 2 % run.stored.count) if at % 2 else {"user": f"u{at}"}
             for at in range(_IDENTITIES)
         ]
         body = json.dumps({"identities": identities}).encode()
-        self._connection = connection
-        self._request = prepared("POST", "/quotas/resolve", token=stack.token, body=body)
-        self._answer = b""
+        self._service = run.service
+        self._request = prepared("POST", "/quotas/resolve", token=run.stack.token, body=body)
 
     async def prepare(self) -> None:
-        await self._connection.warm_up()
+        await self._service.warm_up()
 
     async def call(self) -> None:
-        self._answer = (await self._connection.exchange(self._request)).body
+        self._answer = (await self._service.exchange(self._request)).body
 
     async def settle(self) -> None:
         if len(json.loads(self._answer).get("results", ())) != _IDENTITIES:
             raise BenchmarkError(f"not everything is resolved: {self._answer[:200]!r}")
 
 
-async def _measure_many(stack: Stack, plan: Plan, stored: Entities) -> Measure:
-    connection = await open_http(stack.service_port)
-    try:
-        arms = [_Many(connection, stack, stored)]
-        figures = await interleaved(arms, rounds=plan.batch_alters, warm_up=plan.warm_up)
-    finally:
-        connection.close()
-    return figures[_MANY]
+async def _measure_many(run: Run) -> Measure:
+    rounds, warm_up = run.plan.batch_alters, run.plan.warm_up
+    return (await interleaved([_Many(run)], rounds=rounds, warm_up=warm_up))[_MANY]
 
 
-def _measure(stack: Stack, plan: Plan, stored: Entities) -> Section:
-    query = urlencode(stored.names(stored.count // 2))
-    targets = {
-        _OURS: Target(stack.service_port, f"/quotas/resolve?{query}", stack.token),
-        "no-op": Target(stack.noop_port, "/noop"),
-        _FLOOR: Target(stack.noop_port, "/noop/authenticated", stack.token),
-    }
-    rows, goals = [], []
-    with load_generator() as generator:
-        name = generator.name
-        for connections in _CONNECTIONS:
-            windows = _in_turns(generator, plan, targets, connections)
-            for route, measured in windows.items():
-                ratio = measured.rate.ratio_to(windows[_FLOOR].rate)
-                rows.append(measured.row(connections, route, ratio))
-                if route == _OURS and connections == max(_CONNECTIONS):
-                    text = f"{_OURS} / {_FLOOR}, {connections} connections"
-                    goals.append(Goal(text, _LIMIT, ratio, at_most=False))
-    note = (
-        f"`{query}` among {stored.count:,} stored entities, default `max_age_ms`, with "
-        "authentication, authorization, access log and metrics; the no-ops are FastAPI routes on "
-        "the same server settings, one without any of it, one that checks the same token. n "
-        f"windows of {plan.window_s:g} s, in turns; latencies are medians over the windows. "
-        f"Load generator: {name}. Of the "
-        f"{_IDENTITIES:,} identities of the last row half are stored; it is timed one by one."
+_OLDEST_MS: Final = 60_000
+_CHANGE_EVERY_S: Final = 0.1
+_READ_EVERY_S: Final = 0.1
+"""How often another client resolves while the no-op is measured: the image is renewed."""
+
+_STRIDE: Final = 7_919
+"""A prime: the changed entities lie all over."""
+
+_LIMIT_MS: Final = 10.0
+_DESCRIBES: Final = 'kafka_request_seconds_count{api="DescribeClientQuotas",result="answered"}'
+_RENEWAL_COLUMNS: Final = (
+    "image",
+    "n",
+    "requests",
+    "renewals /s",
+    "changes /s",
+    "p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "max ms",
+    "x p99 of not renewed",
+)
+
+Change = Callable[[Entities, int], ClientQuotaAlteration]
+
+
+def _value(stored: Entities, number: int) -> ClientQuotaAlteration:
+    entity = ClientQuotaEntity.of(stored.names(number * _STRIDE % stored.count))
+    return ClientQuotaAlteration(entity, (Op(KEYS[0], Decimal(1000 + number)),))
+
+
+def _coming_and_going(_: Entities, number: int) -> ClientQuotaAlteration:
+    """Return every other time an entity that is new, else the removal of the one before."""
+    entity = ClientQuotaEntity.of({"user": f"passing-{number // 2:05}"})
+    op = Op(KEYS[0], remove=True) if number % 2 else Op(KEYS[0], Decimal(1000))
+    return ClientQuotaAlteration(entity, (op,))
+
+
+@dataclass(frozen=True)
+class _Renewal:
+    """One arm: how the image is renewed, or not; the figures of its windows.
+
+    That of the no-op shows what the machine itself makes of it: its process does nothing else.
+    """
+
+    name: str
+    change: Change | None = None
+    renewed: bool = True
+    noop: bool = False
+    loads: list[Load] = field(default_factory=list)
+    renewals_per_s: list[float] = field(default_factory=list)
+    changes_per_s: list[float] = field(default_factory=list)
+
+    @property
+    def p99_ms(self) -> Measure:
+        return Measure([load.p99_ms for load in self.loads])
+
+    def row(self, base: Measure) -> list[str]:
+        columns = zip(*self.loads, strict=True)
+        answers, _, p50_ms, p99_ms, p999_ms, max_ms = (Measure(list(column)) for column in columns)
+        figures = (
+            Measure(self.renewals_per_s).median,
+            Measure(self.changes_per_s).median,
+            p50_ms.median,
+            p99_ms.median,
+            p999_ms.median,
+            max_ms.maximum,
+            p99_ms.ratio_to(base),
+        )
+        return [self.name, str(answers.n), f"{int(answers.median):,}", *map(show, figures)]
+
+
+async def measure_renewals(run: Run, stored: Entities) -> Section:
+    """Measure all arms in turns; of what comes and goes nothing stays."""
+    plan = run.plan
+    run.progress.say(f"resolving from an image that is renewed: {plan.paced_windows} rounds")
+    arms = (
+        _Renewal("not renewed", renewed=False),
+        _Renewal("renewed, nothing changes"),
+        _Renewal("renewed, values change", _value),
+        _Renewal("renewed, entities come and go", _coming_and_going),
+        _Renewal("no-op, beside values that change", _value, noop=True),
+        _Renewal("no-op, beside entities that come and go", _coming_and_going, noop=True),
     )
-    return Section(Table("Resolve from the image", note, _COLUMNS, rows), goals)
+    with load_generator() as generator:
+        for window in range(-1, plan.paced_windows):
+            for arm in arms if window % 2 else reversed(arms):
+                await _measure_window(generator, run, stored, arm)
+                if window < 0:
+                    for figures in (arm.loads, arm.renewals_per_s, arm.changes_per_s):
+                        figures.clear()
+    note = (
+        f"`GET /quotas/resolve` for one of {stored.count:,} entities, {plan.paced_rate:,g} "
+        f"requests a second over {_MOST_CONNECTIONS} connections, each sent when it is due, "
+        "whatever becomes of those before; latencies count from the time at which a request was "
+        f"due. The first row allows an image that is {_OLDEST_MS // 1000} s old, the others the "
+        "default, 5 s. Beside the last four another client alters one entity every "
+        f"{_CHANGE_EVERY_S * 1000:g} ms past the service. Beside the no-op route, of a process of "
+        f"its own, the same goes on, and one resolve every {_READ_EVERY_S * 1000:g} ms has the "
+        f"image renewed. n windows of {plan.paced_s:g} s, after "
+        f"{PACED_LEAD_S:g} s of the same that are not counted, in turns; medians over the "
+        "windows, but for the maximum."
+    )
+    goals = [
+        Goal(f"`GET /quotas/resolve`, image {arm.name}: p99 in ms", _LIMIT_MS, arm.p99_ms.median)
+        for arm in arms
+        if arm.change is not None and not arm.noop
+    ]
+    rows = [arm.row(arms[0].p99_ms) for arm in arms]
+    title = f"Resolve while the image of {stored.count:,} entities is renewed"
+    return Section(title, note, _RENEWAL_COLUMNS, rows, goals)
 
 
-def _in_turns(
-    generator: Generator, plan: Plan, targets: Mapping[str, Target], connections: int
-) -> dict[str, _Windows]:
-    loads: dict[str, list[Load]] = {route: [] for route in targets}
-    for window in range(-1, plan.windows):
-        for route in list(targets)[:: 1 if window % 2 else -1]:
-            load = generator.run(targets[route], connections, plan.window_s)
-            if window >= 0:
-                loads[route].append(load)
-    return {route: _Windows(windows) for route, windows in loads.items()}
+async def _measure_window(generator: Generator, run: Run, stored: Entities, arm: _Renewal) -> None:
+    options = {} if arm.renewed else {"max_age_ms": str(_OLDEST_MS)}
+    resolve = _target(run, stored, **options)
+    target = Target(run.stack.noop_port, "/noop") if arm.noop else resolve
+    port, stop = run.stack.service_port, asyncio.Event()
+    before, begun = (await metrics(port)).get(_DESCRIBES, 0.0), time.perf_counter()
+    changing = asyncio.create_task(_keep_changing(run, stored, arm.change, stop))
+    reading = asyncio.create_task(_keep_reading(resolve, stop)) if arm.noop else None
+    try:
+        plan = run.plan
+        load = await generator.run(target, _MOST_CONNECTIONS, plan.paced_s, plan.paced_rate)
+    finally:
+        stop.set()
+        changes = await changing
+        if reading is not None:
+            await reading
+    seconds = time.perf_counter() - begun
+    arm.loads.append(load)
+    arm.renewals_per_s.append(((await metrics(port)).get(_DESCRIBES, 0.0) - before) / seconds)
+    arm.changes_per_s.append(changes / seconds)
+
+
+async def _keep_changing(
+    run: Run, stored: Entities, change: Change | None, stop: asyncio.Event
+) -> int:
+    """Alter one entity after the other, if at all; return how many, an even number."""
+    number = 0
+    while change is not None and (number % 2 or not stop.is_set()):
+        await run.wire.alter([change(stored, number)])
+        number += 1
+        await asyncio.sleep(_CHANGE_EVERY_S)
+    return number
+
+
+async def _keep_reading(target: Target, stop: asyncio.Event) -> None:
+    """Ask a route again and again, with a pause."""
+    with closing(await open_http(target.port)) as connection:
+        while not stop.is_set():
+            await connection.exchange(prepared("GET", target.path, token=target.token))
+            await asyncio.sleep(_READ_EVERY_S)

@@ -5,9 +5,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.localdev.examples import ALICE, set_example_acls
@@ -15,16 +15,24 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import DATABASE, LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.localdev.service import LocalService, migrate, tokens_file, write_tokens
-from benchmarks.errors import BenchmarkError
-from benchmarks.progress import Progress
+
+
+@dataclass
+class Progress:
+    """Prints lines with the seconds since the start on standard error."""
+
+    begun: float = field(default_factory=time.monotonic)
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        print(f"{time.monotonic() - self.begun:6.1f} s  {line}", file=sys.stderr, flush=True)
+
 
 BROKER_HEAP = "1g"
 _DRIFT_INTERVAL_S = "3600"
 """What other clients change here is not to be recorded in the middle of a measurement."""
 
-_START_DEADLINE_S = 30.0
 _STOP_DEADLINE_S = 10.0
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -90,21 +98,18 @@ def _environment(folder: Path, kafka: LocalKafka, postgres: LocalPostgres) -> di
 def _noop(port: int, folder: Path) -> Iterator[None]:
     child = ManagedProcess("The no-op server", folder / "noop.log")
     command = [sys.executable, "-m", "benchmarks.noop", str(port), str(tokens_file(folder))]
-    child.start(command, directory=Path.cwd(), environ=os.environ)
+
+    def launch() -> Callable[[], bool]:
+        child.start(command, directory=Path.cwd(), environ=os.environ)
+        return listens
+
+    def listens() -> bool:
+        with suppress(OSError), socket.create_connection((HOST, port)):
+            return True
+        return False
+
     try:
-        _wait_until_listening(child, port)
+        child.bring_up(launch, child.kill)
         yield
     finally:
         child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
-
-
-def _wait_until_listening(child: ManagedProcess, port: int) -> None:
-    deadline = time.monotonic() + _START_DEADLINE_S
-    while time.monotonic() < deadline and child.is_running():
-        try:
-            socket.create_connection((HOST, port)).close()
-        except OSError:
-            time.sleep(_POLL_S)
-        else:
-            return
-    raise BenchmarkError(f"{child.name} does not listen; its log ends:\n{child.last_lines()}")

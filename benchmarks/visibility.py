@@ -2,18 +2,15 @@
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
-from benchmarks.altered import raise_unless_applied, was_not_sent
-from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import open_http, prepared
-from benchmarks.measures import Measure
-from benchmarks.plan import Plan
-from benchmarks.session import Session
-from benchmarks.tables import Goal, Section, Table, show
-from benchmarks.workload import KEYS, Entities
+from benchmarks.http_connection import open_http, prepared, raise_unless_applied, was_not_sent
+from benchmarks.measures import BenchmarkError, Goal, Measure, Section, show
+from benchmarks.run import Run
+from benchmarks.wire import KEYS, Entities
 
 _CLIENTS = 32
 _POLL_S = 0.1
@@ -26,8 +23,6 @@ _REPEAT_S = 0.5
 """After a 503 that says that nothing was sent."""
 
 _LIMIT = 1 / 20
-_BARE = "bare alter, one by one"
-_POST = f"`POST`, `wait: none`, {_CLIENTS} clients"
 _COLUMNS = (
     "arm",
     "n",
@@ -39,40 +34,60 @@ _COLUMNS = (
 )
 
 
-class _Sender(ABC):
-    """Sends single alterations; the times are those of all rounds, in milliseconds."""
+@dataclass
+class _Alterations:
+    """Alterations of some of the stored entities, and how often one was repeated."""
 
-    def __init__(
-        self, name: str, session: Session, stored: Entities, indexes: Sequence[int]
-    ) -> None:
-        self.name = name
-        self.session = session
-        self.stored = stored
-        self.indexes = indexes
-        self.acknowledged_ms: list[float] = []
-        self.readable_ms: list[float] = []
+    run: Run
+    stored: Entities
+    indexes: Sequence[int]
+    repeats: int = 0
 
-    @abstractmethod
-    async def send(self, value: int) -> int:
-        """Send all; return the index of the last that was acknowledged."""
+    async def in_turn(self, value: int) -> int:
+        """Send AlterClientQuotas, each when the one before has been acknowledged."""
+        for index in self.indexes:
+            await self.run.wire.alter([self.stored.alteration(index, value)])
+        return self.indexes[-1]
 
-    async def measure(self, value: int) -> None:
-        """Send all, and wait until all show."""
-        begun = time.perf_counter()
-        last = await self.send(value)
-        acknowledged = time.perf_counter()
-        until_all = await self._until_all_show(last, value)
-        self.acknowledged_ms.append((acknowledged - begun) * 1000)
-        self.readable_ms.append((until_all - begun) * 1000)
+    async def by_clients(self, value: int) -> int:
+        """Send ``POST /quotas/alterations`` of one entity each by several clients at once."""
+        token = self.run.stack.token
+        requests = iter(
+            {
+                index: prepared(
+                    "POST",
+                    "/quotas/alterations",
+                    token=token,
+                    body=self.stored.body(value, wait="none", indexes=[index]),
+                )
+                for index in self.indexes
+            }.items()
+        )
+        acknowledged: list[int] = []
 
-    async def _until_all_show(self, last: int, value: int) -> float:
+        async def client() -> None:
+            with closing(await open_http(self.run.stack.service_port)) as service:
+                for index, request in requests:
+                    while was_not_sent(answer := await service.exchange(request)):
+                        self.repeats += 1
+                        await asyncio.sleep(_REPEAT_S)
+                    raise_unless_applied(answer)
+                    acknowledged.append(index)
+
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                await asyncio.gather(*(client() for _ in range(_CLIENTS)))
+        except TimeoutError as error:
+            raise BenchmarkError("the service does not apply what it is sent") from error
+        return acknowledged[-1]
+
+    async def until_all_show(self, last: int, value: int) -> float:
         """Return when the describe was sent that showed all of them.
 
         The one that was acknowledged last is looked for first: brokers apply what is committed in
         its order, and to describe one costs them less.
         """
-        wire = self.session.wire
-        exact = self.stored.exact(last)
+        wire, exact = self.run.wire, self.stored.exact(last)
         everyone = [ClientQuotaEntity.of(self.stored.names(index)) for index in self.indexes]
         asked_at = time.perf_counter()
 
@@ -88,102 +103,61 @@ class _Sender(ABC):
         await wire.until(shows, poll_s=_POLL_S, deadline_s=_DEADLINE_S)
         return asked_at
 
-    @property
-    def acknowledged(self) -> Measure:
-        """From the first one sent until the last one was acknowledged."""
-        return Measure(self.acknowledged_ms)
 
-    @property
-    def readable(self) -> Measure:
-        """From the first one sent until all showed."""
-        return Measure(self.readable_ms)
+@dataclass(frozen=True)
+class _Arm:
+    """``send`` sends all and returns the index that was acknowledged last; times of all rounds."""
 
-    @property
-    def lag(self) -> Measure:
-        """From the last acknowledgement until all showed."""
-        pairs = zip(self.readable_ms, self.acknowledged_ms, strict=True)
-        return Measure(
-            [until_readable - until_acknowledged for until_readable, until_acknowledged in pairs]
-        )
+    name: str
+    send: Callable[[int], Awaitable[int]]
+    acknowledged_ms: list[float] = field(default_factory=list)
+    lag_ms: list[float] = field(default_factory=list)
+    readable_ms: list[float] = field(default_factory=list)
 
+    async def measure(self, alterations: _Alterations, value: int) -> None:
+        begun = time.perf_counter()
+        last = await self.send(value)
+        acknowledged = time.perf_counter()
+        readable = await alterations.until_all_show(last, value)
+        self.acknowledged_ms.append((acknowledged - begun) * 1000)
+        self.lag_ms.append((readable - acknowledged) * 1000)
+        self.readable_ms.append((readable - begun) * 1000)
 
-class _Sequential(_Sender):
-    """AlterClientQuotas, each when the one before has been acknowledged."""
-
-    async def send(self, value: int) -> int:
-        for index in self.indexes:
-            await self.session.wire.alter([self.stored.alteration(index, value)])
-        return self.indexes[-1]
-
-
-class _Clients(_Sender):
-    """``POST /quotas/alterations`` of one entity each, by several clients at the same time."""
-
-    repeats = 0
-
-    async def send(self, value: int) -> int:
-        requests = {index: self._request(index, value) for index in self.indexes}
-        acknowledged: list[int] = []
-        left = iter(requests.items())
-
-        async def client() -> None:
-            service = await open_http(self.session.stack.service_port)
-            try:
-                for index, request in left:
-                    while was_not_sent(answer := await service.exchange(request)):
-                        self.repeats += 1
-                        await asyncio.sleep(_REPEAT_S)
-                    raise_unless_applied(answer)
-                    acknowledged.append(index)
-            finally:
-                service.close()
-
-        try:
-            async with asyncio.timeout(_DEADLINE_S):
-                await asyncio.gather(*(client() for _ in range(_CLIENTS)))
-        except TimeoutError as error:
-            raise BenchmarkError("the service does not apply what it is sent") from error
-        return acknowledged[-1]
-
-    def _request(self, index: int, value: int) -> bytes:
-        body = self.stored.body_of(index, value, wait="none")
-        token = self.session.stack.token
-        return prepared("POST", "/quotas/alterations", token=token, body=body)
+    def row(self, base: "_Arm") -> list[str]:
+        times = (self.acknowledged_ms, self.lag_ms, self.readable_ms)
+        figures = [Measure(each).median for each in times]
+        figures += [
+            Measure(self.lag_ms).ratio_to(Measure(base.lag_ms)),
+            Measure(self.readable_ms).ratio_to(Measure(base.readable_ms)),
+        ]
+        return [self.name, str(len(self.readable_ms)), *map(show, figures)]
 
 
-async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> Section:
+async def measure_visibility(run: Run, stored: Entities) -> Section:
     """Measure alterations of some of the stored entities, spread over all of them."""
+    plan = run.plan
+    run.progress.say(f"altering {plan.seen_alters} of {stored.count:,}: {plan.seen_rounds} rounds")
     step = stored.count // plan.seen_alters
-    indexes = range(0, step * plan.seen_alters, step)
-    sequential = _Sequential(_BARE, session, stored, indexes)
-    clients = _Clients(_POST, session, stored, indexes)
+    alterations = _Alterations(run, stored, range(0, step * plan.seen_alters, step))
+    bare = _Arm("bare alter, one by one", alterations.in_turn)
+    post = _Arm(f"`POST`, `wait: none`, {_CLIENTS} clients", alterations.by_clients)
     for number in range(plan.seen_rounds):
-        arms = (sequential, clients) if number % 2 else (clients, sequential)
-        for each, arm in enumerate(arms):
-            await arm.measure(2_000_000 + 2 * number + each)
+        for each, arm in enumerate((bare, post) if number % 2 else (post, bare)):
+            await arm.measure(alterations, 2_000_000 + 2 * number + each)
+    count = len(alterations.indexes)
     note = (
-        f"{stored.count:,} entities are stored; each of {len(indexes)} of them is altered, "
+        f"{stored.count:,} entities are stored; each of {count} of them is altered, "
         "2 keys, by a request of its own. Whoever reads sees nothing of it until the broker has "
         "copied its table of all entities for each request that reached it: the service sends "
         "alterations that wait at the same time together. It is the broker that is asked whether "
         f"all show, every {_POLL_S * 1000:g} ms. Medians of n rounds. Requests repeated after a "
-        f"503: {clients.repeats}."
+        f"503: {alterations.repeats}."
     )
-    rows = [_row(arm, sequential) for arm in (sequential, clients)]
-    text = (
-        f"{len(indexes)} alterations among {stored.count:,} entities, from the last "
-        f"acknowledgement until all show: {_CLIENTS} clients of the service / one by one"
+    goal = Goal(
+        f"{count} alterations among {stored.count:,} entities, from the last acknowledgement until "
+        f"all show: {_CLIENTS} clients of the service / one by one",
+        _LIMIT,
+        Measure(post.lag_ms).ratio_to(Measure(bare.lag_ms)),
     )
-    goal = Goal(text, _LIMIT, clients.lag.ratio_to(sequential.lag))
-    title = f"When {len(indexes)} alterations among {stored.count:,} entities show"
-    return Section(Table(title, note, _COLUMNS, rows), (goal,))
-
-
-def _row(arm: _Sender, base: _Sender) -> list[str]:
-    return [
-        arm.name,
-        str(arm.readable.n),
-        *(show(item.median) for item in (arm.acknowledged, arm.lag, arm.readable)),
-        show(arm.lag.ratio_to(base.lag)),
-        show(arm.readable.ratio_to(base.readable)),
-    ]
+    title = f"When {count} alterations among {stored.count:,} entities show"
+    return Section(title, note, _COLUMNS, [bare.row(bare), post.row(bare)], (goal,))

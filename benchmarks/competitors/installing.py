@@ -1,4 +1,4 @@
-"""Install each peer, as it is pinned, into a folder that is not section of the tree.
+"""Install each peer, as it is pinned, into a folder that git ignores.
 
 What a machine lacks leaves one peer out; the run goes on without it and says so.
 """
@@ -17,8 +17,8 @@ from app.java import JavaMissingError, find_java
 from app.localdev.jars import class_path, kafka_version
 from app.localdev.kafka_jvm import jvm_environment
 from app.localdev.local_directory import LocalDevError
-from benchmarks.competitors.peer import CURL, Peer, Peers
-from benchmarks.progress import Progress
+from benchmarks.competitors.peers import CURL, Peer, Peers
+from benchmarks.stack import Progress
 
 FOLDER: Final = Path("build/peers").absolute()
 """Ignored by git."""

@@ -1,45 +1,172 @@
 """Measure ``resolve`` beside eight joins and DuckDB, then the whole chain, in one run."""
 
 import argparse
+import json
 import os
+import platform
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
 
 from app.pipeline.spark import spark_session
+from benchmarks.measures import grid
 from benchmarks.pipeline import duckdb_arm, spark_arms
-from benchmarks.pipeline.commands import made_up, run_chain
-from benchmarks.pipeline.memory import PeakMemory
-from benchmarks.pipeline.report import DUCKDB, JOINS, LOOK_UPS, Figures, page, write_page
 from benchmarks.pipeline.spark_arms import Answer
+from benchmarks.report import memory_gib
+from benchmarks.stack import Progress
 
-_THREADS = 2
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-pipeline.md"
+LOOK_UPS: Final = "Spark, three look-ups (`resolve`)"
+JOINS: Final = "Spark, eight broadcast left joins"
+DUCKDB: Final = "DuckDB, three look-ups"
+
+_THREADS: Final = 2
+_PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-pipeline.md"
+_LOOK_S: Final = 0.5
+_TIMES_JOINS: Final = 3.0
+_TIMES_DUCKDB: Final = 2.5
+_CHAIN_S: Final = 75.0
+_GOAL_ROWS: Final = 20_000_000
+_PACKAGES: Final = ("pyspark", "pyarrow", "duckdb")
+
+Peaks = dict[str, int]
+"""The largest sum of resident bytes of a process and its descendants: ``java`` and ``python``."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command of the pipeline took.
+
+    Attributes:
+        seconds: From the start of its process to its end.
+        report: Its own.
+    """
+
+    seconds: float
+    peaks: Peaks
+    report: Mapping[str, Any]
+
+
+@dataclass
+class Figures:
+    """What was measured.
+
+    Attributes:
+        observations: Rows.
+        entities: With quotas.
+        seconds: Of each arm, round by round; the first round is not among them.
+        peaks: Of the process with Spark and DuckDB.
+        chain: The chain, run by run.
+        load: Of the machine before the first round.
+    """
+
+    observations: int
+    entities: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    peaks: Peaks = field(default_factory=dict)
+    chain: list[Done] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
 
 def main() -> int:
     """Run everything and write the page."""
-    options = _parser().parse_args()
+    options, progress = _parser().parse_args(), Progress()
     with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as directory:
-        folder = options.data or Path(directory)
-        data = made_up(folder, options.observations, options.entities)
+        data = _made_up(options.data or Path(directory), options.observations, options.entities)
         figures = Figures(options.observations, options.entities)
-        _measure_arms(figures, data, options.rounds)
+        _measure_arms(figures, data, options.rounds, progress)
         for number in range(options.chains):
-            _say(f"chain {number + 1} of {options.chains}")
-            figures.chain.append(run_chain(data, Path(directory) / f"chain-{number}"))
-    write_page(figures, options.page)
-    print(page(figures))
+            progress.say(f"chain {number + 1} of {options.chains}")
+            out = Path(directory) / f"chain-{number}"
+            tables = ("--input", str(data / "parquet"), "--quotas", str(data), "--out", str(out))
+            figures.chain.append(_run_job("run", "--format", "parquet", *tables))
+    text = "\n\n".join(_sections(figures)) + "\n"
+    options.page.write_text(text)
+    print(text)
     return 0
 
 
-def _measure_arms(figures: Figures, data: Path, rounds: int) -> None:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
+    parser.add_argument("--observations", type=int, default=20_000_000, metavar="N")
+    parser.add_argument("--entities", type=int, default=100_000, metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="after the first")
+    parser.add_argument("--chains", type=int, default=1, metavar="N", help="runs of the chain")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep what synth wrote there")
+    parser.add_argument("--page", type=Path, default=_PAGE, metavar="FILE")
+    return parser
+
+
+def _made_up(folder: Path, observations: int, entities: int) -> Path:
+    """Return the folder of a synth run of that size, made now unless it is there."""
+    data = folder / f"synth-{observations}-{entities}"
+    if not (data / "complete").exists():
+        sizes = ("--observations", str(observations), "--entities", str(entities))
+        _run_job("synth", "--seed", "1", *sizes, "--shape", "parquet", "--out", str(data))
+        (data / "complete").touch()
+    return data
+
+
+def _run_job(*arguments: str) -> Done:
+    """Run a job of the pipeline, timed from outside as a user sees it.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    command = [sys.executable, "-m", "app.pipeline.main", *arguments, "--json"]
+    begun = time.monotonic()
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        _peaks(process.pid) as peaks,
+    ):
+        stdout, _ = process.communicate()
+    if process.returncode != 0:
+        message = f"{' '.join(command)} ended with {process.returncode}"
+        raise RuntimeError(message)
+    return Done(time.monotonic() - begun, peaks, json.loads(stdout))
+
+
+@contextmanager
+def _peaks(pid: int) -> Iterator[Peaks]:
+    """Watch a process and its descendants for the length of the block; shared pages count."""
+    peaks, done = {"java": 0, "python": 0}, threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            now = dict.fromkeys(peaks, 0)
+            with suppress(psutil.NoSuchProcess):
+                root = psutil.Process(pid)
+                for process in (root, *root.children(recursive=True)):
+                    with suppress(psutil.NoSuchProcess):
+                        kind = "java" if process.name() == "java" else "python"
+                        now[kind] += process.memory_info().rss
+            peaks.update({kind: max(peak, now[kind]) for kind, peak in peaks.items()})
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        done.set()
+        thread.join()
+
+
+def _measure_arms(figures: Figures, data: Path, rounds: int, progress: Progress) -> None:
     engine = duckdb_arm.connected(_THREADS)
     with (
         spark_session("bench-pipeline", master=f"local[{_THREADS}]") as session,
-        PeakMemory(os.getpid()) as memory,
+        _peaks(os.getpid()) as figures.peaks,
     ):
         arms: Mapping[str, Callable[[], Answer]] = {
             LOOK_UPS: lambda: spark_arms.three_look_ups(session, data),
@@ -47,20 +174,16 @@ def _measure_arms(figures: Figures, data: Path, rounds: int) -> None:
             DUCKDB: lambda: duckdb_arm.three_look_ups(engine, data),
         }
         for number in range(rounds + 1):
-            answers = {arm: _timed(figures, arm, find, number) for arm, find in arms.items()}
+            answers = {}
+            for arm, find in arms.items():
+                begun = time.monotonic()
+                answers[arm] = find()
+                took = time.monotonic() - begun
+                progress.say(f"round {number}: {arm}: {took:.2f} s")
+                if number > 0:
+                    figures.seconds.setdefault(arm, []).append(took)
             _require_equal(answers)
     engine.close()
-    figures.peaks = memory.peaks
-
-
-def _timed(figures: Figures, arm: str, find: Callable[[], Answer], number: int) -> Answer:
-    begun = time.monotonic()
-    answer = find()
-    took = time.monotonic() - begun
-    _say(f"round {number}: {arm}: {took:.2f} s")
-    if number > 0:
-        figures.seconds.setdefault(arm, []).append(took)
-    return answer
 
 
 def _require_equal(answers: Mapping[str, Answer]) -> None:
@@ -71,19 +194,70 @@ def _require_equal(answers: Mapping[str, Answer]) -> None:
             raise RuntimeError(message)
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _sections(figures: Figures) -> Iterator[str]:
+    """Yield the page in Markdown, text by text."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    size = f"{figures.observations:,} observations, {figures.entities:,} entities with quotas"
+    yield "# Benchmark of the pipeline"
+    yield "Written by `make bench-pipeline`; `python -m benchmarks.pipeline --help` has options."
+    yield "\n".join(
+        (
+            f"- Date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            f"- Machine: {os.cpu_count()} CPUs, {memory_gib()} GiB, {platform.system()}",
+            f"- Load before the run: {figures.load:.1f} (1 minute); a quiet machine has under 1",
+            f"- Versions: Python {platform.python_version()}, {versions}",
+            f"- Data: `synth`, {size}",
+        )
+    )
+    medians = {arm: median(seconds) for arm, seconds in figures.seconds.items()}
+    yield "## The limit of each observation"
+    yield (
+        f"All arms on the same files and two cores, in turn, {len(figures.seconds[LOOK_UPS])} "
+        "rounds after one that is thrown away. Each makes its tables of quotas within the run, and "
+        "counts observations and sums limits by level and key; all answers are equal. `resolve` "
+        "looks up the names of a split of a file, each once; the eight joins look up each "
+        "observation."
+    )
+    rows = []
+    for arm, seconds in figures.seconds.items():
+        times = (medians[arm], min(seconds), max(seconds))
+        ratios = (figures.observations / medians[arm] / 1e6, medians[arm] / medians[LOOK_UPS])
+        rows.append([arm, *(f"{figure:.2f}" for figure in (*times, *ratios))])
+    columns = ("arm", "median s", "least s", "most s", "M rows/s", "to three look-ups")
+    yield grid(columns, rows)
+    yield f"Peak memory (RSS): {_memory(figures.peaks)}; Python holds DuckDB, too."
+    if figures.chain:
+        yield "## The chain, from tidy Parquet to incidents"
+        yield "`quota-pipeline run` in a process of its own, the start of Spark included."
+        yield grid(("run", "s", "peak memory (RSS)", "steps"), list(_chain(figures.chain)))
+    yield "## Goals"
+    if figures.observations < _GOAL_ROWS:
+        yield (
+            f"They are set for {_GOAL_ROWS:,} observations; with fewer, what a run costs whatever "
+            "its size (planning, the tables of quotas) weighs more."
+        )
+    yield grid(("goal", "measured", "met"), list(_goals(medians, figures.chain)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench-pipeline", description=__doc__)
-    parser.add_argument("--observations", type=int, default=20_000_000, metavar="N")
-    parser.add_argument("--entities", type=int, default=100_000, metavar="N")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="after the first")
-    parser.add_argument("--chains", type=int, default=1, metavar="N", help="runs of the chain")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="keep what synth wrote there")
-    parser.add_argument("--page", type=Path, default=_PAGE, metavar="FILE")
-    return parser
+def _chain(chain: list[Done]) -> Iterator[list[str]]:
+    for number, done in enumerate(chain, 1):
+        steps = done.report.get("steps", {})
+        durations = ", ".join(f"{name} {step['seconds']:.1f} s" for name, step in steps.items())
+        yield [str(number), f"{done.seconds:.1f}", _memory(done.peaks), durations]
+
+
+def _goals(medians: Mapping[str, float], chain: list[Done]) -> Iterator[list[str]]:
+    joins, duckdb = medians[JOINS] / medians[LOOK_UPS], medians[LOOK_UPS] / medians[DUCKDB]
+    yes = {True: "yes", False: "no"}
+    yield ["at least 3 times as fast as eight joins", f"{joins:.2f}", yes[joins >= _TIMES_JOINS]]
+    yield ["at most 2.5 times DuckDB's time", f"{duckdb:.2f}", yes[duckdb <= _TIMES_DUCKDB]]
+    if chain:
+        took = median(done.seconds for done in chain)
+        yield ["the chain in less than 75 s", f"{took:.1f} s", yes[took < _CHAIN_S]]
+
+
+def _memory(peaks: Peaks) -> str:
+    return ", ".join(f"{kind} {peak / 2**30:.1f} GiB" for kind, peak in peaks.items())
 
 
 if __name__ == "__main__":

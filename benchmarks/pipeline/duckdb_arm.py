@@ -37,7 +37,7 @@ _TABLES: Final = (
        from quota group by all""",
 )
 
-RESOLVED: Final = """
+_RESOLVED: Final = """
     select *, case level when 1 then v1 when 2 then v2 when 3 then v3 when 4 then v4 when 5 then v5
         when 6 then v6 when 7 then v7 when 8 then v8 end as "limit"
     from (
@@ -74,15 +74,9 @@ def connected(threads: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": threads})
 
 
-def prepare(engine: duckdb.DuckDBPyConnection, data: Path) -> None:
-    """Make the tables of quotas."""
-    engine.execute(_QUOTAS.format(data=data))
-    for statement in _TABLES:
-        engine.execute(statement)
-
-
 def three_look_ups(engine: duckdb.DuckDBPyConnection, data: Path) -> Answer:
     """Find the limit of each observation, the making of the tables included."""
-    prepare(engine, data)
-    rows = engine.execute(_ANSWER.format(cap=CAP, resolved=RESOLVED.format(data=data)))
+    for statement in (_QUOTAS.format(data=data), *_TABLES):
+        engine.execute(statement)
+    rows = engine.execute(_ANSWER.format(cap=CAP, resolved=_RESOLVED.format(data=data)))
     return {(level, key): (n, int(total or 0)) for level, key, n, total in rows.fetchall()}

@@ -5,12 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.load_test import steps
-from benchmarks.load_test.asking import Asked, Asking
-from benchmarks.load_test.report import growth_page
-from benchmarks.load_test.steps import Grown, load, loaded_ms, user
-from benchmarks.progress import Progress
+from benchmarks import load_test
+from benchmarks.load_test import Asked, Asking, Grown, growth_page, load, user
+from benchmarks.measures import BenchmarkError
+from benchmarks.stack import Progress
 
 OK = Asked(200, "", 4.0, 8.0, 0.1)
 BUSY = Asked(503, "cluster-unreachable", 1.0, 1500.0, 0.0, retry_after_s=0.0)
@@ -41,7 +39,7 @@ def grown(**members: Any) -> Grown:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "SHORTEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(load_test, "SHORTEST_PAUSE_S", 0.0)
 
 
 def test_a_request_that_failed_is_sent_again_before_the_next():
@@ -51,7 +49,7 @@ def test_a_request_that_failed_is_sent_again_before_the_next():
 
 
 def test_loading_gives_up_after_its_time_and_says_where(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(steps, "ASKED_FOR_S", -1.0)
+    monkeypatch.setattr(load_test, "ASKED_FOR_S", -1.0)
     with pytest.raises(BenchmarkError, match="10,000 entities are in; no more: 503 cluster-un"):
         loaded(Answers(OK, BUSY), 0, 20_000)
 
@@ -77,4 +75,4 @@ def test_the_page_says_what_broke():
     assert "| everything, cold | 503 cluster-unreachable after 1,500 |" in page
     assert "| the service is alive | **no** |" in page
     assert page.endswith("## Where it ended\n\nno more than this\n")
-    assert loaded_ms(step) == 0.0
+    assert step.loaded_ms == 0.0

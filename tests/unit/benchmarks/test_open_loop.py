@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.open_loop import open_loop_load
+from benchmarks.loading import load
+from benchmarks.measures import BenchmarkError
 
 JOB = {
     "request": "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -50,26 +50,26 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def test_every_request_is_sent_and_its_latency_counts_from_when_it_was_due(server: Server):
-    running = asyncio.create_task(open_loop_load({**JOB, "port": server.port}))
+    running = asyncio.create_task(load({**JOB, "port": server.port}))
     async with asyncio.timeout(30):
         while time.perf_counter() < server.first_at + 0.1:  # until each request is due
             await asyncio.sleep(0)
         server.gate.set()
         result = await running
-    assert result["answers"] == 50
+    assert result.answers == 50
     assert server.connections == 2
-    assert result["max_ms"] >= result["p99_ms"] >= result["p50_ms"] >= 50
+    assert result.max_ms >= result.p99_ms >= result.p50_ms >= 50
 
 
 async def test_an_answer_that_is_no_success_ends_the_load(server: Server):
     server.gate.set()
     server.status = b"500 Broken"
     with pytest.raises(BenchmarkError, match="500"):
-        await asyncio.wait_for(open_loop_load({**JOB, "port": server.port}), 30)
+        await asyncio.wait_for(load({**JOB, "port": server.port}), 30)
 
 
 async def test_what_is_sent_before_the_window_is_not_counted(server: Server):
     server.gate.set()
-    result = await asyncio.wait_for(open_loop_load({**JOB, "port": server.port, "lead_s": 0.1}), 30)
-    assert result["answers"] == 50
+    result = await asyncio.wait_for(load({**JOB, "port": server.port, "lead_s": 0.1}), 30)
+    assert result.answers == 50
     assert server.answered == 100

@@ -1,7 +1,14 @@
-"""How much is measured."""
+"""A run: how much is measured, and its connections, warm from the first call to the last."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Final
+
+from benchmarks.competitors.peers import Peers
+from benchmarks.http_connection import HttpConnection, open_http
+from benchmarks.stack import Progress, Stack
+from benchmarks.wire import Entities, WireQuotas
 
 _MANY: Final = 20_000
 
@@ -89,3 +96,35 @@ QUICK = Plan(
     warm_up=1,
 )
 """Shows that everything works; its figures mean nothing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is measured: the connections are to the broker, the service and the no-op server."""
+
+    stack: Stack
+    plan: Plan
+    peers: Peers
+    stored: Entities
+    wire: WireQuotas
+    service: HttpConnection
+    noop: HttpConnection
+    progress: Progress
+
+    async def store(self, entities: Entities) -> None:
+        """Have these entities stored and no others."""
+        self.progress.say(f"storing {entities.count:,} entities")
+        await self.wire.keep_only(entities)
+        await self.wire.store(entities, 1)
+
+
+@asynccontextmanager
+async def opened(stack: Stack, plan: Plan, peers: Peers, progress: Progress) -> AsyncIterator[Run]:
+    """Open the connections; close them when the block ends."""
+    with (
+        closing(await WireQuotas.open(stack.bootstrap_servers)) as wire,
+        closing(await open_http(stack.service_port)) as service,
+        closing(await open_http(stack.noop_port)) as noop,
+    ):
+        stored = Entities("bench", plan.entities)
+        yield Run(stack, plan, peers, stored, wire, service, noop, progress)
