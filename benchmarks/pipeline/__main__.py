@@ -89,8 +89,9 @@ def main() -> int:
         for number in range(options.chains):
             progress.say(f"chain {number + 1} of {options.chains}")
             out = Path(directory) / f"chain-{number}"
-            tables = ("--input", str(data / "parquet"), "--quotas", str(data), "--out", str(out))
-            figures.chain.append(_run_job("run", "--format", "parquet", *tables))
+            source = ("--format", "parquet", "--cluster", "synth", "--input", str(data / "parquet"))
+            tables = ("--quotas", str(data), "--out", str(out))
+            figures.chain.append(_run_job("run", *source, *tables))
     text = "\n\n".join(_sections(figures)) + "\n"
     options.page.write_text(text)
     print(text)
