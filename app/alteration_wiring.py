@@ -39,7 +39,7 @@ from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.image import QuotaImage
 from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
-from app.service.recovery.recovery import Fences, Recovery
+from app.service.recovery.recovery import Recovery
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
@@ -96,8 +96,7 @@ class Alterations:
         )
         self.alter = AlterQuotas(self.context, admin, self.barrier(admin), self.tasks)
         barrier = self.barrier(admin)
-        fences = Fences(admin, backends.quorum)
-        self._recovery = Recovery(admin, fences, barrier, self.context, final_after_s)
+        self._recovery = Recovery(admin, backends.quorum, barrier, self.context, final_after_s)
         self._drift = DriftWatch(
             admin,
             barrier,

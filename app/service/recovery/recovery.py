@@ -19,14 +19,14 @@ from typing import Any, Final
 from app.domain.alterations import (
     AlterationResult,
     ClientQuotaAlteration,
-    Observation,
     Outcome,
+    Quotas,
     Values,
     observe,
     same_values,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.current_values import Barrier, BarrierRead
+from app.service.alterations.current_values import Barrier
 from app.service.alterations.sending import record_in_portions
 from app.service.alterations.write_ahead import AlterContext
 from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
@@ -42,132 +42,6 @@ FENCE_TIMEOUT_S: Final = 2.0
 
 BETWEEN_FENCES_S: Final = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class FencePair:
-    """Two fences through one broker under one leader.
-
-    Attributes:
-        broker_id: The broker.
-        leader_epoch: Of both; null where DescribeQuorum is not permitted.
-        answered: When each was answered.
-    """
-
-    broker_id: int
-    leader_epoch: int | None
-    answered: tuple[datetime, datetime]
-
-    @property
-    def evidence(self) -> Mapping[str, Any]:
-        """What the log has of it."""
-        return {
-            "broker_id": self.broker_id,
-            "leader_epoch": self.leader_epoch,
-            "fences": [at.isoformat() for at in self.answered],
-        }
-
-
-class Fences:
-    """Sends pairs of fences."""
-
-    def __init__(
-        self,
-        admin: ClientQuotaAdmin,
-        quorum: MetadataQuorum,
-        *,
-        between_s: float = BETWEEN_FENCES_S,
-    ) -> None:
-        self._admin = admin
-        self._quorum = quorum
-        self._between_s = between_s
-
-    async def pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
-        """Send a pair of fences for the entity of an alteration; nothing is changed.
-
-        Raises:
-            NotSentError: An error, a slow answer or another leader: the pair proves nothing.
-        """
-        epoch = await self._epoch(broker_id)
-        first = await self._fence(alteration, broker_id)
-        await asyncio.sleep(self._between_s)
-        second = await self._fence(alteration, broker_id)
-        if await self._epoch(broker_id) != epoch:
-            raise NotSentError("The controller changed between two fences.", code="fence-broken")
-        return FencePair(broker_id, epoch, (first, second))
-
-    async def _epoch(self, broker_id: int) -> int | None:
-        try:
-            state = await self._quorum.quorum(broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S)
-        except BarrierUnavailableError:
-            return None
-        return state.leader_epoch
-
-    async def _fence(self, alteration: ClientQuotaAlteration, broker_id: int) -> datetime:
-        answer = await self._admin.alter_client_quotas(
-            [alteration], validate_only=True, broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S
-        )
-        verdict = answer.verdicts[alteration.entity]
-        if verdict.outcome is Outcome.UNKNOWN:
-            raise NotSentError("A fence was not answered in time.", code="fence-broken")
-        return utc_now()
-
-
-@dataclass(frozen=True, slots=True)
-class FencedObservation:
-    """One look at many entities through one broker.
-
-    Attributes:
-        pair: The fences before it.
-        read: What was read behind the barrier.
-        at: When (UTC).
-    """
-
-    pair: FencePair
-    read: BarrierRead
-    at: datetime
-
-    def findings(
-        self, batch: Sequence[OpenAlteration], *, final_after_s: float
-    ) -> Sequence[Recovered]:
-        """Return what was found of each entity; final where it was sent so long ago."""
-        common = self._evidence()
-        return [self._finding(item, common, final=item.age_s >= final_after_s) for item in batch]
-
-    def _finding(
-        self, item: OpenAlteration, common: Mapping[str, Any], *, final: bool
-    ) -> Recovered:
-        alteration, before = item.audited.alteration, item.audited.before or {}
-        seen = self.read.values.get(alteration.entity, {})
-        observation = observe(alteration, before, seen)
-        evidence = {**common, **_evidence_of(observation, seen)}
-        result = AlterationResult(
-            alteration.entity,
-            observation.outcome,
-            changed=not same_values(before, seen),
-            before=before,
-            after=seen,
-            warnings=item.audited.warnings,
-        )
-        return Recovered(item.alteration_id, item.audited.ordinal, result, final, evidence)
-
-    def _evidence(self) -> Mapping[str, Any]:
-        quorum = self.read.quorum
-        return {
-            **self.pair.evidence,
-            "observed_at": self.at.isoformat(),
-            "verified": quorum is not None,
-            "high_watermark": quorum.high_watermark if quorum else None,
-        }
-
-
-def _evidence_of(observation: Observation, seen: Values) -> Mapping[str, Any]:
-    return {
-        "indistinguishable": observation.indistinguishable,
-        "seen": {key: str(value) for key, value in seen.items()},
-        "found": observation.outcome.value,
-    }
-
-
 FINAL_AFTER_S: Final = 95.0
 """Nothing sent is applied later than this by brokers and controllers that are alive: 60 s in a
 broker's queue, 30 s of its socket, 5 s more. Source: ``NodeToControllerChannelManager``."""
@@ -178,9 +52,10 @@ AT_ONCE: Final = 10_000
 _PAUSE_S: Final = 1.0
 
 Batch = Sequence[OpenAlteration]
+Evidence = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recovery:
     """Claims what is open, observes it, and concludes it when nothing can come any more.
 
@@ -189,10 +64,11 @@ class Recovery:
     """
 
     admin: ClientQuotaAdmin
-    fences: Fences
+    quorum: MetadataQuorum
     barrier: Barrier
     context: AlterContext
     final_after_s: float = FINAL_AFTER_S
+    between_fences_s: float = BETWEEN_FENCES_S
 
     async def run(self) -> None:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
@@ -283,18 +159,93 @@ class Recovery:
         must not stand before all others again and again.
         """
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
-        pair = await self.fences.pair(fencing, broker_id)
+        fences = await self.fence_pair(fencing, broker_id)
         entities = [alteration.audited.alteration.entity for alteration in batch]
         read = await self.barrier.read(
             entities, broker_id=broker_id, within_s=self.context.patience.entities_s
         )
-        observation = FencedObservation(pair, read, utc_now())
+        evidence = {
+            **fences,
+            "observed_at": utc_now().isoformat(),
+            "verified": read.quorum is not None,
+            "high_watermark": read.quorum.high_watermark if read.quorum else None,
+        }
         return await off_loop(
-            len(batch), observation.findings, batch, final_after_s=self.final_after_s
+            len(batch), _findings, batch, read.values, evidence, final_after_s=self.final_after_s
         )
+
+    async def fence_pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> Evidence:
+        """Send two fences for the entity of an alteration, under one leader; nothing is changed.
+
+        Returns:
+            What the log has of them; ``leader_epoch`` is null where DescribeQuorum is not
+            permitted.
+
+        Raises:
+            NotSentError: An error, a slow answer or another leader: the pair proves nothing.
+        """
+        epoch = await self._epoch(broker_id)
+        first = await self._fence(alteration, broker_id)
+        await asyncio.sleep(self.between_fences_s)
+        second = await self._fence(alteration, broker_id)
+        if await self._epoch(broker_id) != epoch:
+            raise NotSentError("The controller changed between two fences.", code="fence-broken")
+        return {
+            "broker_id": broker_id,
+            "leader_epoch": epoch,
+            "fences": [at.isoformat() for at in (first, second)],
+        }
+
+    async def _epoch(self, broker_id: int) -> int | None:
+        try:
+            state = await self.quorum.quorum(broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S)
+        except BarrierUnavailableError:
+            return None
+        return state.leader_epoch
+
+    async def _fence(self, alteration: ClientQuotaAlteration, broker_id: int) -> datetime:
+        answer = await self.admin.alter_client_quotas(
+            [alteration], validate_only=True, broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S
+        )
+        if answer.verdicts[alteration.entity].outcome is Outcome.UNKNOWN:
+            raise NotSentError("A fence was not answered in time.", code="fence-broken")
+        return utc_now()
 
     def _count(self, recorded: Sequence[Recovered], ages: Mapping[RecoveryKey, float]) -> None:
         for finding in recorded:
             if finding.final:
                 verdict = finding.result.outcome.value
                 self.context.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])
+
+
+def _findings(
+    batch: Batch, seen: Quotas, evidence: Evidence, *, final_after_s: float
+) -> Sequence[Recovered]:
+    """Return what was found of each entity; final where it was sent so long ago."""
+    return [
+        _finding(item, seen.get(item.audited.alteration.entity, {}), evidence, final_after_s)
+        for item in batch
+    ]
+
+
+def _finding(
+    item: OpenAlteration, seen: Values, evidence: Evidence, final_after_s: float
+) -> Recovered:
+    alteration, before = item.audited.alteration, item.audited.before or {}
+    observation = observe(alteration, before, seen)
+    result = AlterationResult(
+        alteration.entity,
+        observation.outcome,
+        changed=not same_values(before, seen),
+        before=before,
+        after=seen,
+        warnings=item.audited.warnings,
+    )
+    own_evidence = {
+        **evidence,
+        "indistinguishable": observation.indistinguishable,
+        "seen": {key: str(value) for key, value in seen.items()},
+        "found": observation.outcome.value,
+    }
+    final = item.age_s >= final_after_s
+    return Recovered(item.alteration_id, item.audited.ordinal, result, final, own_evidence)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +17,7 @@ from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
-from app.service.recovery.recovery import FencePair, Fences, Recovery
+from app.service.recovery.recovery import Evidence, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.locks import Tables, concluded
 from tests.integration.postgres.recovering import claimed, found, in_doubt, opened
@@ -152,10 +151,10 @@ async def test_what_is_open_is_counted(
     assert 100 < counted.oldest_s < 160
 
 
-class Unreachable(Fences):
+class Unreachable(Recovery):
     """The broker is live, and cannot be reached from here."""
 
-    async def pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
+    async def fence_pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> Evidence:
         raise NotSentError("No route to host.")
 
 
@@ -164,7 +163,7 @@ def recovery_of(
     journal: PostgresRecovery,
     *,
     reachable: bool = True,
-    fences: Callable[..., Fences] = Fences,
+    kind: type[Recovery] = Recovery,
 ) -> Recovery:
     brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
@@ -177,13 +176,12 @@ def recovery_of(
         owner=owner,
         recoveries=journal,
     )
-    pair = fences(brokers, brokers, between_s=0)
-    return Recovery(brokers, pair, barrier, context)
+    return kind(brokers, brokers, barrier, context, between_fences_s=0)
 
 
 @pytest.mark.parametrize(
     "blindness",
-    [{"reachable": False}, {"fences": Unreachable}],
+    [{"reachable": False}, {"kind": Unreachable}],
     ids=["the whole cluster", "the broker that it was sent through"],
 )
 async def test_who_cannot_reach_the_cluster_or_a_broker_leaves_what_is_open_to_others(

@@ -17,7 +17,7 @@ from app.service.alterations.sending import record_late_answer
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.recovery import OpenAlteration
-from app.service.recovery.recovery import FencePair, Fences, Recovery
+from app.service.recovery.recovery import Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
@@ -35,11 +35,10 @@ class World:
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
-        self.fences = fences = Fences(self.brokers, self.brokers)
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
         context = alter_context(self.brokers, self.journal, AlterationTasks(), self.metrics)
-        self.recovery = Recovery(self.brokers, fences, barrier, context, 95)
+        self.recovery = Recovery(self.brokers, self.brokers, barrier, context, 95)
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
@@ -198,16 +197,16 @@ async def test_each_broker_that_something_was_sent_through_is_fenced(world: Worl
 @pytest.mark.parametrize("fault", [BrokerError("An odd answer."), RuntimeError("not thought of")])
 @in_virtual_time
 async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_through_others(
-    world: World, fault: Exception
+    world: World, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = world.fences.pair
+    pair = Recovery.fence_pair
 
-    async def odd(alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
+    async def odd(self: Recovery, alteration: ClientQuotaAlteration, broker_id: int) -> Any:
         if broker_id == 1:
             raise fault
-        return await pair(alteration, broker_id)
+        return await pair(self, alteration, broker_id)
 
-    world.fences.pair = odd  # type: ignore[method-assign]
+    monkeypatch.setattr(Recovery, "fence_pair", odd)
     for broker_id in (1, 2):
         arguments = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
         world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **arguments)  # type: ignore[arg-type]
