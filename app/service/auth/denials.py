@@ -139,11 +139,16 @@ class DeniedAttempts:
             self._unrecorded += 1
             return
         further = self._further.get(source)
-        if further is None:
-            await self._record_first(source, caller, refusal, attempt)
+        if further is not None:
+            further.number += 1
+            further.request = replace(further.request, request_id=attempt.request_id)
             return
-        further.number += 1
-        further.request = replace(further.request, request_id=attempt.request_id)
+        request = _audit_request(replace(caller, host=source.address), refusal, attempt)
+        self._addresses[source.principal] += 1
+        self._further[source] = _Further(request)
+        change = await attempt.read()
+        first = None if change.entities is None else [entity.as_dict() for entity in change.first]
+        await self._append(request, 1, change.entities, first, change.reason)
 
     async def run(self) -> None:
         """Write what was counted soon after the end of each minute, until cancelled."""
@@ -158,7 +163,7 @@ class DeniedAttempts:
         self._addresses.clear()
         for each in further.values():
             if each.number:
-                await self._append(_with_attempts(each.request, each.number))
+                await self._append(each.request, each.number)
         if unrecorded:
             logger.warning("%d denied attempts of further principals have no row", unrecorded)
 
@@ -181,25 +186,26 @@ class DeniedAttempts:
             return source._replace(address=OTHER_ADDRESSES)
         return source
 
-    async def _record_first(
+    async def _append(
         self,
-        source: _Source,
-        caller: Caller,
-        refusal: ClusterAuthorizationError,
-        attempt: DeniedAttempt,
+        request: AuditRequest,
+        attempts: int,
+        entities: int | None = None,
+        first: Sequence[Mapping[str, str | None]] | None = None,
+        reason: str | None = None,
     ) -> None:
-        request = _audit_request(replace(caller, host=source.address), refusal, attempt)
-        self._addresses[source.principal] += 1
-        self._further[source] = _Further(request)
-        change = await attempt.read()
-        await self._append(_with_change(request, change))
-
-    async def _append(self, request: AuditRequest) -> None:
+        denied = {"entities": entities, "first": first, "attempts": attempts}
+        error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
         try:
-            cluster_id = await self._cluster_id()
-            await self._journal.record_final(
-                replace(request, cluster_id=cluster_id), _refusals(request)
+            row = replace(
+                request,
+                alteration_id=new_alteration_id(),
+                cluster_id=await self._cluster_id(),
+                reason=reason,
+                decision={**request.decision, "denied": denied},
             )
+            refused = AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)
+            await self._journal.record_final(row, {0: refused})
         except NotSentError as failure:
             logger.warning("a denied attempt could not be recorded: %s", failure.detail)
 
@@ -222,27 +228,3 @@ def _audit_request(
             "route": attempt.action,
         },
     )
-
-
-def _with_change(request: AuditRequest, change: RequestedChange) -> AuditRequest:
-    first = None if change.entities is None else [entity.as_dict() for entity in change.first]
-    denied = {"entities": change.entities, "first": first, "attempts": 1}
-    return _row(request, denied, change.reason)
-
-
-def _with_attempts(request: AuditRequest, number: int) -> AuditRequest:
-    return _row(request, {"entities": None, "first": None, "attempts": number}, None)
-
-
-def _row(request: AuditRequest, denied: Mapping[str, Any], reason: str | None) -> AuditRequest:
-    return replace(
-        request,
-        alteration_id=new_alteration_id(),
-        reason=reason,
-        decision={**request.decision, "denied": denied},
-    )
-
-
-def _refusals(request: AuditRequest) -> Mapping[int, AlterationResult]:
-    error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
-    return {0: AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)}

@@ -83,6 +83,9 @@ class CallerQuotaAdmin:
 
     def __init__(self, admin: ClientQuotaAdmin, rights: ClusterRights, principal: str) -> None:
         self._admin = admin
+        self.live_brokers = admin.live_brokers
+        self.preferred_broker = admin.preferred_broker
+        self.cluster_id = admin.cluster_id
         self._rights = rights
         self._principal = principal
 
@@ -137,18 +140,6 @@ class CallerQuotaAdmin:
         self._rights.forget()
         message = lacks(self._principal, Operation.ALTER_CONFIGS)
         return replace(verdict, error=KafkaRefusal(NOT_AUTHORIZED, message))
-
-    async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
-        """See ``ClientQuotaAdmin``."""
-        return await self._admin.live_brokers(timeout_s=timeout_s)
-
-    async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
-        """See ``ClientQuotaAdmin``."""
-        return await self._admin.preferred_broker(timeout_s=timeout_s)
-
-    async def cluster_id(self, *, timeout_s: float | None = None) -> str:
-        """See ``ClientQuotaAdmin``."""
-        return await self._admin.cluster_id(timeout_s=timeout_s)
 
 
 class AlterAsCaller(AlterQuotas):
