@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.lake import Lake, files_of
+from app.pipeline.progress import Progress
 from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -190,12 +191,12 @@ class Job:
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """Give the session, and say in a sentence what it failed of.
+        """Give the session, show how far it is, and say in a sentence what it failed of.
 
         Raises:
             InfrastructureError: Spark does not start, or fails in the block.
         """
-        with spark_failures():
+        with Progress(self.session, self.say), spark_failures():
             yield self.session
 
     def report(self) -> Mapping[str, Any]:

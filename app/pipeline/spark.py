@@ -106,7 +106,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+    "spark.ui.showConsoleProgress": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
     "spark.driver.extraJavaOptions": _DRIVER,

@@ -121,9 +121,6 @@ _STOP_WITHIN_S: Final = 20.0
 _WHOLE_FOLDER: Final = ("input", "out")
 """Options that are the data folder itself where they are left out."""
 
-_SHOW_PROGRESS: Final = "--conf=spark.ui.showConsoleProgress=true"
-"""Spark prints its stages' bars, the last of which is the progress of the run."""
-
 _REPORTED_LINES: Final = 20
 _READ_BYTES: Final = 65_536
 _SUCCESS: Final = frozenset({0, 3, 4})
@@ -214,7 +211,7 @@ def command_of(taken: QueuedRun, root: Path) -> list[str]:
     rules = RUNNABLE[taken.job]
     defaults = [*_WHOLE_FOLDER, *(["quotas"] if "quotas" in rules else [])]
     options: Mapping[str, Any] = {**dict.fromkeys(defaults, "."), **taken.options}
-    command = [sys.executable, "-m", "app.pipeline.main", taken.job, _SHOW_PROGRESS]
+    command = [sys.executable, "-m", "app.pipeline.main", taken.job]
     for name, value in options.items():
         for item in value if isinstance(value, tuple) else (value,):
             folder = rules[name].kind is OptionKind.FOLDER

@@ -143,7 +143,7 @@ def test_options_become_a_command_line_below_the_root(tmp_path: Path):
     options = {"input": ("a", "b/c"), "as-of": "history", "gap": 3, "cluster": "--pg"}
     command = command_of(QueuedRun(1, "r", "run", options), tmp_path)
     assert command[1:4] == ["-m", "app.pipeline.main", "run"]
-    assert command[5:] == [
+    assert command[4:] == [
         f"--input={tmp_path / 'a'}",
         f"--input={tmp_path / 'b/c'}",
         f"--out={tmp_path}",
