@@ -91,8 +91,16 @@ STEPS = (
     Step("schemathesis", 6, (f"{IN_HTTP}/test_schemathesis.py",)),
     Step(
         "authorization",
-        6,
-        ("tests/faults/authorization", f"{IN_HTTP}/authorization/test_revocation.py"),
+        8,
+        ("tests/faults/authorization", f"{IN_HTTP}/authorization"),
+    ),
+    Step(
+        "conformance",
+        2,
+        tuple(
+            f"{IN_HTTP}/test_{name}.py"
+            for name in ("alter_conformance", "generated_client", "what_if")
+        ),
     ),
     Step(
         "concurrency",

@@ -1,9 +1,12 @@
 """The page in a real browser, on a service whose broker's answers can be lost."""
 
 import math
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -60,14 +63,48 @@ def proxy(broker: LocalKafka) -> Iterator[KafkaProxy]:
         yield running
 
 
+class _EmptyPage(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>Portal</title>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def origin() -> Iterator[str]:
+    """Serve an empty page at an address of its own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _EmptyPage) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def portal() -> Iterator[str]:
+    """The origin whose pages may call the service."""
+    with origin() as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def site(
-    proxy: KafkaProxy, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+    proxy: KafkaProxy,
+    postgres: LocalPostgres,
+    portal: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningService]:
     """The service, with published use: alice may alter, bob describe, mallory nothing."""
     folder = tmp_path_factory.mktemp("browser")
     _, url = migrated_database(postgres, folder.name)
-    with running_service(folder, proxy.bootstrap_servers, url, patience=PROMPT) as service:
+    with running_service(
+        folder, proxy.bootstrap_servers, url, patience=PROMPT, cors_origins=portal
+    ) as service:
         cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
         rows = {
             table: [{**row, "cluster_id": cluster_id} for row in each]
@@ -94,14 +131,9 @@ class Visitors:
     urls: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
-    def visit(
-        self, path: str, who: str | None = "alice", *, width: int = 1280, scheme: str = "light"
-    ) -> Page:
+    def visit(self, path: str, who: str | None = "alice") -> Page:
         """Return a tab at a path, signed in unless nobody is named."""
-        context = self.chrome.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
+        context = self.chrome.new_context(viewport={"width": 1280, "height": 900})
         if who is not None:
             context.add_init_script(f"sessionStorage.setItem('token', '{who}')")
         page = context.new_page()

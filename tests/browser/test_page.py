@@ -1,13 +1,18 @@
-"""What people do on the page, in a real browser: by its accessible names alone."""
+"""What people do on the page, in a real browser: by its accessible names alone.
+
+At the end what else only a browser shows: the recipes of docs/portals.md, and /docs tried out.
+"""
 
 import re
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Error, Locator, Page, expect
 
 from app.domain.entities import ClientQuotaEntity
 from scripts.npm_packages import axe
-from tests.browser.conftest import MIB, Visitors
+from tests.browser.conftest import MIB, Visitors, origin
+from tests.integration.http.service_calls import C, P, change
 from tests.testkit.fake_kafka.server import ALTER
 from tests.testkit.proxy import TO_CLIENT, KafkaProxy
 from tests.testkit.service import RunningService
@@ -336,27 +341,97 @@ def test_a_refused_token_leads_back_to_signing_in(visitors: Visitors):
     expect(button(page, "Sign in")).to_be_visible()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_every_screen_fits_its_width_and_keeps_nobody_out(
-    visitors: Visitors, width: int, scheme: str
-):
-    page = visitors.visit("/ui/quotas", width=width, scheme=scheme)
-    source = axe()
-    found = {}
+def test_every_screen_fits_its_width_and_keeps_nobody_out(visitors: Visitors):
+    page = visitors.visit("/ui/quotas")
+    source, found = axe(), {}
     for heading, path in SCREENS.items():
         page.goto(visitors.site.url + path)
-        expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
-        expect(page.get_by_text("Loading …")).to_have_count(0)
-        page.evaluate(source)
-        report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
-        found[heading] = [
-            (each["id"], node["target"], node["failureSummary"])
-            for each in report["violations"]
-            if each["impact"] in ("serious", "critical")
-            for node in each["nodes"]
-        ]
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, (heading, wide)
-    assert {heading: each for heading, each in found.items() if each} == {}
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
-    assert dark == (scheme == "dark")
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+            expect(page.get_by_text("Loading …")).to_have_count(0)
+            page.evaluate(source)
+            report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+            found[heading, scheme] = [
+                (each["id"], node["target"], node["failureSummary"])
+                for each in report["violations"]
+                if each["impact"] in ("serious", "critical")
+                for node in each["nodes"]
+            ]
+            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, (heading, wide)
+            background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (background == "rgb(18, 21, 23)") == (scheme == "dark")
+    assert {screen: each for screen, each in found.items() if each} == {}
+
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = (ROOT / "docs" / "portals.md").read_text(encoding="utf-8")
+
+
+def recipe(language: str) -> str:
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+@pytest.fixture
+def _carol(site: RunningService) -> None:
+    answer = site.alter(change({"user": "team-carol"}, {P: 1048576, C: 9223372036854775807}))
+    assert answer.status_code == 200, answer.text
+
+
+def run_recipe(page: Page, site: RunningService) -> dict[str, object]:
+    code = recipe("js").replace("http://localhost:8080", site.url)
+    page.evaluate("sessionStorage.setItem('token', 'alice')")
+    script = f"async () => {{ {code}\nreturn changed.document; }}"
+    return dict(page.evaluate(script))
+
+
+@pytest.mark.usefixtures("_carol")
+def test_a_page_of_the_portal_changes_a_quota(chrome: Browser, site: RunningService, portal: str):
+    page = chrome.new_page()
+    page.goto(portal)
+    changed = run_recipe(page, site)
+    page.close()
+    assert changed["outcome"] == "applied"
+    (quota,) = site.api().get("/quotas", params={"filter": "user=team-carol"}).json()["quotas"]
+    assert quota["values"] == {P: 2097152, C: 9223372036854775807}
+
+
+@pytest.mark.usefixtures("_carol")
+def test_a_page_of_another_origin_cannot_even_ask(chrome: Browser, site: RunningService):
+    with origin() as other:
+        page = chrome.new_page()
+        page.goto(other)
+        with pytest.raises(Error, match="Failed to fetch"):
+            run_recipe(page, site)
+        page.close()
+
+
+def test_the_documentation_alters_with_its_first_example_and_keeps_the_token(
+    chrome: Browser, site: RunningService
+):
+    page = chrome.new_page()
+    page.goto(f"{site.url}/docs")
+    page.locator("button.authorize").first.click()
+    page.get_by_label("auth-bearer-value").fill("alice")
+    page.get_by_label("Apply credentials").first.click()
+    page.get_by_role("button", name="Close").first.click()
+    page.reload()
+    page.locator("#operations-alterations-alterQuotas .opblock-summary-control").click()
+    operation = page.locator("#operations-alterations-alterQuotas")
+    with page.expect_response("**/quotas/alterations") as answered:
+        operation.locator("button.execute").click()
+    answer = answered.value
+    assert (answer.status, answer.json()["outcome"]) == (200, "applied"), answer.text()
+    page.close()
+
+
+@pytest.mark.usefixtures("_carol")
+def test_a_backend_changes_a_quota(site: RunningService, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PORTAL_TOKEN", "alice")
+    names: dict[str, object] = {}
+    code = recipe("python").replace("http://localhost:8080", site.url)
+    exec(f"{code}\nquotas.close()", names)  # noqa: S102 - it is ours
+    assert names["after"] == {P: 1048576, C: 4194304}

@@ -36,32 +36,6 @@ def serve_in_vain(folder: Path, **settings: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("QUOTAS_DATABASE_URL", "mysql://quotas:hidden@127.0.0.1/quotas"),
-        ("QUOTAS_DATABASE_URL", "hidden"),
-        ("QUOTAS_AUDITORS", "auditor"),
-        ("QUOTAS_SUPER_USERS", "User:root;root"),
-        ("QUOTAS_HOST", "no such host"),
-    ],
-)
-def test_a_setting_that_cannot_be_used_stops_the_start_with_one_sentence(
-    tmp_path: Path, name: str, value: str
-) -> None:
-    output = serve_in_vain(tmp_path, **{name: value})
-    assert output.startswith(f"{name}: ")
-    assert output.count("\n") == 1
-    assert "hidden" not in output
-
-
-def test_a_missing_file_of_authorities_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
-    tls = {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL", "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such.pem"}
-    output = serve_in_vain(tmp_path, **tls)
-    assert output.startswith("QUOTAS_KAFKA_SSL_")
-    assert output.count("\n") == 1
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_taken_port_stops_the_start_with_one_sentence(tmp_path: Path, host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

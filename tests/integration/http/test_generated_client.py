@@ -22,6 +22,8 @@ PACKAGE = "generated_client"
 MODELS = "generated_models"
 GENERATES_WITHIN_S = 200.0
 
+pytestmark = pytest.mark.long
+
 
 class GeneratedClient:
     """The generated package; ``session`` is its ``AuthenticatedClient``."""

@@ -2,22 +2,16 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.http.problem_catalog import PROBLEMS
 from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.service import PLAIN_HTTP, RunningService
-
-OPEN = {"/", "/livez", "/readyz", "/version", "/metrics", "/problems/", "/problems/{code}"}
-"""The documented routes that need no credential; beside them there are the documents themselves."""
 
 
 @pytest.fixture
@@ -111,116 +105,6 @@ def test_capabilities_tell_types_keys_bounds_and_limits(service: RunningService)
     assert document["limits"]["name_bytes"] == 512
 
 
-class Links(HTMLParser):
-    """The addresses that a page names."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value or "" for name, value in attrs if name in {"src", "href"}]
-
-
-def test_the_documentation_needs_no_other_host(nobody: httpx.Client) -> None:
-    page = nobody.get("/docs")
-    assert page.status_code == 200
-    assert "//" not in re.sub(r"<!--.*?-->", "", page.text, flags=re.DOTALL)
-    security = page.headers["Content-Security-Policy"]
-    assert security.startswith("default-src 'self';")
-    assert "script-src" not in security
-    addresses = Links(page.text).addresses
-    assert {urlsplit(item).path.rpartition(".")[2] for item in addresses} == {"css", "js", "ico"}
-    script = nobody.get("/ui/docs.js").text
-    assert 'url: "/openapi.json"' in script
-    assert "persistAuthorization: true" in script
-    for address in addresses:
-        asset = nobody.get(urljoin("/docs", address))
-        assert asset.status_code == 200
-        assert len(asset.content) > 100
-        if address.endswith(".css"):
-            assert not re.search(r"(url|@import)\s*\(?['\"]?(https?:)?//", asset.text)
-    assert nobody.get("/ui/..%2f__init__.py").status_code == 404
-    assert nobody.get("/ui/nothing.js").status_code == 404
-
-
-def test_every_problem_has_a_page(nobody: httpx.Client, subtests: pytest.Subtests) -> None:
-    for code in PROBLEMS:
-        with subtests.test(code=code):
-            page = nobody.get(f"/problems/{code}")
-            assert page.status_code == 200
-            assert page.headers["Content-Type"].startswith("text/html")
-            assert f"<code>{code}</code>" in page.text
-            assert "//" not in page.text
-
-
-@pytest.mark.parametrize("code", ["nothing", "<script>", "%00"])
-def test_a_problem_that_there_is_not_has_no_page(nobody: httpx.Client, code: str) -> None:
-    answer = nobody.get(f"/problems/{code}")
-    assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
-    assert "<script>" not in answer.text
-
-
-def routes(nobody: httpx.Client) -> list[tuple[str, str, dict[str, Any]]]:
-    document = nobody.get("/openapi.json").json()
-    return [
-        (method.upper(), path, operation)
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-    ]
-
-
-def test_nothing_but_what_is_meant_for_everybody_answers_without_a_credential(
-    nobody: httpx.Client,
-) -> None:
-    listed = routes(nobody)
-    assert {path for _, path, _ in listed} > OPEN
-    for method, path, operation in listed:
-        address = path.replace("{code}", "not-found").replace("{alteration_id}", "0")
-        answer = nobody.request(method, address)
-        if path in OPEN:
-            assert answer.status_code == 200, path
-            assert operation["security"] == []
-            continue
-        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), path
-        assert answer.headers["WWW-Authenticate"] == "Bearer"
-        assert operation["security"] == [{"bearer": []}, {"basic": []}, {"certificate": []}]
-
-
-def test_a_credential_that_is_none_is_refused_before_anything_is_read(
-    nobody: httpx.Client, subtests: pytest.Subtests
-) -> None:
-    for credential, code in [
-        ("Bearer nobody", "invalid-token"),
-        ("Bearer alice2", "invalid-token"),
-        ("Bearer ALICE", "invalid-token"),
-        ("Bearer", "invalid-token"),
-        ("Bearer alice bob", "invalid-token"),
-        ("Basic YWxpY2U6YWxpY2U=", "invalid-token"),
-        ("alice", "invalid-token"),
-        ("", "invalid-token"),
-    ]:
-        with subtests.test(credential=credential, code=code):
-            for method, path, operation in routes(nobody):
-                if operation["security"]:
-                    answer = nobody.request(
-                        method,
-                        path.replace("{alteration_id}", "0"),
-                        headers={"Authorization": credential},
-                        params={"nonsense": "1"},
-                    )
-                    assert answer.status_code == 401, path
-                    assert answer.json()["code"] in {code, "unauthenticated"}
-                    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-def test_the_word_bearer_may_be_written_in_any_case(nobody: httpx.Client) -> None:
-    for word in ("Bearer", "bearer", "BEARER"):
-        answer = nobody.get("/quotas", headers={"Authorization": f"{word} bob"})
-        assert answer.status_code == 200
-
-
 def test_a_problem_names_the_request_and_a_page_about_itself(
     service: RunningService, nobody: httpx.Client
 ) -> None:
@@ -260,25 +144,6 @@ def test_a_problem_names_the_request_and_a_page_about_itself(
         assert problem["sent_to_cluster"] == "no"
         assert nobody.get(problem["type"]).status_code == 200
     assert len(set(codes)) == len(codes), codes
-
-
-@pytest.mark.parametrize(
-    ("request_id", "echoed"),
-    [
-        ("a.b_C-9", True),
-        ("x" * 128, True),
-        ("x" * 129, False),
-        ("a b", False),
-        ("a/b", False),
-        ("", False),
-    ],
-)
-def test_a_valid_request_id_is_echoed(
-    nobody: httpx.Client, request_id: str, *, echoed: bool
-) -> None:
-    answer = nobody.get("/livez", headers={"X-Request-Id": request_id})
-    assert (answer.headers["X-Request-Id"] == request_id) is echoed
-    assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", answer.headers["X-Request-Id"])
 
 
 def test_a_request_is_one_line_of_the_log_with_its_id_and_no_secret(

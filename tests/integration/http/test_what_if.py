@@ -10,6 +10,7 @@ from tests.integration.http.worlds import CLIENT_KEYS, enforced, limits_of
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, entity_of
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 USERS = ("", "u1", "u2", "stranger")
 CLIENT_IDS = ("", "c1", "c2", "stranger")
@@ -29,7 +30,7 @@ ENTITIES: list[dict[str, str | None]] = [
     ),
     *({"ip": address} for address in (None, *ADDRESSES[:2])),
 ]
-WORLDS = 30
+WORLDS = size(6, 30)
 
 
 def keys_of(names: dict[str, str | None]) -> tuple[str, ...]:

@@ -103,13 +103,6 @@ def around(metrics: HttpMetrics, errors: Sequence[Exception] = ()) -> ASGIApp:
     return RequestMiddleware(application(errors), metrics)
 
 
-def within(metrics: HttpMetrics, errors: Sequence[Exception] = ()) -> ASGIApp:
-    """Return the application with the boundary among its middleware."""
-    app = application(errors)
-    app.add_middleware(RequestMiddleware, metrics=metrics)
-    return app
-
-
 def http_scope(method: str, path: str, headers: RawHeaders = ()) -> dict[str, Any]:
     """Return the scope of a request from this machine."""
     target, _, query = path.partition("?")

@@ -8,11 +8,15 @@ from ipaddress import ip_network
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from app.domain.authorization import AuthorizerSettings
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
+from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.ports.brokers import AclSnapshot
+from tests.testkit.fake_ports import EPOCH
 from tests.unit.http.application import Answer, http_scope, raw_headers, send
 from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
 
@@ -238,6 +242,29 @@ async def test_without_acls_nothing_is_claimed(service: FakeService):
     service.acls.cluster_acls = nobody_answers
     answer = await service.send("GET", "/me")
     assert (answer.status, answer.document["retry"]) == (503, "safe")
+
+
+@pytest.mark.parametrize("allow", [False, True])
+async def test_without_an_authorizer_nobody_may_unless_a_setting_says_so(allow: bool):
+    service = FakeService()
+
+    async def none(**_: float) -> AclSnapshot:
+        return AclSnapshot((), EPOCH, 1.5, has_authorizer=False)
+
+    service.acls.cluster_acls = none
+    policy = AuthorizationPolicy(AuthorizerSettings(), allow_without_authorizer=allow)
+    authorizer = ClusterAuthorizer(service.acls, policy)
+    state = service.application.state
+    state.services = replace(state.services, authorizer=authorizer)
+    answers = [await service.get("/quotas"), await service.post(ALTERATIONS, setting(1))]
+    if allow:
+        assert [answer.status for answer in answers] == [200, 200]
+        return
+    for answer in answers:
+        problem = answer.document
+        assert (answer.status, problem["code"]) == (403, "no-authorizer")
+        assert (problem["kafka_error"], problem["sent_to_cluster"]) == ("SECURITY_DISABLED", "no")
+        assert "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER" in problem["detail"]
 
 
 async def test_who_has_no_credential_is_nobody(service: FakeService):

@@ -50,6 +50,13 @@ async def refusal(server: RawServer, code: str, *chunks: bytes) -> int:
     return int(head.split()[1])
 
 
+async def calling(server: RawServer, request: bytes) -> Caller:
+    """Open a connection and send."""
+    caller = await server.connect()
+    caller.send(request)
+    return caller
+
+
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
     """Return a function that serves with these limits until the test ends."""
@@ -91,8 +98,7 @@ async def test_endless_trailers_are_refused_while_they_come(serve: Serve):
 
 async def test_trailers_are_no_headers(serve: Serve):
     server = serve(LONG)
-    caller = await server.connect()
-    caller.send(CHUNKED + b"1\r\nx\r\n0\r\nAuthorization: Bearer stolen\r\n\r\n")
+    caller = await calling(server, CHUNKED + b"1\r\nx\r\n0\r\nAuthorization: Bearer stolen\r\n\r\n")
     assert await caller.answer() == (200, b"x")
     (scope,) = server.echo.scopes
     assert [name for name, _ in scope["headers"]] == [b"host", b"transfer-encoding"]
@@ -101,8 +107,7 @@ async def test_trailers_are_no_headers(serve: Serve):
 
 async def test_a_chunk_may_come_after_its_length(serve: Serve):
     server = serve(LONG)
-    caller = await server.connect()
-    caller.send(CHUNKED)
+    caller = await calling(server, CHUNKED)
     await eventually(lambda: len(server.echo.scopes) == 1)
     for length, chunk in ((b"3\r\n", b"abc"), (b"\r\n2\r\n", b"de"), (b"\r\n0\r\n", b"\r\n")):
         come = server.protocol()._bare_bytes + len(length)
@@ -130,8 +135,7 @@ async def test_a_body_that_nobody_reads_is_not_taken_in(serve: Serve):
 
 async def test_a_connection_is_idle_again_once_an_unread_body_has_come(serve: Serve):
     server = serve(replace(LONG, idle_s=0.1))
-    caller = await server.connect()
-    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha")
+    caller = await calling(server, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha")
     assert await caller.answer() == (200, b"")
     caller.send(b"lf")
     assert await caller.rest() == b""
@@ -140,8 +144,7 @@ async def test_a_connection_is_idle_again_once_an_unread_body_has_come(serve: Se
 
 async def test_a_body_in_tiny_chunks_is_no_header(serve: Serve):
     server = serve(replace(LONG, header_bytes=1000))
-    caller = await server.connect()
-    caller.send(CHUNKED)
+    caller = await calling(server, CHUNKED)
     for _ in range(2000):
         caller.send(b"1\r\nx\r\n")
         await caller.writer.drain()
@@ -218,8 +221,7 @@ async def test_a_host_may_be_any_that_a_url_has(serve: Serve, subtests: pytest.S
     server = serve(LONG)
     for host in ("", "a", "A.b-c:80", "10.0.0.1", "[2001:db8::1]", "[::1]:8080", "%61", "_a._tcp"):
         with subtests.test(host=host):
-            caller = await server.connect()
-            caller.send(b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
+            caller = await calling(server, b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
             assert await caller.answer() == (200, b"")
             caller.close()
 
@@ -235,8 +237,7 @@ async def test_a_refusal_is_never_taken_for_the_answer_to_the_request_before(
     serve: Serve, rubbish: bytes
 ):
     server = serve(LONG)
-    caller = await server.connect()
-    caller.send(GATE)
+    caller = await calling(server, GATE)
     await asyncio.to_thread(server.echo.reached.wait)
     caller.send(rubbish)
     refused = "malformed-http" if b"\x00" in rubbish else "headers-too-large"
@@ -254,8 +255,9 @@ async def test_requests_that_came_at_once_are_answered_in_order(serve: Serve):
 
 async def test_an_absolute_address_means_its_path_and_no_other_protocol_is_taken(serve: Serve):
     server = serve(LONG)
-    caller = await server.connect()
-    caller.send(b"GET http://elsewhere.example/large?a=b HTTP/1.1\r\nHost: a\r\n\r\n")
+    caller = await calling(
+        server, b"GET http://elsewhere.example/large?a=b HTTP/1.1\r\nHost: a\r\n\r\n"
+    )
     assert (await caller.answer())[0] == 200
     assert (server.echo.scopes[0]["path"], server.echo.scopes[0]["query_string"]) == (
         "/large",
@@ -263,15 +265,13 @@ async def test_an_absolute_address_means_its_path_and_no_other_protocol_is_taken
     )
     websocket = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     for offer in (b"Upgrade: h2c\r\n", b"Upgrade: websocket\r\n" + websocket):
-        caller = await server.connect()
-        caller.send(GET[:-2] + b"Connection: Upgrade\r\n" + offer + b"\r\n")
+        caller = await calling(server, GET[:-2] + b"Connection: Upgrade\r\n" + offer + b"\r\n")
         assert await caller.answer() == (200, b"")
 
 
 async def test_many_requests_at_once_on_one_connection_are_cut_off(serve: Serve):
     server = serve(LONG)
-    caller = await server.connect()
-    caller.send(GATE)
+    caller = await calling(server, GATE)
     await asyncio.to_thread(server.echo.reached.wait)
     caller.send(GET * 1000)
     await eventually(lambda: server.rejected("malformed-http") == 1)
@@ -391,8 +391,7 @@ async def test_a_handshake_that_fails_leaves_nothing(
 ):
     server = serve(LONG, MANY, tls[0])
     for beginning in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x00", b""):
-        caller = await server.connect()
-        caller.send(beginning)
+        caller = await calling(server, beginning)
         caller.writer.write_eof()
         await caller.rest()
         caller.close()
@@ -467,41 +466,27 @@ async def test_requests_in_time_are_answered_on_one_connection(serve: Serve):
     await eventually(lambda: server.connections() == 0)
 
 
-@pytest.mark.parametrize("begun", [b"", b"\r\n", b"\r\n\r\n"])
-async def test_a_connection_without_a_request_is_closed(serve: Serve, begun: bytes):
-    server = serve(replace(LONG, idle_s=0.1))
-    caller = await server.connect()
-    caller.send(begun)
-    assert await caller.rest() == b""
-    assert server.closed("idle") == 1
+UNREAD_BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf"
+LATE = [
+    *(("idle", begun, False) for begun in (b"", b"\r\n", b"\r\n\r\n")),
+    ("idle", GET, True),
+    *(("headers", begun, False) for begun in (b"G", b"GET / HTTP/1.1\r\n", GET[:-2], GET[:-1])),
+    ("body", UNREAD_BODY, True),
+]
 
 
-async def test_a_connection_is_closed_that_stays_idle_after_a_request(serve: Serve):
-    server = serve(replace(LONG, idle_s=0.1))
-    caller = await server.connect()
-    caller.send(GET)
-    assert await caller.answer() == (200, b"")
-    assert await caller.rest() == b""
-    assert server.closed("idle") == 1
-
-
-@pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\n", GET[:-2], GET[:-1]])
-async def test_headers_that_do_not_end_are_cut_off(serve: Serve, begun: bytes):
-    server = serve(replace(LONG, headers_s=0.1))
-    caller = await server.connect()
-    caller.send(begun)
-    assert await caller.rest() == b""
-    assert server.closed("headers") == 1
-    assert not server.echo.scopes
-
-
-async def test_an_unread_body_is_cut_off_after_the_answer(serve: Serve):
-    server = serve(replace(LONG, body_s=0.1))
-    caller = await server.connect()
-    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
-    assert await caller.answer() == (200, b"")
-    assert await caller.rest() == b""
-    assert server.closed("body") == 1
+async def test_a_connection_is_closed_in_the_stage_that_lasts_too_long(
+    serve: Serve, subtests: pytest.Subtests
+):
+    for stage, begun, is_answered in LATE:
+        with subtests.test(stage=stage, begun=begun):
+            server = serve(replace(LONG, **{f"{stage}_s": 0.1}))
+            caller = await calling(server, begun)
+            if is_answered:
+                assert await caller.answer() == (200, b"")
+            assert await caller.rest() == b""
+            assert server.closed(stage) == 1
+            assert bool(server.echo.scopes) == is_answered
 
 
 UNREAD = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -519,8 +504,7 @@ async def test_a_few_bytes_at_a_time_make_no_stage_last_longer(
     serve: Serve, stage: str, begun: bytes, drop: bytes, *, is_answered: bool
 ):
     server = serve(replace(LONG, **{f"{stage}_s": 0.2}))
-    caller = await server.connect()
-    caller.send(begun)
+    caller = await calling(server, begun)
     if is_answered:
         assert await caller.answer() == (200, b"")
     end = asyncio.create_task(caller.rest())
@@ -566,8 +550,7 @@ async def test_an_answer_that_is_never_read_is_cut_off(serve: Serve, last: bytes
 
 async def test_a_slow_reader_gets_the_whole_answer(serve: Serve):
     server = serve(replace(LONG, idle_s=0.1, answer_s=20.0))
-    caller = await server.connect()
-    caller.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+    caller = await calling(server, b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
     head = await caller.reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
     read = 0

@@ -58,8 +58,15 @@ def test_a_caller_who_accepts_none_of_the_formats_is_refused(subtests: pytest.Su
         "application/json;q=-1",
         "application/",
     ]:
-        with subtests.test(accept=accept), pytest.raises(NotAcceptableError):
+        with subtests.test(accept=accept), pytest.raises(NotAcceptableError) as refusal:
             negotiate(accept)
+        assert all(media_type in refusal.value.detail for media_type in Format)
+
+
+async def test_the_caller_is_judged_before_the_format(service: FakeService):
+    for caller, status in ((b"stranger", 401), (b"carol", 403), (b"alice", 406)):
+        headers = [(b"authorization", b"Bearer " + caller), (b"accept", b"text/html")]
+        assert (await send(service.app, "GET", "/quotas", headers=headers)).status == status
 
 
 @given(st.text(st.characters(codec="latin-1")))

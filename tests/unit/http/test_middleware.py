@@ -12,7 +12,7 @@ from app.domain.errors import ClusterAuthorizationError, UnauthenticatedError
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.middleware import MAX_HEADER_BYTES
-from tests.unit.http.application import RawHeaders, around, raw_headers, sample, send, within
+from tests.unit.http.application import RawHeaders, around, raw_headers, sample, send
 from tests.unit.http.fake_service import FakeService
 
 JSON = (b"content-type", b"application/json")
@@ -24,9 +24,9 @@ ERRORS = [
 ]
 
 
-@pytest.fixture(params=[around, within])
-def app(request: pytest.FixtureRequest, metrics: HttpMetrics) -> ASGIApp:
-    return request.param(metrics, ERRORS)
+@pytest.fixture
+def app(metrics: HttpMetrics) -> ASGIApp:
+    return around(metrics, ERRORS)
 
 
 @pytest.mark.parametrize("request_id", ["a", "A.b_c-9", "x" * 128])

@@ -73,6 +73,8 @@ async def test_every_file_is_sent_from_memory_with_its_tag(service: FakeService)
     for name, asset in assets.items():
         plain = await get(service, f"/ui/{name}")
         assert (plain.status, plain.body) == (200, asset.content)
+        if name.endswith(".css"):
+            assert not re.search(rb"(url|@import)\s*\(?['\"]?(https?:)?//", plain.body)
         assert "content-encoding" not in plain.headers
         packed = await get(service, f"/ui/{name}", accept_encoding="br, gzip")
         assert packed.headers["content-encoding"] == "gzip"
@@ -82,9 +84,19 @@ async def test_every_file_is_sent_from_memory_with_its_tag(service: FakeService)
         assert (again.status, again.body) == (304, b"")
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "../pages.py", "vendor/nothing.js", "index.htm.l"])
-async def test_there_is_no_other_file(service: FakeService, name: str):
-    answer = await get(service, f"/ui/{name}")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            f"/ui/{name}"
+            for name in ("nothing.js", "../pages.py", "vendor/nothing.js", "index.htm.l")
+        ),
+        *(f"/problems/{code}" for code in ("nothing", "<script>", "\0")),
+    ],
+)
+async def test_there_is_no_other_file(service: FakeService, path: str):
+    answer = await get(service, path)
+    assert b"<script>" not in answer.body
     assert (answer.status, answer.document["code"]) == (404, "not-found")
 
 

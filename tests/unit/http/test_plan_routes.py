@@ -119,8 +119,9 @@ async def test_a_plan_is_outdated_where_an_entity_that_it_leaves_alone_has_moved
 
 
 async def test_a_plan_that_does_not_exist(service: FakeService):
-    answer = await apply(service, "nonsense")
-    assert (answer.status, answer.document["code"]) == (404, "not-found")
+    for plan_id in ("nonsense", "0192f3c2-5b00-7000-8000-000000000000"):
+        for answer in (await apply(service, plan_id), await service.get(f"{PLANS}/{plan_id}")):
+            assert (answer.status, answer.document["code"]) == (404, "not-found")
 
 
 async def test_an_apply_reads_its_body_as_strictly(service: FakeService):

@@ -16,7 +16,6 @@ from app.domain.entities import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
-    filter_violations,
 )
 from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
 from app.http.pagination import page_token, query_fingerprint, read_page_token
@@ -145,31 +144,8 @@ def test_a_number_out_of_range_breaks_a_rule(subtests: pytest.Subtests):
             assert faults(query, InvalidRequestError) == [("page_size", "out-of-range")]
 
 
-def test_an_unknown_word_breaks_a_rule():
-    assert faults(b"outcome=Applied&page_size=0", InvalidRequestError) == [
-        ("page_size", "out-of-range"),
-        ("outcome", "unknown-word"),
-    ]
-
-
-def test_a_filter_that_cannot_be_read_goes_before_a_rule_that_is_broken():
-    assert faults(b"filter=user:nobody&page_size=0") == [("filter", "unreadable-filter")]
-
-
-def test_what_a_broker_would_refuse_is_listed_with_the_other_broken_rules():
-    assert faults(b"filter=group=a&filter=user&filter=user&page_size=0", InvalidRequestError) == [
-        ("page_size", "out-of-range"),
-        ("filter", "unknown-entity-type"),
-        ("filter", "repeated-entity-type"),
-    ]
-
-
 def test_a_filter_alone_is_judged_by_who_asks_it():
     assert read_query(b"filter=group=a", Parameters).filter == ("group=a",)
-
-
-def test_what_cannot_be_read_comes_before_what_breaks_a_rule():
-    assert faults(b"outcome=x&strict=x") == [("strict", "wrong-type")]
 
 
 @given(st.binary(max_size=40))
@@ -244,12 +220,6 @@ def test_a_component_outside_the_grammar_is_unreadable(subtests: pytest.Subtests
             assert (violation.pointer, violation.code) == ("entity", "unreadable-filter")
 
 
-def test_every_unreadable_component_is_listed():
-    with pytest.raises(UnreadableRequestError) as caught:
-        parse_filter(["user:x", "", "ip^"])
-    assert len(caught.value.violations) == 3
-
-
 def test_no_component_is_every_entity():
     assert parse_filter([]) == ALL_ENTITIES
 
@@ -262,21 +232,6 @@ def test_components_keep_their_order_and_strict_its_value():
         ),
         strict=True,
     )
-
-
-def test_what_a_broker_would_refuse_can_be_read_and_is_left_to_the_rules(subtests: pytest.Subtests):
-    for components, code in [
-        (["=alice"], "empty-entity-type"),
-        ([":default"], "empty-entity-type"),
-        (["group=a"], "unknown-entity-type"),
-        (["User=a"], "unknown-entity-type"),
-        (["user=a", "user=b"], "repeated-entity-type"),
-        (["ip", "user"], "invalid-filter-combination"),
-    ]:
-        with subtests.test(code=code):
-            assert [
-                violation.code for violation in filter_violations(parse_filter(components))
-            ] == [code]
 
 
 QUERY = query_fingerprint("quotas", {"filter": ("user",), "strict": False})

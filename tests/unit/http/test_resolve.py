@@ -59,6 +59,39 @@ async def test_a_database_in_trouble_does_not_stop_a_resolution():
     assert [note for note in answer.document["notes"] if note.startswith("The usage is left out")]
 
 
+async def test_every_level_is_explained_where_that_is_asked_for(service: FakeService):
+    for names, value in (
+        ({"user": "alice"}, 6.0),
+        ({"user": None}, 1.0),
+        ({"client-id": None}, 2.0),
+    ):
+        service.brokers.quotas[ClientQuotaEntity.of(names)] = {"producer_byte_rate": value}
+    plain = await service.send("GET", "/quotas/resolve?user=alice")
+    assert "levels" not in plain.document["quotas"]["producer_byte_rate"]
+    answer = await service.send("GET", "/quotas/resolve?user=alice&explain=true")
+    levels = answer.document["quotas"]["producer_byte_rate"]["levels"]
+    assert [level["level"] for level in levels] == list(range(1, 9))
+    assert [level["level"] for level in levels if level["applies"]] == [3, 6]
+    assert [level["value"] for level in levels] == [None, None, 6, None, None, 1, None, 2]
+    assert all((level["reason"] is None) == level["applies"] for level in levels)
+
+
+async def test_an_address_is_resolved_with_its_notes(service: FakeService):
+    for name, value in (("10.0.0.9", 2147483647.0), ("010.0.0.9", 6.0), (None, 10.0)):
+        entity = ClientQuotaEntity.of({"ip": name})
+        service.brokers.quotas[entity] = {"connection_creation_rate": value}
+    answer = await service.send("GET", "/quotas/resolve?ip=::ffff:10.0.0.9")
+    assert answer.document["identity"] == {"ip": "10.0.0.9"}
+    quota = answer.document["quotas"]["connection_creation_rate"]
+    assert (quota["value"], quota["shared_by"]) == (2147483647, {"ip": "10.0.0.9"})
+    assert quota["source"] == {"entity": {"ip": "10.0.0.9"}, "level": 1, "name": "ip"}
+    default = {"entity": {"ip": None}, "level": 2, "name": "default-ip", "value": 10}
+    assert quota["overridden"] == [default]
+    notes = "\n".join(answer.document["notes"])
+    assert "not limited" in notes
+    assert "'010.0.0.9'" in notes
+
+
 AT = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
 NAMES = ("alice", "bob", "etl", "%b%s%", '"\\0', "\x000\x00", "\\u00000\\u0000", "ü ~*\n", "null")
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "::1", "2001:db8::1")

@@ -212,17 +212,6 @@ def test_scram_credentials_need_what_the_broker_asks_for(
     assert call(basic, user, "GET", "/users/scram-credentials").status_code == status
 
 
-def test_one_credential_at_a_time(basic: RunningService) -> None:
-    headers = [("Authorization", "Bearer alice")]
-    request = httpx.Request("GET", f"{basic.url}/quotas", headers=headers)
-    next(httpx.BasicAuth("alterer", CANARY).auth_flow(other := httpx.Request("GET", basic.url)))
-    both = [*headers, ("Authorization", other.headers["Authorization"])]
-    request = httpx.Request("GET", f"{basic.url}/quotas", headers=both)
-    with httpx.Client(timeout=DEADLINE_S) as client:
-        assert client.send(request).status_code in {400, 401}
-    assert basic.api("root").get("/quotas").status_code == 200
-
-
 def test_a_password_is_written_nowhere(basic: RunningService) -> None:
     written = basic.log_path.read_text()
     written += httpx.get(f"{basic.url}/metrics", timeout=DEADLINE_S).text

@@ -1,13 +1,11 @@
 """The service, over HTTP, allows what the broker allows under the same name."""
 
-import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
 from tests.testkit.accounts import take_back
 from tests.testkit.acl_cases import BOTH, CASES, ELSEWHERE, NEITHER
 from tests.testkit.authorization import (
-    DEADLINE_S,
     HERE,
     NOBODY,
     DecisionOf,
@@ -19,7 +17,7 @@ from tests.testkit.authorization import (
 )
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
-from tests.testkit.service import PLAIN_HTTP, RunningService, acl, new_address
+from tests.testkit.service import RunningService, acl, new_address
 
 
 def test_a_principal_may_what_the_broker_lets_it(
@@ -47,33 +45,6 @@ def test_the_address_that_counts_is_the_callers(
             assert service_verdict(service, user, ELSEWHERE) == verdict
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
-def test_a_header_does_not_change_the_callers_address(service: RunningService, header: str) -> None:
-    value = f"for={ELSEWHERE}" if header == "Forwarded" else ELSEWHERE
-    answer = service.api("from-elsewhere").get("/quotas", headers={header: value})
-    assert answer.status_code == 403
-    assert service.api("from-here").get("/quotas", headers={header: value}).status_code == 200
-
-
-READS = [
-    ("GET", "/quotas"),
-    ("GET", "/quotas/capabilities"),
-    ("GET", "/quotas/resolve?user=x"),
-    ("POST", "/quotas/resolve"),
-    ("GET", "/audit"),
-]
-
-
-@pytest.mark.parametrize(("method", "path"), READS)
-@pytest.mark.parametrize("user", ["describe-configs", "alter-configs", "all-but-describe"])
-def test_every_read_asks_for_the_same_right(
-    service: RunningService, method: str, path: str, user: str
-) -> None:
-    body = {"identities": [{"user": "x"}]} if method == "POST" else None
-    answer = service.api(user).request(method, path, json=body)
-    assert answer.status_code == (200 if CASES[user][1].describe else 403), answer.text
-
-
 def test_a_right_that_is_taken_away_ends_without_a_restart(
     kafka: LocalKafka, service: RunningService
 ) -> None:
@@ -95,31 +66,6 @@ def test_a_refusal_says_what_is_missing_and_that_nothing_was_sent(service: Runni
         assert problem["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"
         assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
         assert f"User:nothing at {HERE} lacks {operation}" in problem["detail"]
-
-
-UNREADABLE = {
-    "no entries, which Kafka would answer with success": b'{"alterations": []}',
-    "not JSON": b"{",
-    "an unknown field": b'{"alterationz": []}',
-    "8 MiB and more": b" " * (8 * 1024 * 1024 + 1),
-}
-
-
-def test_who_may_not_is_refused_before_the_body_is_read(
-    service: RunningService, subtests: pytest.Subtests
-) -> None:
-    for name, body in UNREADABLE.items():
-        with subtests.test(name):
-            headers = {"Content-Type": "application/json"}
-            assert post(service, body, {**headers, "Authorization": "Bearer nothing"}) == 403
-            assert post(service, body, {**headers, "Authorization": "Bearer unknown"}) == 401
-            assert post(service, body, headers) == 401
-
-
-def post(service: RunningService, body: bytes, headers: dict[str, str]) -> int:
-    url = f"{service.url}/quotas/alterations"
-    options = {"headers": headers, "timeout": DEADLINE_S, "verify": PLAIN_HTTP}
-    return httpx.post(url, content=body, **options).status_code
 
 
 def test_nothing_of_a_denied_alteration_reaches_the_broker(

@@ -24,6 +24,8 @@ from tests.testkit.service import RunningService, acl
 
 USERS = ("alice", "bob", "auditor")
 
+pytestmark = pytest.mark.long  # two brokers and five services more
+
 
 @pytest.fixture(scope="module")
 def bare_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:

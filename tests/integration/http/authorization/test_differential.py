@@ -24,7 +24,10 @@ def on_topic(user: str, operation: str) -> AclBinding:
     return on(acl(user, operation), "kafka-cluster", kind=ResourceType.TOPIC)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["denied", "allowed"])
+ALLOWED = pytest.param(True, marks=pytest.mark.long)  # it needs a broker of its own
+
+
+@pytest.fixture(scope="module", params=[False, ALLOWED], ids=["denied", "allowed"])
 def without_acl(request: pytest.FixtureRequest) -> bool:
     """What ``allow.everyone.if.no.acl.found`` says."""
     return bool(request.param)

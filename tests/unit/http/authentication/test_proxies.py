@@ -145,63 +145,27 @@ def test_without_the_setting_a_proxy_is_the_caller():
 FORGED = "untrusted-identity-header"
 
 
-IDENTITY_NAMES = [
-    "Client-Cert",
-    "client-cert",
-    "CLIENT-CERT",
-    "Client_Cert",
-    "client.cert",
-    "Client-Cert-Chain",
-    "ClientCert",
-    "X-Client-Cert",
-    "X_Client_Cert",
-    "X-Client-Certificate",
-    "X-Client-Cert-Chain",
-    "X-Client-Cert-DN",
-    "X-Forwarded-Client-Cert",
-    "x-forwarded-client-cert",
-    "X_Forwarded_Client_Cert",
-    "X-Forwarded-Client_Cert",
-    "X-Forwarded-ClientCert",
-    "X-Forwarded-Client-Cert-Chain",
-    "X-Forwarded-Tls-Client-Cert",
-    "X-Forwarded-Tls-Client-Cert-Info",
-    "X_Forwarded_Tls_Client_Cert",
-    "X-SSL-Client-Cert",
-    "X_SSL_CLIENT_CERT",
-    "X-SSL-Client-Verify",
-    "X-SSL-Client-DN",
-    "X-SSL-Client-CN",
-    "X-SSL-Client-S-DN",
-    "X-SSL-Client-Subject",
-    "X-SSL-Client-SHA1",
-    "X-SSL-Client-NotAfter",
-    "SSL-Client-Cert",
-    "SSL_CLIENT_CERT",
-    "SSL-Client-S-DN",
-    "SSL_CLIENT_S_DN_CN",
-    "Ssl-Client-Verify",
-    "Ssl-Client-Subject-Dn",
-    "X-SSL-Cert",
-    "X-SSL-Certificate",
-    "X-ARR-ClientCert",
-    "X-Amzn-Mtls-Clientcert",
-    "X-Amzn-Mtls-Clientcert-Leaf",
-    "X-Amzn-Mtls-Clientcert-Subject",
-    "X-TLS-Client-Cert",
-    "X-TLS-Client-Subject",
-    "TLS-Client-Cert",
-    "TLS_CLIENT_CERT",
-    "Cf-Client-Cert-Der-Base64",
-    "X-Goog-Client-Cert-Subject-Dn",
-    "X-Nginx-Ssl-Client-Cert",
-    "XFCC",
-    "X-XFCC",
-]
+IDENTITY_NAMES = """
+    Client-Cert client-cert CLIENT-CERT Client_Cert client.cert Client-Cert-Chain ClientCert
+    X-Client-Cert X_Client_Cert X-Client-Certificate X-Client-Cert-Chain X-Client-Cert-DN
+    X-Forwarded-Client-Cert x-forwarded-client-cert X_Forwarded_Client_Cert
+    X-Forwarded-Client_Cert X-Forwarded-ClientCert X-Forwarded-Client-Cert-Chain
+    X-Forwarded-Tls-Client-Cert X-Forwarded-Tls-Client-Cert-Info X_Forwarded_Tls_Client_Cert
+    X-SSL-Client-Cert X_SSL_CLIENT_CERT X-SSL-Client-Verify X-SSL-Client-DN X-SSL-Client-CN
+    X-SSL-Client-S-DN X-SSL-Client-Subject X-SSL-Client-SHA1 X-SSL-Client-NotAfter
+    SSL-Client-Cert SSL_CLIENT_CERT SSL-Client-S-DN SSL_CLIENT_S_DN_CN Ssl-Client-Verify
+    Ssl-Client-Subject-Dn X-SSL-Cert X-SSL-Certificate X-ARR-ClientCert X-Amzn-Mtls-Clientcert
+    X-Amzn-Mtls-Clientcert-Leaf X-Amzn-Mtls-Clientcert-Subject X-TLS-Client-Cert
+    X-TLS-Client-Subject TLS-Client-Cert TLS_CLIENT_CERT Cf-Client-Cert-Der-Base64
+    X-Goog-Client-Cert-Subject-Dn X-Nginx-Ssl-Client-Cert XFCC X-XFCC
+"""
 """What proxies call them, and what a careless proxy takes for the same."""
 
 FORGED_REQUESTS: dict[str, list[tuple[str, str]]] = {
-    **{f"named {name}": [(name, GOOD), (name.replace("-", "_"), XFCC)] for name in IDENTITY_NAMES},
+    **{
+        f"named {name}": [(name, GOOD), (name.replace("-", "_"), XFCC)]
+        for name in IDENTITY_NAMES.split()
+    },
     "empty": [("Client-Cert", "")],
     "twice": [("Client-Cert", GOOD), ("Client-Cert", GOOD)],
     "joined": [("Client-Cert", f"{GOOD}, {GOOD}")],
@@ -223,10 +187,6 @@ FORGED_SENDINGS = [(trust, name) for trust in UNTRUSTING for name in FORGED_REQU
 @cache
 def untrusting(trust: str, header: ClientCertHeader) -> Proxied:
     return Proxied(UNTRUSTING[trust], header)
-
-
-def test_there_are_many_forgeries():
-    assert len(FORGED_REQUESTS) > 50
 
 
 async def test_only_a_trusted_proxy_may_send_a_certificate_header(subtests: pytest.Subtests):
