@@ -98,7 +98,6 @@ class MakePlans:
             conflicts=plan.conflicts,
             unpruned=plan.unpruned,
             rests_on=plan.rests_on,
-            document=wanted.quotas,
         )
         if not await self._store.keep(stored):
             raise TooManyRequestsError(
@@ -107,7 +106,7 @@ class MakePlans:
         return stored
 
     async def plan(self, plan_id: str) -> StoredPlan:
-        """Return a plan, without its document; an expired one too, while it is stored.
+        """Return a plan, an expired one too while it is stored.
 
         Raises:
             NotFoundError: There is none for this cluster.

@@ -181,12 +181,8 @@ create table quota_plan (
   plan_id uuid primary key,
   cluster_id text not null check (length(cluster_id) between 1 and 249),
   author text not null check (octet_length(author) <= 1024),
-  owner text not null check (length(owner) between 1 and 128),
-  base text not null check (base ~ '^[0-9a-f]{64}$'),
-  created_at timestamptz not null,
-  expires_at timestamptz not null check (expires_at > created_at),
-  plan text not null,
-  document text not null
+  expires_at timestamptz not null,
+  plan text not null
 );
 create index quota_plan_by_expiry on quota_plan (expires_at);
 create table quota_owner (

@@ -1,12 +1,12 @@
 """Plans as they are stored, and what the alteration that applies one carries with it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import Conflict, DesiredQuota, Holders, Holdings, PlannedChange, Unpruned
+from app.domain.plans import Conflict, Holders, Holdings, PlannedChange, Unpruned
 
 ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 """Values that must hold, by entity and key; null: not set."""
@@ -76,7 +76,6 @@ class StoredPlan:
         scope: Filter components as written.
         base: A fingerprint of the values and owners that it rests on.
         rests_on: Those values, by entity and key; null: not set.
-        document: What was desired; empty where it was not asked for.
     """
 
     plan_id: str
@@ -93,7 +92,6 @@ class StoredPlan:
     conflicts: tuple[Conflict, ...]
     unpruned: tuple[Unpruned, ...]
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]
-    document: Sequence[DesiredQuota] = field(default=())
 
 
 class PlanStore(Protocol):
@@ -105,10 +103,10 @@ class PlanStore(Protocol):
         """Return who holds which keys: of these entities, and of all entities the owner's own."""
 
     async def keep(self, plan: StoredPlan) -> bool:
-        """Store a plan, its document too; false where the author has as many as one may have.
+        """Store a plan; false where the author has as many as one may have.
 
         That is ``MAX_OWN_PLANS``, or ``MAX_OWN_PLAN_BYTES`` before this one.
         """
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
-        """Return a plan for a cluster without its document; null where there is none any more."""
+        """Return a plan for a cluster; null where there is none any more."""
