@@ -6,13 +6,13 @@ from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, Select, func, literal, select, text
+from sqlalchemy import Row as SqlRow
 
 from app.domain.plan_impact import BucketName, PublishedBucket
-from app.postgres.analytics_query import page_statement, position_of, quoted
+from app.postgres.analytics_query import buckets, of_cluster, page_statement, position_of, runs
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
-    BUCKETS,
     COLUMNS,
     MAX_OWN_QUEUED_RUNS,
     MAX_QUEUED_RUNS,
@@ -25,46 +25,10 @@ from app.service.queries.analytics import (
     Row,
 )
 
-_COLUMNS: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
+_BUCKETS: Final = select(buckets).order_by(
+    *(buckets.c[name] for name in ("bucket_id", "level", "quota_user", "quota_client_id"))
+)
 
-_PUBLISHED: Final = text(
-    """
-    select run_id, data_through, coverage from pipeline_run
-    where cast(:name as text) = any(published) and coalesce(cluster_id, :cluster_id) = :cluster_id
-    order by seq desc limit 1
-    """
-)
-"""A run without a cluster's id is about several, of which the service's may be one."""
-
-_NEWEST: Final = text(
-    """
-    select run_id, data_through, coverage from pipeline_run
-    where published <> '{}' and coalesce(cluster_id, :cluster_id) = :cluster_id
-    order by seq desc limit 1
-    """
-)
-_REACH: Final = text(
-    """
-    select max(data_through) from pipeline_run
-    where 'utilization_daily' = any(published) and coalesce(cluster_id, :cluster_id) = :cluster_id
-    """
-)
-"""The newest run may have been about days that are long over."""
-
-_BUCKETS: Final = text(
-    f"""
-    select {", ".join(map(quoted, COLUMNS[BUCKETS]))} from dim_bucket t
-    where cluster_id = :cluster_id and bucket_id = any(:bucket_ids)
-    order by bucket_id, level, quota_user, quota_client_id
-    """  # noqa: S608 - names of columns
-)
-_RUN: Final = text(
-    f"""
-    select {_COLUMNS} from pipeline_run t
-    where run_id = :run_id and coalesce(cluster_id, :cluster_id) = :cluster_id
-    order by seq desc limit 1
-    """  # noqa: S608
-)
 _ONE_AT_A_TIME: Final = text(
     "select pg_advisory_xact_lock(hashtextextended('pipeline_run ' || :cluster_id, 0))"
 )
@@ -79,8 +43,8 @@ _QUEUE: Final = text(
       select count(*) < :most
         and count(*) filter (where requested_by = :requested_by) < :most_of_one
       from pipeline_run where state = 'queued' and cluster_id = :cluster_id)
-    returning {_COLUMNS}
-    """  # noqa: S608
+    returning {", ".join(COLUMNS[Result.RUNS])}
+    """  # noqa: S608 - names of columns
 )
 _CANCEL: Final = text(
     """
@@ -142,11 +106,21 @@ _MOST_BUCKETS: Final = 10_000
 """So many buckets are looked at for the impact of a change: those with the highest peaks."""
 
 
+def _published(name: str) -> ColumnElement[bool]:
+    return literal(name) == func.any(runs.c.published)
+
+
+def _newest(*conditions: ColumnElement[bool]) -> Select[Any]:
+    newest = select(runs.c.run_id, runs.c.data_through, runs.c.coverage).where(*conditions)
+    return newest.order_by(runs.c.seq.desc()).limit(1)
+
+
 class PostgresAnalytics:
     """The port ``AnalyticsStore`` on Postgres; every method is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._report_s = database.patience.report_s
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
         """Return one page of a table.
@@ -154,9 +128,7 @@ class PostgresAnalytics:
         Raises:
             NotSentError: The tables cannot be read.
         """
-        return await self._database.querying.run(
-            partial(_page, query), within_s=self._database.patience.report_s
-        )
+        return await self._database.querying.run(partial(_page, query), within_s=self._report_s)
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """See ``AnalyticsStore``."""
@@ -188,51 +160,51 @@ class PostgresAnalytics:
         self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]
     ) -> Sequence[PublishedBucket] | None:
         """See ``AnalyticsStore``."""
-        return await self._database.querying.run(
-            partial(_published_buckets, cluster_id, users, keys),
-            within_s=self._database.patience.report_s,
-        )
+        work = partial(_published_buckets, cluster_id, users, keys)
+        return await self._database.querying.run(work, within_s=self._report_s)
 
     async def shares_over(self, cluster_id: str, bins: Mapping[int, int]) -> Mapping[int, float]:
         """See ``AnalyticsStore``."""
-        return await self._database.querying.run(
-            partial(_shares_over, cluster_id, bins), within_s=self._database.patience.report_s
-        )
+        values = {"cluster_id": cluster_id, "bucket_ids": list(bins), "bins": list(bins.values())}
+        rows = await self._database.querying.rows(_SHARES_OVER, values, within_s=self._report_s)
+        return {row.bucket_id: float(row.share) for row in rows}
 
 
 async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     connection = lease.connection
-    run = await _read_published_run(lease, query)
-    statement = page_statement(query)
-    found = await connection.execute(text(statement.sql), statement.values)
+    is_published = (
+        func.cardinality(runs.c.published) > 0
+        if query.table is Result.RUNS
+        else _published(query.table.value)
+    )
+    newest = _newest(is_published, of_cluster(query.cluster_id))
+    run = (await connection.execute(newest)).one_or_none()
+    found = await connection.execute(page_statement(query))
     rows: list[Row] = [dict(row) for row in found.mappings()]
     more = len(rows) > query.limit
     rows = rows[: query.limit]
     bucket_ids = {row["bucket_id"] for row in rows if "bucket_id" in row}
     if query.bucket_id is not None:
         bucket_ids.add(query.bucket_id)
-    buckets: list[Row] = []
+    spenders: list[Row] = []
     if bucket_ids:
-        wanted = {"cluster_id": query.cluster_id, "bucket_ids": sorted(bucket_ids)}
-        found = await connection.execute(_BUCKETS, wanted)
-        buckets = [dict(row) for row in found.mappings()]
+        wanted = (buckets.c.cluster_id == query.cluster_id, buckets.c.bucket_id.in_(bucket_ids))
+        found = await connection.execute(_BUCKETS.where(*wanted))
+        spenders = [dict(row) for row in found.mappings()]
     after = position_of(query, rows[-1]) if more else None
-    return AnalyticsPage(run, rows, buckets, after)
-
-
-async def _read_published_run(lease: Lease, query: AnalyticsQuery) -> PublishedRun | None:
-    statement = _NEWEST if query.table is Result.RUNS else _PUBLISHED
-    values = {"name": query.table.value, "cluster_id": query.cluster_id}
-    found = await lease.connection.execute(statement, values)
-    row = found.one_or_none()
-    return None if row is None else PublishedRun(*row)
+    return AnalyticsPage(None if run is None else PublishedRun(*run), rows, spenders, after)
 
 
 async def _run(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
     if "\0" in run_id:
         return None
-    wanted = {"cluster_id": cluster_id, "run_id": run_id}
-    row = (await lease.connection.execute(_RUN, wanted)).mappings().one_or_none()
+    wanted = (
+        select(*(runs.c[name] for name in COLUMNS[Result.RUNS]))
+        .where(runs.c.run_id == run_id, of_cluster(cluster_id))
+        .order_by(runs.c.seq.desc())
+        .limit(1)
+    )
+    row = (await lease.connection.execute(wanted)).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
@@ -261,8 +233,7 @@ async def _cancel(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
 async def _usage(
     cluster_id: str, buckets: Sequence[BucketName], lease: Lease
 ) -> Mapping[BucketName, BucketUsage]:
-    reach = await lease.connection.execute(_REACH, {"cluster_id": cluster_id})
-    through = reach.scalar_one()
+    through = await _reach(cluster_id, lease)
     values = {
         "cluster_id": cluster_id,
         "keys": [bucket.key for bucket in buckets],
@@ -273,7 +244,7 @@ async def _usage(
     return {buckets[row.n - 1]: _usage_of(row, through) for row in found}
 
 
-def _usage_of(row: Any, through: datetime | None) -> BucketUsage:
+def _usage_of(row: SqlRow[Any], through: datetime | None) -> BucketUsage:
     return BucketUsage(
         p95=row.p95,
         p99=row.p99,
@@ -284,13 +255,22 @@ def _usage_of(row: Any, through: datetime | None) -> BucketUsage:
     )
 
 
+async def _reach(cluster_id: str, lease: Lease) -> datetime | None:
+    """Return the end of the data: the newest run may have been about days that are long over."""
+    through = select(func.max(runs.c.data_through)).where(
+        _published(Result.UTILIZATION), of_cluster(cluster_id)
+    )
+    found: datetime | None = await lease.connection.scalar(through)
+    return found
+
+
 async def _published_buckets(
     cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str], lease: Lease
 ) -> Sequence[PublishedBucket] | None:
-    of = {"name": "utilization_hist", "cluster_id": cluster_id}
-    if (await lease.connection.execute(_PUBLISHED, of)).one_or_none() is None:
+    histograms = _newest(_published("utilization_hist"), of_cluster(cluster_id))
+    if (await lease.connection.execute(histograms)).one_or_none() is None:
         return None
-    through = (await lease.connection.execute(_REACH, {"cluster_id": cluster_id})).scalar_one()
+    through = await _reach(cluster_id, lease)
     values = {
         "cluster_id": cluster_id,
         "keys": list(keys),
@@ -312,15 +292,7 @@ async def _published_buckets(
     ]
 
 
-async def _shares_over(
-    cluster_id: str, bins: Mapping[int, int], lease: Lease
-) -> Mapping[int, float]:
-    values = {"cluster_id": cluster_id, "bucket_ids": list(bins), "bins": list(bins.values())}
-    found = await lease.connection.execute(_SHARES_OVER, values)
-    return {row.bucket_id: float(row.share) for row in found}
-
-
-def _end_of(row: Any, through: datetime | None) -> datetime:
+def _end_of(row: SqlRow[Any], through: datetime | None) -> datetime:
     """Return the end of a row's day, or that of the data where it is earlier."""
     end = datetime.combine(row.dt, time(), UTC) + timedelta(days=1)
     return end if through is None else min(end, through)

@@ -1,184 +1,167 @@
 """``/analytics/…`` in SQL: each listing with its conditions, in an order that pages follow."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Date,
+    DateTime,
+    Double,
+    FromClause,
+    Integer,
+    Select,
+    and_,
+    column,
+    exists,
+    false,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    table,
+    true,
+)
 
 from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, EntityType, MatchType
 from app.domain.errors import BadPageTokenError
-from app.service.queries.analytics import COLUMNS, AnalyticsQuery, Position, Result, Row
+from app.service.queries.analytics import BUCKETS, COLUMNS, AnalyticsQuery, Position, Result, Row
+
+_TIME: Final = DateTime(timezone=True)
+_TYPES: Final[Mapping[str, Any]] = {
+    "dt": Date,
+    **dict.fromkeys(("start", "end", "hour"), _TIME),
+    **dict.fromkeys(("bucket_id", "seq"), BigInteger),
+    **dict.fromkeys(("broker_id", "level"), Integer),
+    "util_p99": Double,
+}
+"""Of what is compared with numbers and times."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """One expression of an order: its type, and whether the largest comes first."""
-
-    expression: str
-    kind: str
-    falling: bool = False
+def _table(name: str, *more: str) -> FromClause:
+    columns = (column(each, _TYPES.get(each)) for each in (*COLUMNS[name], *more))
+    return table(name, *columns)
 
 
-_ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
+_days: Final = _table(Result.UTILIZATION)
+_incidents: Final = _table(Result.INCIDENTS)
+_hours: Final = _table(Result.HOURS)
+runs: Final = _table(Result.RUNS, "seq")
+buckets: Final = _table(BUCKETS)
+
+_LISTED: Final[Mapping[Result, FromClause]] = {
+    Result.UTILIZATION: _days,
+    Result.INCIDENTS: _incidents,
+    Result.HOURS: _hours,
+    Result.RUNS: runs,
+}
+
+_NONE: Final[ColumnElement[int]] = literal_column("-1")
+
+_ORDERS: Final[Mapping[Result, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
     Result.UTILIZATION: (
-        _Order("t.dt", "date", falling=True),
-        _Order("coalesce(t.util_p99, -1)", "double precision", falling=True),
-        _Order("t.bucket_id", "bigint"),
-        _Order("coalesce(t.broker_id, -1)", "integer"),
+        (_days.c.dt, True),
+        (func.coalesce(_days.c.util_p99, _NONE), True),
+        (_days.c.bucket_id, False),
+        (func.coalesce(_days.c.broker_id, _NONE), False),
     ),
-    Result.INCIDENTS: (
-        _Order("t.start", "timestamptz", falling=True),
-        _Order("t.incident_id", "text"),
-    ),
-    Result.HOURS: (_Order("t.hour", "timestamptz"), _Order("t.broker_id", "integer")),
-    Result.RUNS: (_Order("t.seq", "bigint", falling=True),),
+    Result.INCIDENTS: ((_incidents.c.start, True), (_incidents.c.incident_id, False)),
+    Result.HOURS: ((_hours.c.hour, False), (_hours.c.broker_id, False)),
+    Result.RUNS: ((runs.c.seq, True),),
 }
 """The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run;
-all rows of a listing are of one cluster."""
+true where the largest comes first. All rows of a listing are of one cluster."""
 
+_BigInt = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Int = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+_Text = Annotated[str, Field(pattern=r"\A[^\x00]*\z")]
 
-def _whole_number(bits: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text[:_INT_DIGITS])
-        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-            raise ValueError
-        return number
-
-    return parse
-
-
-def _text(value: str) -> str:
-    if "\0" in value:
-        raise ValueError
-    return value.encode().decode()
-
-
-_INT_DIGITS: Final = 25
-
-_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "date": date.fromisoformat,
-    "timestamptz": lambda text: datetime.fromisoformat(text).astimezone(UTC),
-    "double precision": float,
-    "bigint": _whole_number(64),
-    "integer": _whole_number(32),
-    "text": _text,
+_POSITIONS: Final[Mapping[Result, TypeAdapter[Any]]] = {
+    Result.UTILIZATION: TypeAdapter(tuple[date, float, _BigInt, _Int]),
+    Result.INCIDENTS: TypeAdapter(tuple[AwareDatetime, _Text]),
+    Result.HOURS: TypeAdapter(tuple[AwareDatetime, _Int]),
+    Result.RUNS: TypeAdapter(tuple[_BigInt]),
 }
-"""Positions are text, as Postgres writes the types."""
+"""What a position has for each expression of the order; it is text in a page token."""
 
 _NAMES: Final = {
-    EntityType.USER.value: ("user", "quota_user", "quota_user_default"),
-    EntityType.CLIENT_ID.value: ("client", "quota_client_id", "quota_client_default"),
+    EntityType.USER.value: ("bucket_user", "quota_user", "quota_user_default"),
+    EntityType.CLIENT_ID.value: ("bucket_client", "quota_client_id", "quota_client_default"),
 }
 
 
-@dataclass(slots=True)
-class Statement:
-    """SQL with the values of its parameters."""
-
-    sql: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    _numbers: Iterator[int] = field(default_factory=count)
-
-    def bind(self, value: Any) -> str:
-        """Return the placeholder for a value."""
-        name = f"v{next(self._numbers)}"
-        self.values[name] = value
-        return f":{name}"
-
-
-def page_statement(query: AnalyticsQuery) -> Statement:
+def page_statement(query: AnalyticsQuery) -> Select[Any]:
     """Return the rows that meet the conditions, one more than the page takes.
 
-    The columns of the order follow those of the table, as text.
+    The columns of the order follow those of the table.
     """
-    statement = Statement()
-    order = _ORDERS[query.table]
-    columns = [quoted(name) for name in COLUMNS[query.table]]
-    positions = [f"{key.expression}::text as key_{n}" for n, key in enumerate(order)]
-    conditions = [*_conditions(query, statement)]
+    rows, order = _LISTED[query.table], _ORDERS[query.table]
+    statement = select(
+        *(rows.c[name] for name in COLUMNS[query.table]),
+        *(expression.label(f"key_{n}") for n, (expression, _) in enumerate(order)),
+    ).where(*_conditions(query, rows))
     if query.after is not None:
-        conditions.append(_further_than(order, query.after, statement))
-    where = " and ".join(["true", *conditions])
-    by = ", ".join(f"{key.expression}{' desc' if key.falling else ''}" for key in order)
-    statement.sql = (
-        f"select {', '.join([*columns, *positions])} from {query.table.value} t "  # noqa: S608
-        f"where {where} order by {by} limit {statement.bind(query.limit + 1)}"
-    )
-    return statement
+        statement = statement.where(_further_than(query.table, query.after))
+    return statement.order_by(
+        *(expression.desc() if falling else expression for expression, falling in order)
+    ).limit(query.limit + 1)
 
 
 def position_of(query: AnalyticsQuery, row: Row) -> Position:
     """Return where a row of the statement stands in the order."""
-    return tuple(row[f"key_{n}"] for n in range(len(_ORDERS[query.table])))
+    return tuple(str(row[f"key_{n}"]) for n in range(len(_ORDERS[query.table])))
 
 
-def quoted(column: str) -> str:
-    """Return a column of the table ``t``; some are words of SQL."""
-    return f't."{column}"'
+def of_cluster(cluster_id: str | None) -> ColumnElement[bool]:
+    """A run without a cluster's id is about several, of which the service's may be one."""
+    return func.coalesce(runs.c.cluster_id, cluster_id) == cluster_id
 
 
-def _further_than(order: tuple[_Order, ...], after: Position, statement: Statement) -> str:
+def _further_than(listed: Result, after: Position) -> ColumnElement[bool]:
     """Compare with a position that a caller may have made up.
 
     Raises:
         BadPageTokenError: It is no position in this order.
     """
     try:
-        values = [_PARSERS[key.kind](str(value)) for key, value in zip(order, after, strict=True)]
-    except (ValueError, TypeError, OverflowError):
+        bounds = _POSITIONS[listed].validate_python(after)
+    except ValidationError:
         raise BadPageTokenError from None
-    bounds = [
-        f"cast({statement.bind(value)} as {key.kind})"
-        for key, value in zip(order, values, strict=True)
-    ]
-    alternatives = []
-    for n, key in enumerate(order):
-        equal = [f"{each.expression} = {bounds[m]}" for m, each in enumerate(order[:n])]
-        alternatives.append(
-            " and ".join([*equal, f"{key.expression} {'<' if key.falling else '>'} {bounds[n]}"])
-        )
-    return f"({' or '.join(f'({alternative})' for alternative in alternatives)})"
+    equal: list[ColumnElement[bool]] = []
+    further: list[ColumnElement[bool]] = []
+    for (expression, falling), bound in zip(_ORDERS[listed], bounds, strict=True):
+        beyond = expression < bound if falling else expression > bound
+        further.append(and_(*equal, beyond))
+        equal.append(expression == bound)
+    return or_(*further)
 
 
-def _conditions(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
-    cluster_id = statement.bind(query.cluster_id)
-    column = "t.cluster_id"
+def _conditions(query: AnalyticsQuery, rows: FromClause) -> Iterator[ColumnElement[bool]]:
     if query.table is Result.RUNS:
-        column = f"coalesce({column}, {cluster_id})"
-    yield f"{column} = {cluster_id}"
-    for column, value in (("key", query.key), ("bucket_id", query.bucket_id)):
-        if value is not None:
-            yield _equals(quoted(column), value, statement)
+        yield of_cluster(query.cluster_id)
+    else:
+        yield rows.c.cluster_id == query.cluster_id
+    if query.key is not None:
+        # Postgres keeps no U+0000 in text and refuses the question.
+        yield false() if "\0" in query.key else rows.c.key == query.key
+    if query.bucket_id is not None:
+        yield rows.c.bucket_id == query.bucket_id
     if query.min_util_p99 is not None:
-        yield f"t.util_p99 >= {statement.bind(query.min_util_p99)}"
-    yield from _period(query, statement)
+        yield rows.c.util_p99 >= query.min_util_p99
+    yield from _period(query)
     if query.entity is not None:
-        yield _of_entity(query.entity, statement)
+        yield _of_entity(rows, query.entity)
 
 
-def _equals(column: str, value: str | int, statement: Statement) -> str:
-    # Postgres keeps no U+0000 in text and refuses the question.
-    if isinstance(value, str) and "\0" in value:
-        return "false"
-    return f"{column} = {statement.bind(value)}"
-
-
-def _period(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
-    since, until = query.since, query.until
-    if query.table is Result.UTILIZATION:
-        if since is not None:
-            yield f"t.dt >= {statement.bind(since.astimezone(UTC).date())}"
-        if until is not None:
-            yield f"t.dt <= {statement.bind(_last_day(until))}"
-        return
-    begins, ends = (
-        ("t.start", 't."end" >') if query.table is Result.INCIDENTS else ("t.hour", "t.hour >=")
-    )
-    if since is not None:
-        yield f"{ends} {statement.bind(since)}"
-    if until is not None:
-        yield f"{begins} < {statement.bind(until)}"
+def _period(query: AnalyticsQuery) -> Iterator[ColumnElement[bool]]:
+    if query.since is not None:
+        yield _PERIODS[query.table][0](query.since)
+    if query.until is not None:
+        yield _PERIODS[query.table][1](query.until)
 
 
 def _last_day(until: datetime) -> date:
@@ -188,62 +171,70 @@ def _last_day(until: datetime) -> date:
     return utc.date() - timedelta(days=1) if whole else utc.date()
 
 
-def _of_entity(quota_filter: ClientQuotaFilter, statement: Statement) -> str:
+_Bound = Callable[[datetime], ColumnElement[bool]]
+
+_PERIODS: Final[Mapping[Result, tuple[_Bound, _Bound]]] = {
+    Result.UTILIZATION: (
+        lambda since: _days.c.dt >= since.astimezone(UTC).date(),
+        lambda until: _days.c.dt <= _last_day(until),
+    ),
+    Result.INCIDENTS: (
+        lambda since: _incidents.c.end > since,
+        lambda until: _incidents.c.start < until,
+    ),
+    Result.HOURS: (lambda since: _hours.c.hour >= since, lambda until: _hours.c.hour < until),
+}
+"""What belongs to a period, by its beginning and its end."""
+
+
+def _of_entity(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnElement[bool]:
     """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
     components = quota_filter.components
-    quota = " and ".join(["d.level > 0", *(_quota_component(c, statement) for c in components)])
-    names = " and ".join(["true", *(_bucket_component(c, statement) for c in components)])
-    return (
-        "exists (select from dim_bucket d where d.bucket_id = t.bucket_id "
-        "and d.cluster_id = t.cluster_id and d.level = t.level "
-        f"and (({quota}) or ({names})))"
-    )
+    quota = and_(buckets.c.level > 0, *map(_quota_component, components))
+    names = and_(true(), *map(_bucket_component, components))
+    same = (buckets.c[name] == rows.c[name] for name in ("bucket_id", "cluster_id", "level"))
+    return exists().where(*same, or_(quota, names))
 
 
-def _quota_component(component: ClientQuotaFilterComponent, statement: Statement) -> str:
+def _quota_component(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:
     if component.entity_type not in _NAMES:
         return _of_no_bucket(component)
     _, name, default = _NAMES[component.entity_type]
-    is_default, text = f"coalesce(d.{default}, false)", f"coalesce(d.{name}, '')"
+    is_default = func.coalesce(buckets.c[default], false())
+    return _component(component, is_default, func.coalesce(buckets.c[name], ""))
+
+
+def _bucket_component(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:
+    if component.entity_type not in _NAMES:
+        return _of_no_bucket(component)
+    return _component(component, false(), buckets.c[_NAMES[component.entity_type][0]])
+
+
+def _of_no_bucket(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:
+    return true() if component.match_type is MatchType.ABSENT else false()
+
+
+def _component(
+    component: ClientQuotaFilterComponent, is_default: ColumnElement[bool], name: ColumnElement[Any]
+) -> ColumnElement[bool]:
+    """Ask for a name; the empty one is none."""
     match component.match_type:
         case MatchType.DEFAULT:
             return is_default
         case MatchType.SPECIFIED:
-            return f"({is_default} or {text} <> '')"
+            return or_(is_default, name != "")
         case MatchType.ABSENT:
-            return f"(not {is_default} and {text} = '')"
+            return and_(not_(is_default), name == "")
         case _:
-            return f"(not {is_default} and {_name_condition(text, component, statement)})"
+            return and_(not_(is_default), name != "", _named(component, name))
 
 
-def _bucket_component(component: ClientQuotaFilterComponent, statement: Statement) -> str:
-    if component.entity_type not in _NAMES:
-        return _of_no_bucket(component)
-    text = f"d.bucket_{_NAMES[component.entity_type][0]}"
-    match component.match_type:
-        case MatchType.DEFAULT:
-            return "false"
-        case MatchType.SPECIFIED:
-            return f"{text} <> ''"
-        case MatchType.ABSENT:
-            return f"{text} = ''"
-        case _:
-            return _name_condition(text, component, statement)
-
-
-def _name_condition(
-    column: str, component: ClientQuotaFilterComponent, statement: Statement
-) -> str:
+def _named(component: ClientQuotaFilterComponent, name: ColumnElement[Any]) -> ColumnElement[bool]:
     wanted = component.match or ""
     if "\0" in wanted:
-        return "false"
+        return false()
     if component.match_type is MatchType.EXACT:
-        return f"({column} <> '' and {column} = {statement.bind(wanted)})"
+        return name == wanted
     if component.match_type is MatchType.CONTAINS:
-        lowered = f"lower({statement.bind(wanted)})"
-        return f"({column} <> '' and strpos(lower({column}), {lowered}) > 0)"
-    return f"({column} <> '' and starts_with({column}, {statement.bind(wanted)}))"
-
-
-def _of_no_bucket(component: ClientQuotaFilterComponent) -> str:
-    return "true" if component.match_type is MatchType.ABSENT else "false"
+        return func.strpos(func.lower(name), func.lower(wanted)) > 0
+    return func.starts_with(name, wanted)
