@@ -7,7 +7,7 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Row, TextClause, text
@@ -34,6 +34,8 @@ from app.postgres.recovery import DOUBTFUL, doubtful_alterations
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
+
+V = TypeVar("V")
 
 _UNKNOWN_CALLER: Final = Caller("unknown", "unknown", "unknown")
 
@@ -252,10 +254,8 @@ class PostgresDriftJournal:
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
         """See ``DriftJournal``; repeating it is safe where not all was stored."""
-        for some in _portions(quotas, _STATES_AT_ONCE):
-            states = await asyncio.to_thread(
-                _states_to_store, {entity: quotas[entity] for entity in some}
-            )
+        for portion in _portions(quotas, _STATES_AT_ONCE):
+            states = await asyncio.to_thread(_states_to_store, portion)
             await self._run(partial(_keep, {"cluster_id": cluster_id, **states}))
         await self._change(_WATCH, cluster_id)
 
@@ -265,8 +265,7 @@ class PostgresDriftJournal:
         """See ``DriftJournal``: a hundred in each transaction; the next round finds the rest."""
         by_entity = {change.entity: change for change in changes}
         recorded: list[ClientQuotaEntity] = []
-        for some in _portions(by_entity, _AT_ONCE):
-            portion = {entity: by_entity[entity] for entity in some}
+        for portion in _portions(by_entity, _AT_ONCE):
             with suppress(EntityBusyError):  # they are for the next round
                 recorded += await self._run(partial(record_changes, cluster_id, portion))
         return recorded
@@ -323,8 +322,8 @@ def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, Audited
 
 
 def _portions(
-    entities: Iterable[ClientQuotaEntity], size: int
-) -> Iterator[Sequence[ClientQuotaEntity]]:
-    left = iter(entities)
-    while some := list(islice(left, size)):
+    by_entity: Mapping[ClientQuotaEntity, V], size: int
+) -> Iterator[Mapping[ClientQuotaEntity, V]]:
+    left = iter(by_entity.items())
+    while some := dict(islice(left, size)):
         yield some

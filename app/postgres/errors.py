@@ -12,16 +12,10 @@ from app.domain.errors import NotSentError, QuotaError
 
 logger = logging.getLogger(__name__)
 
-AUDIT_LOG_UNAVAILABLE: Final = "audit-log-unavailable"
-
-QUERY_TOO_SLOW: Final = "query-too-slow"
-
 FAILURES: Final = (SQLAlchemyError, psycopg.Error, OSError, TimeoutError)
 """Everything that a database call raises when the database is to blame."""
 
 READ_ONLY: Final = "25006"
-
-_CHECK: Final = "23514"
 
 ENDED: Final = "57014"
 
@@ -31,12 +25,12 @@ DEADLOCK: Final = "40P01"
 _SAME_AGAIN_S: Final = 60.0
 """A cause is logged at most once in so long: background work meets it several times a second."""
 
-NO_ANSWER: Final = "Postgres cannot be reached or does not answer; check that it runs"
+_NO_ANSWER: Final = "Postgres cannot be reached or does not answer; check that it runs"
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
 
 _CAUSES: Final[Mapping[str, str]] = {
-    _CHECK: f"the log has no partition for the present month; {_MIGRATE}",
+    "23514": f"the log has no partition for the present month; {_MIGRATE}",
     READ_ONLY: "Postgres is read-only; check that QUOTAS_DATABASE_URL names the primary",
     "28000": "Postgres refuses the login; check QUOTAS_DATABASE_URL",
     "28P01": "Postgres refuses the password; check QUOTAS_DATABASE_URL",
@@ -92,18 +86,18 @@ def failure(error: BaseException | None, *, commits: bool = False) -> QuotaError
     if state is not None and state.startswith(_FAULTS) and not _is_partition_missing(error):
         logger.error("Postgres refuses what this service asks: %s %s", state, _first_line(error))
         return QuotaError("A fault of this service; report the request id.")
-    cause = _CAUSES.get(state or "", NO_ANSWER if state is None else f"Postgres says {state}")
+    cause = _CAUSES.get(state or "", _NO_ANSWER if state is None else f"Postgres says {state}")
     _log(cause, error)
     kind = CommitInDoubtError if commits else NotSentError
     return kind(
-        f"The audit log is unavailable, so nothing was sent: {cause}.", code=AUDIT_LOG_UNAVAILABLE
+        f"The audit log is unavailable, so nothing was sent: {cause}.", code="audit-log-unavailable"
     )
 
 
 def query_too_slow(within_s: float) -> NotSentError:
     """Return the error for a read that Postgres has ended because it took too long."""
     detail = f"The log was not read within {within_s:g} s; ask for less, or for a shorter time."
-    return NotSentError(detail, code=QUERY_TOO_SLOW)
+    return NotSentError(detail, code="query-too-slow")
 
 
 def _is_partition_missing(error: BaseException | None) -> bool:

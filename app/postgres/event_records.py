@@ -64,13 +64,9 @@ def entity_columns(entity: ClientQuotaEntity) -> Document:
 SCHEMA: Final = 2
 """The layout of the records; each record names it."""
 
-_INTENT: Final = "intent"
-_RECOVERY: Final = "recovery"
-_DRIFT: Final = "drift"
-
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
-_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", _DRIFT: _DRIFT}
+_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", "drift": "drift"}
 """The first event of a request that is over at once, by action; ``validated`` for any other."""
 
 _SEEN: Final = frozenset({Outcome.APPLIED.value, Outcome.OBSERVED_OTHER.value})
@@ -142,7 +138,7 @@ def start_event(
         results: Of a request that is over at once: denied, judged only, or not ours. Null for one
             that is about to be sent.
     """
-    kind = _INTENT if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    kind = "intent" if results is None else _FINAL_EVENTS.get(request.action, "validated")
     entities = {}
     for entity in request.entities if results is None else request.entities or (None,):
         ordinal = 0 if entity is None else entity.ordinal
@@ -150,7 +146,13 @@ def start_event(
         document: Document = {"ordinal": 0, "entity": None, "ops": None, "before": None}
         if entity is not None:
             columns = entity_columns(entity.alteration.entity)
-            document = _entity_document(entity)
+            document = {
+                "ordinal": ordinal,
+                "entity": entity.alteration.entity.as_dict(),
+                "ops": [op_to_json(op) for op in entity.alteration.ops],
+                "before": values_to_json(entity.before),
+                "warnings": list(entity.warnings),
+            }
         if results is not None:
             result = results.get(ordinal) or _missing_result(kind, entity)
             document["result"] = result_to_json(result)
@@ -165,7 +167,16 @@ def start_event(
         "principal": request.caller.principal,
         "action": request.action,
     }
-    event = _event(request.alteration_id, kind, entities, **names, **_details(request))
+    details = {
+        "client_address": request.caller.host,
+        "authentication": request.caller.authentication,
+        "request_id": request.request_id,
+        "reason": request.reason,
+        "decision": dict(request.decision),
+        "options": dict(request.options),
+        "broker_id": request.broker_id,
+    }
+    event = _event(request.alteration_id, kind, entities, **names, **details)
     return replace(event, columns={**event.columns, **names}, rejected=rejected)
 
 
@@ -193,10 +204,17 @@ def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
     for alteration_id, group in groupby(by_key, key=attrgetter("alteration_id")):
         entities = {}
         for finding in group:
-            document = _finding_document(finding)
-            verdict = _verdict(document["result"]) if finding.final else {}
+            result = result_to_json(finding.result)
+            document = {
+                "ordinal": finding.ordinal,
+                "final": finding.final,
+                "result": result,
+                "evidence": dict(finding.evidence),
+                "detail": _finding(finding),
+            }
+            verdict = _verdict(result) if finding.final else {}
             entities[finding.ordinal] = canonical_bytes(document), verdict
-        yield _event(alteration_id, _RECOVERY, entities)
+        yield _event(alteration_id, "recovery", entities)
 
 
 def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Event:
@@ -216,7 +234,7 @@ def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
     """Return a note that the alteration was seen to be applied after all."""
     detail = f"seen to be applied after all, recorded as {drift_id}"
     document = {"ordinal": ordinal, "drift": drift_id, "detail": detail}
-    return _event(alteration_id, _DRIFT, {ordinal: (canonical_bytes(document), {})})
+    return _event(alteration_id, "drift", {ordinal: (canonical_bytes(document), {})})
 
 
 def _event(
@@ -238,41 +256,9 @@ def _verdict(result: Document) -> Document:
     return columns
 
 
-def _details(request: AuditRequest) -> Document:
-    return {
-        "client_address": request.caller.host,
-        "authentication": request.caller.authentication,
-        "request_id": request.request_id,
-        "reason": request.reason,
-        "decision": dict(request.decision),
-        "options": dict(request.options),
-        "broker_id": request.broker_id,
-    }
-
-
-def _entity_document(entity: AuditEntity) -> Document:
-    return {
-        "ordinal": entity.ordinal,
-        "entity": entity.alteration.entity.as_dict(),
-        "ops": [op_to_json(op) for op in entity.alteration.ops],
-        "before": values_to_json(entity.before),
-        "warnings": list(entity.warnings),
-    }
-
-
 def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
     outcome = Outcome.REFUSED if kind == "denied" else Outcome.UNKNOWN
     return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
-
-
-def _finding_document(recovered: Recovered) -> Document:
-    return {
-        "ordinal": recovered.ordinal,
-        "final": recovered.final,
-        "result": result_to_json(recovered.result),
-        "evidence": dict(recovered.evidence),
-        "detail": _finding(recovered),
-    }
 
 
 def _finding(recovered: Recovered) -> str:

@@ -69,10 +69,14 @@ def by_hash(entities: Iterable[ClientQuotaEntity]) -> Hashes:
 
 
 async def quarantined_ordinals(
-    cluster_id: str, alteration_id: str, hashes: Iterable[bytes], lease: Lease
+    request: AuditRequest, superseded: str, lease: Lease
 ) -> Sequence[int]:
-    """Lock what an alteration has in quarantine of these entities; return its ordinals there."""
-    values = {"superseded": UUID(alteration_id), "cluster_id": cluster_id, "hashes": list(hashes)}
+    """Lock what an alteration has in quarantine of a request's entities; return its ordinals."""
+    values = {
+        "superseded": UUID(superseded),
+        "cluster_id": request.cluster_id,
+        "hashes": [entity_hash(audited.alteration.entity) for audited in request.entities],
+    }
     return (await lease.connection.scalars(_IN_QUARANTINE, values)).all()
 
 
@@ -207,13 +211,6 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
         _check(claim, entity, holders, present.get(entity, {}))
 
 
-def ownership_claims(request: AuditRequest, claim: OwnershipClaim) -> dict[int, Document]:
-    """Return what the lock of each entity carries, by ordinal: what the owner will hold."""
-    return {
-        entity.ordinal: _claim_json(claim.owner, entity.alteration) for entity in request.entities
-    }
-
-
 def _check(
     claim: OwnershipClaim, entity: ClientQuotaEntity, holders: Holders, present: Mapping[str, str]
 ) -> None:
@@ -229,7 +226,8 @@ def _check(
         )
 
 
-def _claim_json(owner: str, alteration: ClientQuotaAlteration) -> dict[str, Any]:
+def ownership(owner: str, alteration: ClientQuotaAlteration) -> Document:
+    """Return what the lock of an entity carries: what the owner will hold."""
     values = apply_ops({}, alteration.ops)
     return {
         "owner": owner,

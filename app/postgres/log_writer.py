@@ -31,7 +31,7 @@ from app.postgres.locks import (
     entity_hash,
     find_key,
     may_be_repeated,
-    ownership_claims,
+    ownership,
     quarantined_ordinals,
 )
 from app.postgres.payload import Document, canonical_json, entity_text, result_to_json
@@ -100,13 +100,10 @@ class Appended(NamedTuple):
     refused: Mapping[RecoveryKey, Document | None]
 
 
-_NOTHING: Final[Mapping[str, bool]] = {}
-
-
 async def append(
     events: Sequence[Event],
     lease: Lease,
-    frees: Mapping[str, bool] = _NOTHING,
+    frees: Mapping[str, bool] | None = None,
     *,
     commit: bool = True,
 ) -> Appended:
@@ -118,14 +115,14 @@ async def append(
         events: Any number, no two of them of one entity.
         lease: With the transaction.
         frees: The alterations whose locks are freed, or quarantined where the verdict is unknown;
-            true where the idempotency key is freed, too, unless anything was applied.
+            true where the idempotency key is freed, too, unless anything was applied. Null: none.
         commit: Whether nothing else belongs to the transaction.
     """
     number = sum(len(event.entities) for event in events)
     await lease.extend(number * SECONDS_PER_ROW)
     ids = {
-        "ids": [UUID(text) for text in frees],
-        "repeatable": [UUID(text) for text, is_repeatable in frees.items() if is_repeatable],
+        "ids": list(map(UUID, frees or ())),
+        "repeatable": [UUID(text) for text, repeatable in (frees or {}).items() if repeatable],
     }
     refused: dict[RecoveryKey, Document | None] = {}
     while True:
@@ -142,19 +139,18 @@ async def append(
             return Appended(at.astimezone(UTC), refused)
 
 
-def number_of_rows(request: AuditRequest) -> int:
-    """Return how many rows a request is at its start."""
-    return 1 + len(request.entities)
-
-
 def can_share(intent: Intent) -> bool:
     """Tell whether others may be written with it: it is small, and takes only its own entities."""
     return (
         intent.supersedes is None
         and intent.ownership is None
         and not intent.rests_on
-        and number_of_rows(intent.request) < MAX_BATCH_ROWS
+        and _rows(intent) < MAX_BATCH_ROWS
     )
+
+
+def _rows(intent: Intent) -> int:
+    return 1 + len(intent.request.entities) + len(intent.rests_on)
 
 
 class IntentBatch:
@@ -163,22 +159,16 @@ class IntentBatch:
     def __init__(self) -> None:
         self._claimed: set[object] = set()
         self._rows = 0
-        self._closed = False
 
     def __call__(self, intent: Intent) -> bool:
         """Take one more in, if it fits."""
         key = intent.key
         claimed = {*intent.locks.values(), *(() if key is None else (key.key_hash,))}
-        rows = self._rows + number_of_rows(intent.request)
-        fits = (
-            can_share(intent)
-            and not self._closed
-            and rows < MAX_BATCH_ROWS
-            and self._claimed.isdisjoint(claimed)
-        )
+        rows = self._rows + (_rows(intent) if can_share(intent) else MAX_BATCH_ROWS)
+        fits = rows < MAX_BATCH_ROWS and self._claimed.isdisjoint(claimed)
         if fits or not self._rows:
             self._claimed |= claimed
-            self._rows, self._closed = rows, not can_share(intent)
+            self._rows = rows
         return fits
 
 
@@ -221,7 +211,7 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
 async def _write(
     batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
 ) -> list[Intent | None]:
-    number = sum(number_of_rows(intent.request) + len(intent.rests_on) for intent in batch)
+    number = sum(map(_rows, batch))
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
     (lost,) = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
@@ -265,22 +255,16 @@ def _keys(batch: Sequence[Intent]) -> list[Document]:
 
 
 def _locks(n: int, intent: Intent) -> Iterator[Document]:
-    request, ownership = intent.request, intent.ownership
-    claims = {} if ownership is None else ownership_claims(request, ownership)
+    owner = None if intent.ownership is None else intent.ownership.owner
+    alterations = {entity.ordinal: entity.alteration for entity in intent.request.entities}
     for ordinal, entity in intent.locks.items():
-        yield {
-            "n": n,
-            "ordinal": ordinal,
-            "entity": entity_text(entity),
-            "claim": claims.get(ordinal),
-        }
+        owned = None if owner is None or ordinal < 0 else ownership(owner, alterations[ordinal])
+        yield {"n": n, "ordinal": ordinal, "entity": entity_text(entity), "claim": owned}
 
 
 async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
-    hashes = [entity_hash(audited.alteration.entity) for audited in request.entities]
-    ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
-    if ordinals:
+    if ordinals := await quarantined_ordinals(request, superseded, lease):
         event = superseded_event(superseded, ordinals, request.alteration_id)
         await append([event], lease, {superseded: False}, commit=False)
 

@@ -151,17 +151,12 @@ def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None
     return None if document is None else KafkaRefusal(document["kafka_error"], document["message"])
 
 
-def ops_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[Op, ...]:
-    """Return the operations of an entity, in order."""
-    return tuple(op_from_json(document) for document in documents)
-
-
 def audit_entity_from_json(document: Document) -> AuditEntity:
     """Return one entity of a request, from its document in the first event."""
     return AuditEntity(
         document["ordinal"],
         ClientQuotaAlteration(
-            ClientQuotaEntity.of(document["entity"]), ops_from_json(document["ops"])
+            ClientQuotaEntity.of(document["entity"]), tuple(map(op_from_json, document["ops"]))
         ),
         values_from_json(document["before"]),
         tuple(document["warnings"]),

@@ -34,7 +34,7 @@ T = TypeVar("T")
 current_lease: Final[ContextVar["Lease | None"]] = ContextVar("current_lease", default=None)
 """The lease that the running task works for; a new connection reports to it."""
 
-_LIMIT_STATEMENTS: Final = text("select set_config('statement_timeout', :limit, true)")
+_LIMIT_STATEMENTS: Final = text("select set_config('statement_timeout', :limit, :in_transaction)")
 
 _WORTH_TELLING_S: Final = 0.5
 
@@ -49,31 +49,18 @@ class Lease:
     never gives. Cutting the socket ends the call at once, whatever the server does.
 
     Attributes:
+        connection: Inside its transaction.
+        driver: The same, as psycopg has it; null before and after the loan.
         deadline: By the event loop's clock.
         commits: Whether the work is done and its commit was begun.
     """
 
+    connection: AsyncConnection
+
     def __init__(self, seconds: float) -> None:
         self.deadline = asyncio.get_running_loop().time() + seconds
         self.commits = False
-        self._connection: AsyncConnection | None = None
-        self._driver: psycopg.AsyncConnection[object] | None = None
-
-    @property
-    def connection(self) -> AsyncConnection:
-        """The connection, inside its transaction."""
-        if self._connection is None:
-            message = "the lease has no connection yet"
-            raise RuntimeError(message)
-        return self._connection
-
-    @property
-    def driver(self) -> psycopg.AsyncConnection[object]:
-        """The driver's own connection."""
-        if self._driver is None:
-            message = "the lease has no connection yet"
-            raise RuntimeError(message)
-        return self._driver
+        self.driver: psycopg.AsyncConnection[Any] | None = None
 
     async def extend(self, seconds: float) -> None:
         """Allow more time, once the server has answered.
@@ -82,39 +69,27 @@ class Lease:
         """
         self.deadline += seconds
         if seconds >= _WORTH_TELLING_S:
-            limit = {"limit": f"{math.ceil(1000 * self.remaining())}ms"}
-            await self.connection.execute(_LIMIT_STATEMENTS, limit)
+            await self.limit_statements(self.remaining(), in_transaction=True)
+
+    async def limit_statements(self, seconds: float, *, in_transaction: bool) -> None:
+        """Let Postgres itself end what takes longer: in this transaction, or in the session."""
+        limit = {"limit": f"{math.ceil(1000 * max(seconds, 0.001))}ms"}
+        await self.connection.execute(
+            _LIMIT_STATEMENTS, {**limit, "in_transaction": in_transaction}
+        )
 
     def remaining(self) -> float:
         """Return the seconds that are left."""
         return self.deadline - asyncio.get_running_loop().time()
-
-    def hold_driver(self, driver: psycopg.AsyncConnection[object]) -> None:
-        """Take note of the connection that is to be cut."""
-        self._driver = driver
-
-    async def hold(self, connection: AsyncConnection) -> None:
-        """Take note of the connection to work with."""
-        self._connection = connection
-        raw = await connection.get_raw_connection()
-        driver = raw.driver_connection
-        if not isinstance(driver, psycopg.AsyncConnection):
-            message = "not a psycopg connection"
-            raise TypeError(message)
-        self._driver = driver
-
-    def release(self) -> None:
-        """Forget the connection: it is the pool's again."""
-        self._connection = self._driver = None
 
     def cut(self) -> bool:
         """Cut the connection's socket; tell whether there was one.
 
         No file is opened for that: there may be none left to open.
         """
-        if self._driver is None or self._driver.closed:
+        if self.driver is None or self.driver.closed:
             return False
-        borrowed = socket.socket(fileno=self._driver.fileno())
+        borrowed = socket.socket(fileno=self.driver.fileno())
         try:
             with suppress(OSError):  # the server was first: it has reset the connection
                 borrowed.shutdown(socket.SHUT_RDWR)
@@ -123,13 +98,9 @@ class Lease:
         return True
 
 
-_SPOILED_SESSION: Final = (READ_ONLY,)
-"""What a new connection may cure: a session keeps the settings that it began with."""
-
 _LONGER_S: Final = 1.0
 """So that Postgres itself ends a read that takes too long, and the connection stays good."""
 
-_LIMIT_READ: Final = text("select set_config('statement_timeout', :limit, false)")
 Work = Callable[[Lease], Awaitable[T]]
 
 
@@ -228,7 +199,7 @@ class Pool:
                 self._was_silent = False
                 return done
         except FAILURES as error:
-            if sql_state(error) in _SPOILED_SESSION:
+            if sql_state(error) == READ_ONLY:  # a session keeps the settings that it began with
                 self._usable_since = time.monotonic()
             if self._reports and sql_state(error) == ENDED:
                 raise query_too_slow(within_s) from error
@@ -266,17 +237,18 @@ class Pool:
         current_lease.set(lease)
         connection = await self._check_out()
         try:
-            await lease.hold(connection)
+            lease.connection = connection
+            lease.driver = (await connection.get_raw_connection()).driver_connection
             async with connection.begin():
                 if self._reports:
-                    limit = {"limit": f"{max(1, round(1000 * (lease.remaining() - _LONGER_S)))}ms"}
-                    await connection.execute(_LIMIT_READ, limit)
+                    own_s = lease.remaining() - _LONGER_S
+                    await lease.limit_statements(own_s, in_transaction=False)
                 done = await work(lease)
                 lease.commits = True
             return done
         finally:
             await connection.close()
-            lease.release()
+            lease.driver = None
 
     async def _check_out(self) -> AsyncConnection:
         began = time.monotonic()
@@ -290,7 +262,7 @@ class Pool:
             driver = await psycopg.AsyncConnection.connect(**self._parameters)
         lease = current_lease.get()
         if lease is not None:
-            lease.hold_driver(driver)
+            lease.driver = driver
         return driver
 
     def _abandon(self, task: "asyncio.Task[Any]", lease: Lease) -> None:

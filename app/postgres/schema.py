@@ -5,6 +5,7 @@ Upkeep makes partitions for the months to come, and removes what has expired.
 
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -252,47 +253,35 @@ async def _problem(lease: Lease) -> str | None:
     if not rights.has_enough:
         return f"The role {rights.role} may not read and add to the audit log: {_MIGRATE}."
     revision = await connection.scalar(text("select version_num from alembic_version"))
-    return _problem_with_revision(revision) or _problem_with(rights)
-
-
-def _problem_with(rights: Row[Any]) -> str | None:
-    if rights.has_too_much:
-        return (
-            f"The role {rights.role} could change or remove audit rows: {_MIGRATE}, and take away "
-            "rights and memberships beyond INSERT and SELECT on its tables."
-        )
-    if rights.unguarded is not None:
-        return (
-            f"The table {rights.unguarded} lacks a trigger that keeps it append-only: "
-            "create it again as in the migration."
-        )
-    if rights.unusable is not None:
-        return f"The role {rights.role} may not use the table {rights.unusable}: {_MIGRATE}."
-    if not rights.has_one_conclusion:
-        return (
-            "The index audit_entity_one_conclusion, which keeps conclusions unique, is missing or "
-            "invalid: create it again as in the migration."
-        )
-    return _problem_with_partitions(rights)
-
-
-def _problem_with_partitions(rights: Row[Any]) -> str | None:
-    if not rights.has_partition:
-        return f"The audit log has no partition for the present month: {_MIGRATE}."
-    if not rights.has_next_partition:
-        return f"The audit log has no partition for the next month: {_MIGRATE}."
-    return None
-
-
-def _problem_with_revision(revision: str | None) -> str | None:
-    if revision == SCHEMA_REVISION:
-        return None
-    if revision is None or revision < SCHEMA_REVISION:
-        return f"The schema is at {revision or 'none'}, older than {SCHEMA_REVISION}: {_MIGRATE}."
-    return (
-        f"The schema is at {revision}, newer than {SCHEMA_REVISION}: "
-        "run the version of the service that belongs to it."
+    return next(
+        (sentence for wrong, sentence in _problems(revision or "none", rights) if wrong), None
     )
+
+
+def _problems(revision: str, rights: Row[Any]) -> Iterator[tuple[bool, str]]:
+    """Yield what can be wrong, and whether it is, the cause before its consequences."""
+    role, again = rights.role, "create it again as in the migration."
+    at = f"The schema is at {revision}"
+    newer = "run the version of the service that belongs to it."
+    is_older = revision == "none" or revision < SCHEMA_REVISION
+    yield is_older, f"{at}, older than {SCHEMA_REVISION}: {_MIGRATE}."
+    yield revision > SCHEMA_REVISION, f"{at}, newer than {SCHEMA_REVISION}: {newer}"
+    sentence = (
+        f"The role {role} could change or remove audit rows: {_MIGRATE}, and take away "
+        "rights and memberships beyond INSERT and SELECT on its tables."
+    )
+    yield rights.has_too_much, sentence
+    sentence = f"The table {rights.unguarded} lacks a trigger that keeps it append-only: {again}"
+    yield rights.unguarded is not None, sentence
+    sentence = f"The role {role} may not use the table {rights.unusable}: {_MIGRATE}."
+    yield rights.unusable is not None, sentence
+    sentence = (
+        "The index audit_entity_one_conclusion, which keeps conclusions unique, is missing or "
+        f"invalid: {again}"
+    )
+    yield not rights.has_one_conclusion, sentence
+    for month, exists in (("present", rights.has_partition), ("next", rights.has_next_partition)):
+        yield not exists, f"The audit log has no partition for the {month} month: {_MIGRATE}."
 
 
 _EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))

@@ -628,30 +628,6 @@ end
 $$;
 """
 
-VIEW_NAMES = ("audit_log", "audit_entity_event")
-
-TABLES = (
-    "audit_event",
-    "audit_entity",
-    "quota_entity",
-    "idempotency",
-    "worker",
-    "drift_baseline",
-    "quota_plan",
-    "quota_owner",
-    "authentication_failure",
-    "pipeline_run",
-    *RESULTS,
-)
-
-FUNCTIONS = (
-    "record_intents(json, json, json, json, bytea[], json, double precision, boolean)",
-    "append_events(json, bytea[], json, uuid[], uuid[])",
-    "payload_time(timestamptz)",
-    "ensure_audit_partitions(integer, integer)",
-    "refuse_change_of_audit_event()",
-)
-
 
 def upgrade() -> None:
     """Create everything but the partitions, which `ensure_audit_partitions` makes."""
@@ -665,11 +641,3 @@ def upgrade() -> None:
         op.execute(f"create table {name} ({columns})")
     for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, APPEND_EVENTS, RECORD_INTENTS):
         op.execute(script.replace("{settings}", SETTINGS))
-
-
-def downgrade() -> None:
-    """Drop everything, the log with its rows."""
-    op.execute(f"drop view {', '.join(VIEW_NAMES)}")
-    op.execute(f"drop table {', '.join(TABLES)}")
-    for function in FUNCTIONS:
-        op.execute(f"drop function {function}")

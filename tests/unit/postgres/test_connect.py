@@ -86,7 +86,7 @@ def ends() -> Any:
 
 def lease_of(driver: Any) -> Lease:
     lease = Lease(1.0)
-    lease.hold_driver(driver)
+    lease.driver = driver
     return lease
 
 
