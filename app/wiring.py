@@ -107,7 +107,7 @@ class Wiring:
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
-            image = QuotaImage(admin, cluster, timeout_s=patience.image_s)
+            image = QuotaImage(admin, cluster.custom_callback, timeout_s=patience.image_s)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database)
@@ -119,7 +119,9 @@ class Wiring:
             alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
             failures = AuthenticationFailures()
             failure_writer = FailureWriter(
-                failures, PostgresAuthenticationFailures(database), self.metrics.alterations
+                failures,
+                PostgresAuthenticationFailures(database).record_authentication_failures,
+                self.metrics.alterations,
             )
             stack.push_async_callback(failure_writer.close)
             audit = AuditTrail(journal, authorizer, admin)
@@ -159,7 +161,7 @@ class Wiring:
                 analytics=Analytics(PostgresAnalytics(database), admin),
                 plans=PostgresPlans(database),
                 policy=policy,
-                scram=KafkaScramCredentials(brokers),
+                scram_users=KafkaScramCredentials(brokers).scram_users,
                 readiness=self._readiness,
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),

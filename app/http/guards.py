@@ -29,7 +29,7 @@ from app.service.auth.authentication_failures import AuthenticationFailures
 from app.service.auth.authorize import Access, Authorizer, PolicyGuard
 from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
 from app.service.auth.sessions import CallerServices
-from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
+from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.metrics import Phase
 from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
@@ -58,7 +58,7 @@ class Services:
     analytics: Analytics
     plans: PlanStore
     policy: PolicyGuard
-    scram: ScramCredentialSource
+    scram_users: DescribeScramUsers
     readiness: Readiness
     metrics: HttpMetrics
     limits: RateLimits

@@ -140,7 +140,7 @@ class ScramUsers(ResponseModel):
 )
 async def describe_scram_credentials(request: Request) -> Response:
     """Report mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""
-    return JsonResponse(scram_users(await services_of(request).scram.scram_users()))
+    return JsonResponse(scram_users(await services_of(request).scram_users()))
 
 
 def scram_users(answer: Users) -> ScramUsers:

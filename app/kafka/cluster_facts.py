@@ -247,7 +247,13 @@ class KafkaScramCredentials:
         self._timeout_s = brokers.patience.broker_answer_s
 
     async def scram_users(self) -> ScramUsers:
-        """See ``ScramCredentialSource``."""
+        """Ask for every user that has credentials.
+
+        Raises:
+            NotSentError: No broker could be reached, or none answered in time.
+            UnsupportedVersionError: The broker is older than 2.7.
+            BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
+        """
         return await self._brokers.read(_describe_scram, timeout_s=self._timeout_s)
 
 

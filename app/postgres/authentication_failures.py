@@ -20,7 +20,7 @@ _INSERT: Final = text(
 
 
 class PostgresAuthenticationFailures:
-    """Implements ``FailureJournal``."""
+    """Implements ``RecordFailures``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -178,19 +178,15 @@ class FakeBrokers:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 
 
-class NoCallbacks:
-    """Brokers without ``client.quota.callback.class``."""
-
-    async def custom_callback(self) -> str | None:
-        """Return none."""
-        return None
+async def no_callback() -> None:
+    """Answer as brokers without ``client.quota.callback.class``."""
 
 
 class FakeImage(QuotaImage):
     """Describes anew at each call; notes what was made of changes."""
 
     def __init__(self, brokers: FakeBrokers) -> None:
-        super().__init__(brokers, NoCallbacks())
+        super().__init__(brokers, no_callback)
         self.forgotten = 0
         self.noted: list[Quotas] = []
 
@@ -364,13 +360,9 @@ class FakePlans:
         return plan if plan is not None and plan.cluster_id == cluster_id else None
 
 
-class FakeScramCredentials:
-    """One user has credentials."""
-
-    async def scram_users(self) -> ScramUsers:
-        """See ``ScramCredentialSource``."""
-        users = {"alice": (ScramCredential("SCRAM-SHA-512", 4096),)}
-        return ScramUsers(users, datetime(2026, 11, 21, tzinfo=UTC), "cluster")
+async def fake_scram_users() -> ScramUsers:
+    """Return that one user has credentials."""
+    return ScramUsers({"alice": (ScramCredential("SCRAM-SHA-512", 4096),)}, EPOCH, "cluster")
 
 
 @dataclass

@@ -7,10 +7,10 @@ import asyncio
 import ipaddress
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from app.domain.errors import NotSentError
@@ -53,15 +53,9 @@ class FailureCount:
     number: int
 
 
-class FailureJournal(Protocol):
-    """Keeps counts."""
-
-    async def record_authentication_failures(self, counts: Sequence[FailureCount]) -> None:
-        """Keep them, each once however often it comes.
-
-        Raises:
-            NotSentError: They may not be stored; they can be passed again.
-        """
+RecordFailures = Callable[[Sequence[FailureCount]], Awaitable[None]]
+"""Keeps counts, each once however often it comes; after a ``NotSentError`` they may not be stored
+and can be passed again."""
 
 
 def source_of(address: str) -> str | None:
@@ -113,15 +107,15 @@ class FailureWriter:
 
     Args:
         failures: Where it is counted.
-        journal: Where it is stored.
+        record: Stores it.
         metrics: Count when that failed.
     """
 
     def __init__(
-        self, failures: AuthenticationFailures, journal: FailureJournal, metrics: AlterationMetrics
+        self, failures: AuthenticationFailures, record: RecordFailures, metrics: AlterationMetrics
     ) -> None:
         self._failures = failures
-        self._journal = journal
+        self._record = record
         self._metrics = metrics
         self._waiting: list[FailureCount] = []
         self._begun: list[FailureCount] = []
@@ -163,7 +157,7 @@ class FailureWriter:
                 self._waiting[:ROWS_AT_ONCE],
                 self._waiting[ROWS_AT_ONCE:],
             )
-        await self._journal.record_authentication_failures(self._begun)
+        await self._record(self._begun)
         self._begun = []
 
 

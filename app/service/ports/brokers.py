@@ -1,6 +1,6 @@
 """What the use cases need of the brokers: quotas, quorum, configuration, rights, credentials."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
@@ -201,11 +201,9 @@ class BarrierUnavailableError(Exception):
     """Nothing that is read can be verified: a request is not permitted, or not known."""
 
 
-class CallbackDetector(Protocol):
-    """Whether brokers decide about quotas by code of their own. Source: KIP-257."""
-
-    async def custom_callback(self) -> str | None:
-        """Return ``client.quota.callback.class`` of a live broker, null if there is none."""
+CustomCallback = Callable[[], Awaitable[str | None]]
+"""Returns ``client.quota.callback.class`` of a live broker, by which brokers decide about quotas by
+code of their own; null if there is none. Source: KIP-257."""
 
 
 class AclSnapshot(NamedTuple):
@@ -289,14 +287,5 @@ class ScramUsers:
     cluster_id: str
 
 
-class ScramCredentialSource(Protocol):
-    """The brokers' DescribeUserScramCredentials (50)."""
-
-    async def scram_users(self) -> ScramUsers:
-        """Ask for every user that has credentials.
-
-        Raises:
-            NotSentError: No broker could be reached, or none answered in time.
-            UnsupportedVersionError: The broker is older than 2.7.
-            BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
-        """
+DescribeScramUsers = Callable[[], Awaitable[ScramUsers]]
+"""Asks a broker for every user that has credentials (DescribeUserScramCredentials 50)."""

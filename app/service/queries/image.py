@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.resolution_index import QuotaIndex
-from app.service.ports.brokers import CallbackDetector, Described, QuotaReader
+from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, utc_now
 from app.service.runtime.dependencies import Cache
 from app.service.runtime.tasks import off_loop, pause_gc
@@ -85,17 +85,21 @@ class QuotaImage:
 
     Args:
         admin: Describes.
-        callbacks: Tells whether brokers decide about quotas by code of their own.
+        custom_callback: Tells whether brokers decide about quotas by code of their own.
         timeout_s: How long a describe may take.
     """
 
     def __init__(
-        self, admin: QuotaReader, callbacks: CallbackDetector, *, timeout_s: float = USUAL.image_s
+        self,
+        admin: QuotaReader,
+        custom_callback: CustomCallback,
+        *,
+        timeout_s: float = USUAL.image_s,
     ) -> None:
         self._admin = admin
         self._timeout_s = timeout_s
         self._cache = Cache(self._load)
-        self._indexes = IndexCache(callbacks)
+        self._indexes = IndexCache(custom_callback)
         self._current: _Current | None = None
         self._acknowledged: dict[ClientQuotaEntity, _Acknowledged] = {}
         self._laying_over = asyncio.Lock()
@@ -250,8 +254,8 @@ class IndexCache:
     Where the next image differs in little, what has changed is laid over the index there is.
     """
 
-    def __init__(self, callbacks: CallbackDetector) -> None:
-        self._callbacks = callbacks
+    def __init__(self, custom_callback: CustomCallback) -> None:
+        self._custom_callback = custom_callback
         self._laid_over: set[ClientQuotaEntity] = set()
         self._newest: tuple[Quotas, QuotaIndex, dict[object, Any]] | None = None
         self._building = asyncio.Lock()
@@ -267,7 +271,7 @@ class IndexCache:
             if self._newest is None or self._newest[0] is not described.quotas:
                 self._newest = (described.quotas, await self._built(described), {})
             _, index, memo = self._newest
-        callback_class = await self._callbacks.custom_callback()
+        callback_class = await self._custom_callback()
         return IndexedImage(described.cluster_id, described.as_of, index, callback_class, memo)
 
     async def _built(self, described: Described) -> QuotaIndex:

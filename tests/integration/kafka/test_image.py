@@ -7,7 +7,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.queries.image import QuotaImage
 from tests.testkit.fake_kafka.server import DESCRIBE
-from tests.testkit.fake_ports import NoCallbacks
+from tests.testkit.fake_ports import no_callback
 from tests.testkit.kafka import admin_of, entity, eventually, setting, store, unique, values_of
 from tests.testkit.proxy import TO_BROKER, kafka_proxy
 
@@ -15,7 +15,7 @@ from tests.testkit.proxy import TO_BROKER, kafka_proxy
 async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
     quota_admin: KafkaClientQuotaAdmin,
 ):
-    image = QuotaImage(quota_admin, NoCallbacks())
+    image = QuotaImage(quota_admin, no_callback)
     before = datetime.now(UTC)
     first = await image.image(max_age_ms=0)
     of = entity(user=unique())
@@ -33,7 +33,7 @@ async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQu
     of = entity(user=unique())
     await store(quota_admin, setting(of, producer_byte_rate=1))
     await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 1.0})
-    image = QuotaImage(quota_admin, NoCallbacks())
+    image = QuotaImage(quota_admin, no_callback)
 
     async def the_same() -> object:
         first, second = [await image.image(max_age_ms=0) for _ in range(2)]
@@ -52,7 +52,7 @@ async def test_callers_who_come_together_cost_the_broker_one_describe(broker: Lo
         kafka_proxy(broker.bootstrap_servers) as proxy,
         admin_of(proxy.bootstrap_servers) as admin,
     ):
-        image = QuotaImage(admin, NoCallbacks())
+        image = QuotaImage(admin, no_callback)
         answers = await asyncio.gather(*(image.image(max_age_ms=1000) for _ in range(50)))
     assert len({id(answer) for answer in answers}) == 1
     assert proxy.seen(TO_BROKER, DESCRIBE) == 1

@@ -42,7 +42,7 @@ EXPECTED = [
 
 async def test_counts_are_stored_as_they_are(audit_database: AuditDatabase, database: Database):
     journal = PostgresAuthenticationFailures(database)
-    await FailureWriter(counted(), journal, CountedMetrics()).close()
+    await FailureWriter(counted(), journal.record_authentication_failures, CountedMetrics()).close()
     assert rows(audit_database) == EXPECTED
 
 

@@ -37,9 +37,9 @@ from tests.testkit.fake_ports import (
     FakeImage,
     FakeJournal,
     FakePlans,
-    FakeScramCredentials,
     alter_context,
     alter_quotas,
+    fake_scram_users,
 )
 from tests.unit.http.application import Answer, raw_headers, send
 
@@ -140,7 +140,7 @@ class FakeService:
             analytics=Analytics(self.analytics, self.brokers),
             plans=self.plans,
             policy=self.policy,
-            scram=FakeScramCredentials(),
+            scram_users=fake_scram_users,
             readiness=Readiness({}, {}),
             metrics=self.metrics,
             limits=RateLimits(

@@ -76,7 +76,7 @@ def journal() -> Journal:
 
 @pytest.fixture
 def writer(failures: AuthenticationFailures, journal: Journal) -> FailureWriter:
-    return FailureWriter(failures, journal, CountedMetrics())
+    return FailureWriter(failures, journal.record_authentication_failures, CountedMetrics())
 
 
 def test_a_source_is_a_network(subtests: pytest.Subtests):

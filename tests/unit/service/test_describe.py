@@ -16,7 +16,7 @@ from app.service.queries import describe as arranging
 from app.service.queries import image as indexing
 from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots, matching
 from app.service.queries.image import IndexCache
-from tests.testkit.fake_ports import EPOCH, NoCallbacks, changes_between
+from tests.testkit.fake_ports import EPOCH, changes_between, no_callback
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])
@@ -116,12 +116,12 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     before = indexing.MAX_OVERLAY
     indexing.MAX_OVERLAY = most
     try:
-        indexes = IndexCache(NoCallbacks())
+        indexes = IndexCache(no_callback)
         await indexes.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
             changes = None if skips else changes_between(old, new)
             index = (await indexes.of(described(new, changes))).index
-            fresh = (await IndexCache(NoCallbacks()).of(described(new))).index
+            fresh = (await IndexCache(no_callback).of(described(new))).index
             for user in ("a", "ab", ""):
                 for client_id in ("a", "<default>", "z"):
                     found = index.client_values(user, client_id)
@@ -143,6 +143,6 @@ async def test_callers_who_need_the_same_index_build_it_once(monkeypatch: pytest
         return build(all_of_them)
 
     monkeypatch.setattr(QuotaIndex, "of", counted)
-    indexes = IndexCache(NoCallbacks())
+    indexes = IndexCache(no_callback)
     images = await asyncio.gather(*(indexes.of(described(quotas)) for _ in range(20)))
     assert len({id(image.index) for image in images}) == len(built) == 1

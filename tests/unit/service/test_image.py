@@ -21,7 +21,7 @@ from app.service.queries.image import BELIEVED_S, LAST, SHARE, QuotaImage
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas, resolved
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import utc_now
-from tests.testkit.fake_ports import NoCallbacks
+from tests.testkit.fake_ports import no_callback
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE, BOB = (ClientQuotaEntity.of({"user": name}) for name in ("alice", "bob"))
@@ -58,7 +58,7 @@ class World:
 
     def __init__(self) -> None:
         self.broker = SlowBroker()
-        self.image = QuotaImage(self.broker, NoCallbacks())
+        self.image = QuotaImage(self.broker, no_callback)
         self.resolving = ResolveQuotas(self.image)
 
     async def resolve(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
