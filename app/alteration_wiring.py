@@ -36,8 +36,7 @@ from app.service.ports.brokers import QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
-from app.service.queries.image import QuotaImage
-from app.service.queries.resolve import ResolveQuotas
+from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Recovery
 from app.service.runtime.dependencies import CircuitBreaker

@@ -38,8 +38,7 @@ from app.service.auth.denials import DeniedAttempts
 from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
-from app.service.queries.image import QuotaImage
-from app.service.queries.resolve import ResolveQuotas
+from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.runtime.dependencies import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks
 from app.settings import Settings

@@ -57,7 +57,7 @@ from app.service.queries.analytics import (
     Result,
     Row,
 )
-from app.service.queries.image import IndexedImage, QuotaImage
+from app.service.queries.resolve import IndexedImage, QuotaImage
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks
 

@@ -30,7 +30,7 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.metrics import AlterationMetrics, Phase
 from app.service.ports.recovery import RecoveryJournal
-from app.service.queries.image import QuotaImage
+from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed

@@ -20,7 +20,7 @@ from app.domain.entities import (
 )
 from app.domain.errors import NoSuchEntityError
 from app.service.ports.brokers import Described, QuotaReader
-from app.service.queries.image import DescribeNow, QuotaImage
+from app.service.queries.resolve import DescribeNow, QuotaImage
 from app.service.runtime.tasks import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.queries.image import QuotaImage
+from app.service.queries.resolve import QuotaImage
 from tests.testkit.fake_kafka.server import DESCRIBE
 from tests.testkit.fake_ports import no_callback
 from tests.testkit.kafka import admin_of, entity, eventually, setting, store, unique, values_of

@@ -13,9 +13,9 @@ from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuot
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import Described, QuotaChanges
 from app.service.queries import describe as arranging
-from app.service.queries import image as indexing
+from app.service.queries import resolve as indexing
 from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots, matching
-from app.service.queries.image import IndexCache
+from app.service.queries.resolve import IndexCache
 from tests.testkit.fake_ports import EPOCH, changes_between, no_callback
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])

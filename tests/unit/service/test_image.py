@@ -15,10 +15,18 @@ from app.domain.entities import (
 )
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import ClientQuotaAdmin, Described
-from app.service.queries import image as module
+from app.service.queries import resolve as module
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
-from app.service.queries.image import BELIEVED_S, LAST, SHARE, QuotaImage
-from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas, resolved
+from app.service.queries.resolve import (
+    BELIEVED_S,
+    LAST,
+    SHARE,
+    Identity,
+    QuotaImage,
+    ResolveQuery,
+    ResolveQuotas,
+    resolved,
+)
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import no_callback
