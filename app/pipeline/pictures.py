@@ -34,7 +34,7 @@ from app.pipeline.picture_style import (
     say_empty,
     style,
 )
-from app.pipeline.results import Scope
+from app.pipeline.results import Scope, is_violating, throttle_ms
 from app.pipeline.summary import NearLimit, Results, Row, amount, entity_name
 from app.pipeline.tables import BUCKET_MINUTE
 
@@ -53,6 +53,8 @@ _PERCENTILES: Final = (
     ("peak", "|", VERMILION),
 )
 _OF_DAY: Final = ("dt", "broker_id", "limit", "p50", "p95", "p99", "peak", "util_p99", "headroom")
+
+_OF_MINUTE: Final = ("rate_avg", "rate_max", "limit", "throttle_ms", "violating")
 
 Rows = list[Sequence[Any]]
 Shares = Mapping[datetime, float]
@@ -184,23 +186,15 @@ def _minutes_of(results: Results, worst: NearLimit) -> list[Row]:
         return []
     for name in _BY_DAY:
         minutes = minutes.where(sf.col(name) == worst.day[name])
-    rows: list[Row] = minutes.sort("ts").toArrow().to_pylist()
-    return rows
-
-
-def _is_violating(row: Row) -> bool:
-    limit = row["limit"]
-    return _throttle_ms(row) > 0 or (limit is not None and row["rate_max"] > limit)
-
-
-def _throttle_ms(row: Row) -> float:
-    return max(row["throttle_ms_avg"] or 0.0, row["throttle_ms_max"] or 0.0)
+    ms = sf.coalesce(throttle_ms(), sf.lit(0.0))
+    rows = minutes.withColumns({"throttle_ms": ms, "violating": is_violating()}).sort("ts")
+    found: list[Row] = rows.toArrow().to_pylist()
+    return found
 
 
 def _rate_row(item: NearLimit, row: Row) -> Sequence[Any]:
     bucket = (*item.identity, item.label, row["broker_id"], row["ts"].isoformat())
-    measured = (row["rate_avg"], row["rate_max"], row["limit"], _throttle_ms(row))
-    return (*bucket, *measured, _is_violating(row))
+    return (*bucket, *(row[name] for name in _OF_MINUTE))
 
 
 def _draw_minutes(axes: Axes, item: NearLimit, rows: Sequence[Row]) -> None:
@@ -213,7 +207,7 @@ def _draw_minutes(axes: Axes, item: NearLimit, rows: Sequence[Row]) -> None:
         values = (by_time[at][name] if at in by_time else None for at in times)
         return [float("nan") if value is None else value for value in values]
 
-    violating = [at in by_time and _is_violating(by_time[at]) for at in times]
+    violating = [at in by_time and by_time[at]["violating"] for at in times]
     shaded: dict[str, Any] = {"alpha": 0.35, "linewidth": 0}
     axes.fill_between(times, series("rate_avg"), color=SKY, label="average", **shaded)
     axes.plot(times, series("rate_max"), color=BLUE, linewidth=1.1, label="maximum")
@@ -294,7 +288,7 @@ _PICTURES: Final[Mapping[str, tuple[Callable[[Results], tuple[Figure, Rows]], Se
     "utilization_heat_map": (_heat_map, (*_BUCKET, "hour", "utilisation")),
     "rate_against_limit": (
         _rates,
-        (*_BUCKET, "broker_id", "ts", "rate_avg", "rate_max", "limit", "throttle_ms", "violating"),
+        (*_BUCKET, "broker_id", "ts", *_OF_MINUTE),
     ),
     "percentile_ladder": (_percentiles, (*_BUCKET, *_OF_DAY)),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple, Self
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
@@ -100,6 +100,38 @@ def days_of(lakes: Sequence[Lake], table: Table, scope: Scope) -> list[Partition
         for day in partitions_of(lakes, table)
         if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))
     ]
+
+
+def usable_limit(limit: Column) -> Column:
+    """Return the limit where a rate can be compared with it, else null.
+
+    Other tools store NaN, zero and negative limits. A broker never finds a rate above NaN; the
+    others have no sensible ratio.
+    """
+    return sf.when((limit > 0) & ~sf.isnan(limit), limit)
+
+
+def throttle_ms() -> Column:
+    """Return the longest throttling that was recorded in the minute, in ms; null for none."""
+    return sf.greatest("throttle_ms_avg", "throttle_ms_max")
+
+
+def is_throttled() -> Column:
+    """Tell whether the broker throttled; never null."""
+    return sf.coalesce(throttle_ms() > 0, sf.lit(False))
+
+
+def is_over(share: float) -> Column:
+    """Tell whether the highest rate was above this share of the limit; never null."""
+    limit = sf.col("limit")
+    return sf.coalesce(
+        (sf.col("rate_max") > sf.lit(share) * limit) & ~sf.isnan(limit), sf.lit(False)
+    )
+
+
+def is_violating() -> Column:
+    """Tell whether the broker throttled, or the highest rate was above the limit; never null."""
+    return is_throttled() | is_over(1.0)
 
 
 class BrokerCoverage(NamedTuple):

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.commands.incidents import incidents, with_contributors, with_quotas
+from app.pipeline.commands.incidents import (
+    find_stretches,
+    last_minutes,
+    with_brokers,
+    with_contributors,
+    with_quotas,
+    with_status,
+)
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
@@ -101,6 +108,10 @@ def minutes(spark: SparkSession, worlds: list[World]) -> DataFrame:
         for broker, time, over, slow in world
     ]
     return frame(spark, BUCKET_MINUTE, [*rows, *midnight(), *unlimited()]).persist()
+
+
+def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
+    return with_status(with_brokers(find_stretches(minutes, gap)), last_minutes(minutes))
 
 
 def found(minutes: DataFrame, gap: int) -> list[Row]:

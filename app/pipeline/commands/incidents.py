@@ -15,19 +15,23 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from app.pipeline.commands.utilization import (
-    is_over,
-    is_throttled,
-    throttle_ms,
-    usable_limit,
-    value_at_rank,
-)
+from app.pipeline.commands.utilization import value_at_rank
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, read_any
 from app.pipeline.options import whole_number
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
+from app.pipeline.results import (
+    Scope,
+    carry_names,
+    days_of,
+    is_violating,
+    read_minutes,
+    say_plan,
+    throttle_ms,
+    usable_limit,
+    write_result,
+)
 from app.pipeline.summary import summarize
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 
@@ -37,25 +41,15 @@ _MOST_BYTES: Final = 10**13
 """No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
 
 
-def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
-    """Find the incidents, with the brokers that each affects and its status.
-
-    Args:
-        minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
-        gap: Violating minutes whose starts are at most this many minutes apart are joined.
-
-    Returns:
-        The columns of ``THROTTLE_INCIDENT`` but for those of the quota entity and
-        ``first_contributors``.
-    """
-    return with_status(with_brokers(find_stretches(minutes, gap)), last_minutes(minutes))
-
-
 def find_stretches(minutes: DataFrame, gap: int) -> DataFrame:
     """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
 
     ``level`` is that of the last minute; ``throttle_ms_p95`` is over the minutes with recorded
-    throttling, null without any. Arguments are those of ``incidents``.
+    throttling, null without any.
+
+    Args:
+        minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
+        gap: Violating minutes whose starts are at most this many minutes apart are joined.
     """
     return _summarize(_number_stretches(_violating(minutes), gap))
 
@@ -106,7 +100,7 @@ def with_status(found: DataFrame, last: DataFrame) -> DataFrame:
 
 
 def _violating(minutes: DataFrame) -> DataFrame:
-    return minutes.where(is_throttled() | is_over(1.0)).select(
+    return minutes.where(is_violating()).select(
         *_ON_BROKER,
         "ts",
         "level",
@@ -215,7 +209,7 @@ def with_contributors(
     where no observation tells user and client-id apart.
 
     Args:
-        found: What ``incidents`` gives.
+        found: What ``with_brokers`` gives.
         minutes: The columns of ``BUCKET_MINUTE``.
         buckets: The columns of ``DIM_BUCKET``.
         pairs: The columns of ``OBSERVATION_MINUTE``.
@@ -368,14 +362,11 @@ def write_incidents(job: Job, inputs: Inputs, out: Lake) -> None:
 def _read_earlier(inputs: Inputs, out: Lake) -> DataFrame:
     """Return the published incidents of these clusters that begin on other days."""
     session = inputs.minutes.sparkSession
-    published = out.read(THROTTLE_INCIDENT)
     days = [(day["cluster_id"], day["dt"]) for day in inputs.days]
-    replaced = session.createDataFrame(days, "cluster_id string, day string")
-    clusters = sf.broadcast(replaced.select("cluster_id").distinct())
-    begins = published.withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
-    return begins.join(clusters, "cluster_id", "left_semi").join(
-        sf.broadcast(replaced), ["cluster_id", "day"], "left_anti"
-    )
+    replaced = sf.broadcast(session.createDataFrame(days, "cluster_id string, day string"))
+    begun = out.read(THROTTLE_INCIDENT).withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
+    own = begun.join(replaced, "cluster_id", "left_semi")
+    return own.join(replaced, ["cluster_id", "day"], "left_anti")
 
 
 def _pairs(observations: DataFrame | None) -> DataFrame | None:

@@ -22,7 +22,18 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import Scope, carry_names, days_of, read_minutes, say_plan, write_result
+from app.pipeline.results import (
+    Scope,
+    carry_names,
+    days_of,
+    is_over,
+    is_throttled,
+    read_minutes,
+    say_plan,
+    throttle_ms,
+    usable_limit,
+    write_result,
+)
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -31,34 +42,6 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
-
-
-def usable_limit(limit: Column) -> Column:
-    """Return the limit where a rate can be compared with it, else null.
-
-    Other tools store NaN, zero and negative limits. A broker never finds a rate above NaN; the
-    others have no sensible ratio.
-    """
-    return sf.when((limit > 0) & ~sf.isnan(limit), limit)
-
-
-def throttle_ms() -> Column:
-    """Return the longest throttling that was recorded in the minute, in ms; null for none."""
-    return sf.greatest("throttle_ms_avg", "throttle_ms_max")
-
-
-def is_throttled() -> Column:
-    """Tell whether the broker throttled; never null."""
-    return sf.coalesce(throttle_ms() > 0, sf.lit(False))
-
-
-def is_over(share: float) -> Column:
-    """Tell whether the highest rate was above this share of the limit; never null."""
-    limit = sf.col("limit")
-    return sf.coalesce(
-        (sf.col("rate_max") > sf.lit(share) * limit) & ~sf.isnan(limit), sf.lit(False)
-    )
-
 
 PERCENTILES: Final = (50, 95, 99)
 
