@@ -3,6 +3,7 @@
 The log of the service is read in the order of the cluster's metadata log.
 """
 
+import heapq
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,7 +135,9 @@ _QUOTA: Final = ("cluster_id", "user", "user_default", "client_id", "client_defa
 class Snapshot:
     """What one entity held when everything was described; empty where it was not there."""
 
-    taken_at: datetime
+    cluster_id: str
+    entity: ClientQuotaEntity
+    at: datetime
     values: Values
 
 
@@ -157,9 +160,7 @@ def entity_of_columns(row: Mapping[str, Any]) -> ClientQuotaEntity:
     return ClientQuotaEntity.of(names)
 
 
-def snapshots_of(
-    rows: Iterable[Mapping[str, Any]],
-) -> Iterator[tuple[str, ClientQuotaEntity, list[Snapshot]]]:
+def snapshots_of(rows: Iterable[Mapping[str, Any]]) -> list[Snapshot]:
     """Return what the snapshots say of each entity that any of them has, in order of time.
 
     Args:
@@ -171,9 +172,12 @@ def snapshots_of(
         taken.setdefault(row["cluster_id"], set()).add(row["taken_at"])
         position = (row["cluster_id"], entity_of_columns(row))
         seen.setdefault(position, {}).setdefault(row["taken_at"], {})[row["key"]] = row["value"]
-    for (cluster_id, entity), values in seen.items():
-        times = sorted(taken[cluster_id])
-        yield cluster_id, entity, [Snapshot(time, values.get(time, {})) for time in times]
+    snapshots = (
+        Snapshot(cluster_id, entity, time, values.get(time, {}))
+        for (cluster_id, entity), values in seen.items()
+        for time in taken[cluster_id]
+    )
+    return sorted(snapshots, key=lambda snapshot: snapshot.at)
 
 
 def join_versions(stored: DataFrame, live: DataFrame, taken_at: datetime) -> DataFrame:
@@ -264,15 +268,15 @@ class EntityHistory:
         return [*self.versions, *(_version(key, item, None) for key, item in self._current.items())]
 
     def _add_snapshot(self, snapshot: Snapshot) -> None:
-        if self._last_sent is not None and snapshot.taken_at - self._last_sent < SETTLING:
+        if self._last_sent is not None and snapshot.at - self._last_sent < SETTLING:
             return
         if self._differs(snapshot.values):
             self._settle_doubts(snapshot.values)
         if self._is_seen and self._differs(snapshot.values):
             sentence = f"a snapshot shows {_text(snapshot.values)}, the log {_text(self._values())}"
-            self.conflicts.append((snapshot.taken_at, sentence))
+            self.conflicts.append((snapshot.at, sentence))
         self._doubtful.clear()
-        self._set(snapshot.values, snapshot.taken_at, SNAPSHOT)
+        self._set(snapshot.values, snapshot.at, SNAPSHOT)
 
     def _add_entry(self, entry: AuditEntry) -> None:
         if entry.before is not None:
@@ -329,33 +333,17 @@ class EntityHistory:
         return not same_values(self._values(), values)
 
 
-@dataclass
 class QuotaHistory:
-    """Folds a whole log, and the snapshots that were taken meanwhile."""
+    """A whole log, and the snapshots that were taken meanwhile, folded by entity."""
 
-    _entities: dict[tuple[str, ClientQuotaEntity], EntityHistory] = field(default_factory=dict)
-    _waiting: dict[tuple[str, ClientQuotaEntity], list[Snapshot]] = field(default_factory=dict)
-
-    def expect(self, cluster_id: str, entity: ClientQuotaEntity, seen: list[Snapshot]) -> None:
-        """Take the snapshots of an entity in order of time, before any entry of the log."""
-        self._waiting[cluster_id, entity] = list(reversed(seen))
-
-    def add(self, entry: AuditEntry) -> None:
-        """Take the next entry of the log; ip entities are passed over: no level has them."""
-        if not entry.entity.types <= _TYPES or not _is_text(entry.entity):
-            return
-        history = self._entities.setdefault((entry.cluster_id, entry.entity), EntityHistory())
-        waiting = self._waiting.get((entry.cluster_id, entry.entity), [])
-        while waiting and waiting[-1].taken_at < entry.at:
-            history.add(waiting.pop())
-        history.add(entry)
-
-    def finish(self) -> None:
-        """Take the snapshots that are later than the log."""
-        for entity, waiting in self._waiting.items():
-            history = self._entities.setdefault(entity, EntityHistory())
-            while waiting:
-                history.add(waiting.pop())
+    def __init__(self, entries: Iterable[AuditEntry], snapshots: Iterable[Snapshot]) -> None:
+        """Fold both; each is in order of time. What no level has, such as an ip, is left out."""
+        self._entities: dict[tuple[str, ClientQuotaEntity], EntityHistory] = {}
+        streams: tuple[Iterable[AuditEntry | Snapshot], ...] = (entries, snapshots)
+        for fact in heapq.merge(*streams, key=lambda fact: fact.at):
+            if fact.entity.types <= _TYPES and _is_text(fact.entity):
+                position = (fact.cluster_id, fact.entity)
+                self._entities.setdefault(position, EntityHistory()).add(fact)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return rows of ``quota_version``."""

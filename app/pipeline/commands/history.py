@@ -7,7 +7,7 @@ explains, that is a finding, in ``quota_conflict``: a change from elsewhere.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pyspark.sql import functions as sf
@@ -16,6 +16,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import read_all, schema_of
 from app.pipeline.quota_history import (
+    AuditEntry,
     Conflict,
     QuotaHistory,
     entity_columns,
@@ -50,15 +51,9 @@ def run(job: Job) -> None:
         ]
         return
     with job.spark() as session:
-        history = QuotaHistory()
-        for cluster_id, entity, seen in snapshots_of(_snapshots(job)):
-            history.expect(cluster_id, entity, seen)
-        entries = 0
-        for entry in read_audit_log(url, job.options.cluster):
-            history.add(entry)
-            entries += 1
-            job.read["audit_log"] = [entries, entry.seq]
-        history.finish()
+        job.counts["rows_in"] = 0
+        log = _counted(job, read_audit_log(url, job.options.cluster))
+        history = QuotaHistory(log, snapshots_of(_snapshots(job)))
         versions, conflicts = list(history.rows()), list(history.conflicts())
         clusters = [
             {"cluster_id": name} for name in sorted({row["cluster_id"] for row in versions})
@@ -67,11 +62,15 @@ def run(job: Job) -> None:
         for table, rows in written:
             frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
             job.lake().write(frame, table, clusters)
-    job.counts |= {
-        "rows_in": entries,
-        "rows_out": {table.name: len(rows) for table, rows in written},
-    }
+    job.counts["rows_out"] = {table.name: len(rows) for table, rows in written}
     _report(job, conflicts)
+
+
+def _counted(job: Job, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
+    for number, entry in enumerate(entries, 1):
+        job.counts["rows_in"] = number
+        job.read["audit_log"] = [number, entry.seq]
+        yield entry
 
 
 def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:

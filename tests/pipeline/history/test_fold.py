@@ -60,13 +60,7 @@ def snapshot(minute: int, value: float, entity: Mapping[str, str | None] = ALICE
 
 
 def folded(*entries: AuditEntry, snapshots: tuple[dict[str, Any], ...] = ()) -> QuotaHistory:
-    history = QuotaHistory()
-    for state in snapshots_of(snapshots):
-        history.expect(*state)
-    for item in entries:
-        history.add(item)
-    history.finish()
-    return history
+    return QuotaHistory(entries, snapshots_of(snapshots))
 
 
 def versions(history: QuotaHistory) -> list[tuple[Any, ...]]:
