@@ -25,7 +25,6 @@ from app.pipeline import errors
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-_PY4J_MESSAGE: Final = "KeyboardInterrupt while sending command."
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -55,19 +54,9 @@ def deferred_interrupts() -> Iterator[None]:
             handlers[number](number, None)
 
 
-@contextmanager
-def unlogged_interrupts() -> Iterator[None]:
-    """Keep Py4J from logging a stack where Ctrl-C ends a call to the JVM."""
-
-    def is_wanted(record: logging.LogRecord) -> bool:
-        return record.msg != _PY4J_MESSAGE
-
-    root = logging.getLogger()
-    root.addFilter(is_wanted)
-    try:
-        yield
-    finally:
-        root.removeFilter(is_wanted)
+def is_logged(record: logging.LogRecord) -> bool:
+    """Tell Py4J's stack of a call to the JVM that Ctrl-C ended from all else."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _handlers() -> Mapping[int, Handler]:
@@ -159,7 +148,8 @@ def spark_session(
     if active is not None:
         yield _beside(active, settings or {})
         return
-    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory, unlogged_interrupts():
+    logging.getLogger().addFilter(is_logged)
+    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
         session = _started(name, master, settings or {}, Path(directory))
         try:
             if not _is_local(session.sparkContext.master):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -185,13 +185,22 @@ def _do(queue: Queue, taken: QueuedRun, root: Path, url: str) -> str:
         return queue.end(taken, "failed", str(error))
     environ = {**os.environ, URL_VARIABLE: url, RUN_VARIABLE: taken.run_id}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        with _running(command, environ, log) as process:
-            try:
-                cancelled = _watch(queue, taken, process, log)
-            except KeyboardInterrupt:
-                _stop(process)
-                queue.end(taken, "failed", "The worker was stopped; queue the run again.")
-                raise
+        # In a group of its own: Spark's JVM is in it and would outlive it.
+        process = subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            cancelled = _watch(queue, taken, process, log)
+        except KeyboardInterrupt:
+            queue.end(taken, "failed", "The worker was stopped; queue the run again.")
+            raise
+        finally:
+            _stop(process)
         if cancelled:
             return queue.end(taken, "cancelled", None)
         if process.returncode in _SUCCESS:
@@ -227,48 +236,25 @@ def _below(root: Path, name: str, option: str) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def _running(
-    command: list[str], environ: Mapping[str, str], log: Any
-) -> Iterator[subprocess.Popen[str]]:
-    """Start a run in a group of its own; Spark's JVM is in it and would outlive it."""
-    process = subprocess.Popen(
-        command,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        _stop(process)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _watch(queue: Queue, taken: QueuedRun, process: subprocess.Popen[str], log: Any) -> bool:
+def _watch(queue: Queue, taken: QueuedRun, process: subprocess.Popen[bytes], log: Any) -> bool:
     """Keep the row up to date until the end; tell whether it was cancelled."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LOOK_S)
             return False
         if queue.progress(taken, _last(log, lines=1)):
-            _stop(process)
             return True
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_STOP_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a run that goes on, and what is left of its group."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_WITHIN_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _last(log: Any, lines: int = _REPORTED_LINES) -> str:
