@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish
+from tests.testkit.http import serving
 
 
 def version(key: str) -> Row:
@@ -119,50 +118,30 @@ def test_before_a_run_collected_metrics_are_compared_with_the_quotas(
     assert "of the cluster 'prod', quotas of 'c1'" in checks["cluster ids"]["detail"]
 
 
-@pytest.fixture
-def service() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Serve one answer at any path; the test says which, and sees who asked."""
-    talk: dict[str, Any] = {"status": 200, "answer": {}}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            talk["asked"] = (self.path, self.headers.get("Authorization"))
-            body = json.dumps(talk["answer"]).encode()
-            self.send_response(talk["status"])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", talk
-        finally:
-            server.shutdown()
-            thread.join()
-
-
+@pytest.mark.parametrize(
+    ("status", "answer", "detail"),
+    [
+        (200, {"authoritative": True}, "results are authoritative"),
+        (200, {"authoritative": False}, "client.quota.callback.class"),
+        (403, {"code": "cluster-authorization-failed"}, "403 cluster-authorization-failed"),
+    ],
+)
 def test_the_service_tells_whether_brokers_decide_otherwise(
-    service: tuple[str, dict[str, Any]], tmp_path: Path, command: Command
+    tmp_path: Path, command: Command, status: int, answer: dict[str, Any], detail: str
 ):
-    url, talk = service
+    asked = []
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, str]:
+        asked.append((request.path, request.headers["Authorization"]))
+        return status, json.dumps(answer)
+
     token = tmp_path / "token"
     token.write_text("secret\n")
-    options = ("--dry-run", "--server", url, "--token-file", token)
-    talk["answer"] = {"authoritative": True}
-    assert examined(command, *options)[0] == 0
-    assert talk["asked"] == ("/quotas/resolve?user=ANONYMOUS", "Bearer secret")
-    talk["answer"] = {"authoritative": False}
-    code, checks = examined(command, *options)
-    assert code == 4
-    assert "client.quota.callback.class" in checks["quota callback"]["detail"]
-    talk |= {"status": 403, "answer": {"code": "cluster-authorization-failed"}}
-    _, checks = examined(command, *options)
-    assert "403 cluster-authorization-failed" in checks["quota callback"]["detail"]
+    with serving(respond) as url:
+        code, checks = examined(command, "--dry-run", "--server", url, "--token-file", token)
+    assert asked == [("/quotas/resolve?user=ANONYMOUS", "Bearer secret")]
+    assert code == (0 if answer.get("authoritative") else 4)
+    assert detail in checks["quota callback"]["detail"]
 
 
 def test_a_token_that_cannot_be_read_is_wrong_usage(

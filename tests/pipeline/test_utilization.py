@@ -229,16 +229,6 @@ def world(tmp_path: Path) -> Path:
     return publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
 
 
-def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    out = tmp_path / "out"
-    options = ["--input", str(world), "--out", str(out), "--json", "--dry-run"]
-    assert main(["utilization", *options]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["would_read"] == [f"{world}/bucket_minute", f"{world}/dim_bucket"]
-    assert f"{out}/utilization_daily" in report["would_write"]
-    assert not out.exists()
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [

@@ -1,11 +1,13 @@
-"""Requests as bytes, readers of formats, problem documents, and a port that nobody listens on."""
+"""Requests as bytes, readers of formats, problem documents, and ports: silent or answering."""
 
 import csv
 import io
 import json
 import socket
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +18,30 @@ from app.localdev.processes import HOST
 from tests.testkit.service import RunningService
 
 DEADLINE_S: Final = 30.0
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]]) -> Iterator[str]:
+    """Serve each GET with a status and a text for the length of a block; give the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answer(self)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    with ThreadingHTTPServer((HOST, 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

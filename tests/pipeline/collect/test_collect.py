@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.pipeline.conftest import Command
-from tests.testkit.http import closed_port
+from tests.testkit.http import closed_port, serving
 
 DEADLINE_S = 240
 COLLECT = [sys.executable, "-m", "app.pipeline.main", "collect"]
@@ -23,30 +23,22 @@ TEXT = 'kafka_server_quota_byte_rate{resource="Produce",user="a%20b",clientId="\
 
 
 @contextmanager
-def exporter(status: int = 200, text: str = TEXT, hang: threading.Event | None = None):
+def exporter(
+    status: int = 200, text: str = TEXT, hang: threading.Event | None = None
+) -> Iterator[str]:
     """Serve a text below /metrics and nothing elsewhere; with ``hang`` only when it is set."""
 
-    class Exporter(BaseHTTPRequestHandler):
-        def do_GET(self):
-            if hang is not None:
-                hang.wait(DEADLINE_S)
-            self.send_response(status if self.path == "/metrics" else 404)
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, str]:
+        if hang is not None:
+            hang.wait(DEADLINE_S)
+        return (status if request.path == "/metrics" else 404), text
 
-        def log_message(self, *_: object):
-            """Keep the test's output clean."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Exporter) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(answer) as url:
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield url
         finally:
             if hang is not None:
                 hang.set()
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.ingest.inputs import FORMATS, file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
+from app.pipeline.job import Job
+from app.pipeline.main import _parser
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -192,6 +195,22 @@ def good(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         for row in rows
         if row["problem"] is None
     ]
+
+
+def job_of(spark: SparkSession, kind: str, source: str | Path, out: Path, *options: str) -> Job:
+    """Return an ingest in the session of the tests, with the options of the command."""
+    arguments = ["ingest", "--format", kind, "--input", str(source), "--out", str(out), *options]
+    job = Job("ingest", _parser(["ingest"]).parse_args(arguments))
+    job.session = spark
+    return job
+
+
+def run_job(spark: SparkSession, kind: str, source: str | Path, out: Path, *options: str) -> Job:
+    """Ingest, and return what was counted."""
+    job = job_of(spark, kind, source, out, *options)
+    request = request_of(job)
+    ingest(job, request, inputs_of(job, request), job.lake())
+    return job
 
 
 def refused(rows: Sequence[Row]) -> list[tuple[int, str, int]]:

@@ -1,6 +1,5 @@
 """Points become minutes, each once, whatever the partitions; what cannot be used is kept."""
 
-import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,42 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 from tests.pipeline.conftest import Command
-from tests.pipeline.ingest.points import HEADERS, NOON, Point, write_csv, write_export
+from tests.pipeline.ingest.points import HEADERS, NOON, Point, run_job, write_csv, write_export
 
 NAN = float("nan")
 START = int(NOON.timestamp())
-
-
-def job_of(source: Path, out: Path, **options: Any) -> Job:
-    given: Mapping[str, Any] = {
-        "input": [str(source)],
-        "out": str(out),
-        "catalog": None,
-        "format": "csv",
-        "map": None,
-        "kafka_config": None,
-        "cluster": None,
-        "since": None,
-        "until": None,
-        "explain": False,
-        **options,
-    }
-    return Job("ingest", argparse.Namespace(**given))
-
-
-def run_job(spark: SparkSession, source: Path, out: Path, **options: Any) -> Job:
-    """Run the job in the session of the tests."""
-    job = job_of(source, out, **options)
-    job.session = spark
-    request = request_of(job)
-    ingest(job, request, inputs_of(job, request), job.lake())
-    return job
 
 
 def table(spark: SparkSession, out: Path, what: Any) -> Sequence[Row]:
@@ -109,7 +81,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     (source / "a.csv").write_text(lines + "\n")
     (source / "b.csv").write_text("\n".join((header, *BROKERS[:3], *MINUTES[:2])))
     (source / "c.csv").write_bytes(b"\x00")
-    job = run_job(spark, source, out)
+    job = run_job(spark, "csv", source, out)
     found = [table(spark, out, item) for item in (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)]
     return World(source, out, job, found[0], found[1], {item.check: item for item in found[2]})
 
@@ -203,7 +175,7 @@ def test_the_partitions_change_not_a_byte_of_the_files(
     spark.conf.set("spark.sql.shuffle.partitions", 16)
     spark.conf.set("spark.sql.adaptive.enabled", False)
     try:
-        run_job(spark, world.source, tmp_path)
+        run_job(spark, "csv", world.source, tmp_path)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
         spark.conf.set("spark.sql.adaptive.enabled", True)
@@ -220,9 +192,9 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
 ):
     out = tmp_path / "out"
     shutil.copytree(world.out, out)
-    period = {"since": NOON.replace(hour=0), "until": NOON.replace(day=22, hour=0)}
+    period = ("--from", "2026-11-21", "--to", "2026-11-22")
     source = write_csv([Point(86_400)], tmp_path)
-    job = run_job(spark, source, out, cluster="c", **period)
+    job = run_job(spark, "csv", source, out, "--cluster", "c", *period)
     kept = table(spark, out, OBSERVATION_MINUTE)
     assert [minute for minute in world.minutes if minute.cluster_id != "c"] == kept
     assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
@@ -230,7 +202,7 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
 
 def test_several_clusters_are_not_called_one(world: World, spark: SparkSession, tmp_path: Path):
     with pytest.raises(UsageError, match="the input holds the clusters c, d;"):
-        run_job(spark, world.source, tmp_path / "out", cluster="e")
+        run_job(spark, "csv", world.source, tmp_path / "out", "--cluster", "e")
     assert not (tmp_path / "out").exists()
 
 

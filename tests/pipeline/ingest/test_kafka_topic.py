@@ -9,21 +9,19 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from app.localdev.kafka import LocalKafka
-from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
 from app.pipeline.ingest.inputs import topic_inputs
 from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
-from app.pipeline.job import Job
-from app.pipeline.main import _parser
 from tests.pipeline.ingest.points import (
     Point,
     adapter_message,
     good,
     refused,
     rows_of,
+    run_job,
     write_adapter,
 )
 from tests.testkit.kafka import unique
@@ -111,15 +109,6 @@ POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) fo
 BAD = b'{"timestamp": "yesterday"'
 
 
-def ingested(spark: SparkSession, kind: str, source: str | Path, out: Path) -> Job:
-    given = ["--format", kind, "--input", str(source), "--out", str(out), "--cluster", "c"]
-    job = Job("ingest", _parser(["ingest"]).parse_args(["ingest", *given]))
-    job.session = spark
-    request = request_of(job)
-    ingest(job, request, inputs_of(job, request), job.lake())
-    return job
-
-
 def minutes(out: Path) -> list[dict[str, Any]]:
     table = pq.read_table(out / "observation_minute")
     return sorted(table.drop_columns(["source", "ingest_run_id"]).to_pylist(), key=str)
@@ -134,8 +123,8 @@ def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_b
     for message in (*fine[:40], BAD, *fine[40:]):
         producer.produce(topic, message, partition=0)
     assert producer.flush(60) == 0
-    streamed = ingested(spark, "kafka-json", f"kafka://{servers}/{topic}", tmp_path / "topic")
-    from_file = ingested(spark, "adapter-json", write_adapter(POINTS, tmp_path), tmp_path / "file")
+    streamed = run_job(spark, "kafka-json", f"kafka://{servers}/{topic}", tmp_path / "topic")
+    from_file = run_job(spark, "adapter-json", write_adapter(POINTS, tmp_path), tmp_path / "file")
     assert (streamed.counts["rows_used"], streamed.quarantined) == (len(POINTS), 1)
     assert (from_file.counts["rows_used"], from_file.quarantined) == (len(POINTS), 0)
     assert minutes(tmp_path / "topic") == minutes(tmp_path / "file") != []

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from app.pipeline.commands.ingest import ingest, inputs_of, request_of
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.tables import QUARANTINE
-from tests.pipeline.ingest.points import NOON, Row, good, read, read_each, refused
-from tests.pipeline.ingest.test_ingest import job_of, run_job, table
+from tests.pipeline.ingest.points import NOON, Row, good, job_of, read, read_each, refused, run_job
+from tests.pipeline.ingest.test_ingest import table
 
 NAN, INFINITY = float("nan"), float("inf")
 RATE, LONG = "kafka_server_quota_byte_rate", "x" * 5000
@@ -206,7 +206,7 @@ def test_a_file_that_turns_out_to_be_broken_is_one_row(spark: SparkSession, tmp_
     broken = bytearray((source / "a.parquet").read_bytes())
     broken[4:400] = bytes(396)
     (source / "z.parquet").write_bytes(broken)
-    job = run_job(spark, source, tmp_path / "out", format="parquet")
+    job = run_job(spark, "parquet", source, tmp_path / "out")
     assert job.counts["quarantined_by_reason"]["unreadable-file"] == 1
     assert job.counts["used"]["rate"] > 20
     unreadable = [
@@ -221,8 +221,7 @@ def test_a_file_that_turns_out_to_be_broken_is_one_row(spark: SparkSession, tmp_
 
 
 def test_rows_that_are_lost_are_an_error(spark: SparkSession, tmp_path: Path):
-    job = job_of(write(tmp_path / "in"), tmp_path / "out", format="parquet")
-    job.session = spark
+    job = job_of(spark, "parquet", write(tmp_path / "in"), tmp_path / "out")
     request = request_of(job)
     inputs = inputs_of(job, request)
     assert inputs.rows is not None

@@ -45,18 +45,6 @@ def test_a_dry_run_says_what_it_would_do(tables: Path, capsys: pytest.CaptureFix
     assert report["would_write"] == ["/never/bucket_minute", "/never/dim_bucket"]
 
 
-def test_missing_quotas_are_named(tables: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["resolve", "--input", str(tables), "--out", "/never"]) == 2
-    assert "--quotas is missing" in capsys.readouterr().err
-
-
-def test_an_input_without_the_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    options = ["--input", str(tmp_path), "--out", str(tmp_path / "out"), "--quotas", str(tmp_path)]
-    assert main(["resolve", *options]) == 2
-    stderr = capsys.readouterr().err
-    assert f"There is no table observation_minute in {tmp_path}." in stderr
-
-
 def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_is_named(
     spark_command: Command, tables: Path, tmp_path: Path
 ):
