@@ -18,9 +18,7 @@ from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
 from app.pipeline.results import explain
 from app.pipeline.synth.formats import SHAPES, write_shape
-from app.pipeline.synth.observations import observations
-from app.pipeline.synth.plan import Plan
-from app.pipeline.synth.quotas import quotas
+from app.pipeline.synth.tables import Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION, Table
 
 _CLUSTER: Final = "synth"
@@ -40,12 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--entities", type=size, default=1_000, metavar="N", help="with quotas; default 1000"
-    )
-    parser.add_argument(
-        "--grain",
-        choices=("bucket", "pair"),
-        default="bucket",
-        help="what the names stand for; default bucket, as ingest says of metrics",
     )
     parser.add_argument(
         "--shape",
@@ -95,7 +87,6 @@ def _plan(job: Job) -> Plan:
         entities=options.entities,
         cluster=options.cluster or _CLUSTER,
         start=start.replace(hour=0, minute=0, second=0, microsecond=0),
-        grain=options.grain,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -9,11 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 _SCRAPED_AFTER_S: Final = 30
 _RESOURCES: Final = {
-    "producer_byte_rate": ("Produce", "byte_rate"),
-    "consumer_byte_rate": ("Fetch", "byte_rate"),
-    "request_percentage": ("Request", "request_time"),
-    "controller_mutation_rate": ("ControllerMutation", "mutation_rate"),
+    "producer_byte_rate": "Produce",
+    "consumer_byte_rate": "Fetch",
+    "request_percentage": "Request",
+    "controller_mutation_rate": "ControllerMutation",
 }
+_RATES: Final = {"Request": "request_time", "ControllerMutation": "mutation_rate"}
 _IDLE_EVERY: Final = 8
 """One of so many unthrottled minutes exports its throttle time all the same: as NaN."""
 
@@ -27,8 +29,9 @@ def tidy_points(observations: DataFrame) -> DataFrame:
         cluster_id, ts (30 s into the minute), broker_id, metric, resource, user and client_id
         ('' where absent), value; ``attribute`` is the metric's name without its beginning.
     """
-    key = F.col("key")
-    resource, attribute = (_by_key(key, position) for position in (0, 1))
+    resource = F.create_map(*map(F.lit, chain.from_iterable(_RESOURCES.items())))[F.col("key")]
+    rates = F.create_map(*map(F.lit, chain.from_iterable(_RATES.items())))
+    attribute = F.coalesce(F.try_element_at(rates, resource), F.lit("byte_rate"))
     name = F.xxhash64("user", "client_id", "ts", "broker_id", "key")
     idle = F.pmod(name, F.lit(_IDLE_EVERY)) == 0
     throttle = F.coalesce("throttle_ms_avg", F.when(idle, F.lit(float("nan"))))
@@ -222,14 +225,6 @@ def write_shape(name: str, observations: DataFrame, uri: str) -> None:
     writer.format(shape.format).options(**shape.options).partitionBy(*shape.partitions).save(
         f"{uri.rstrip('/')}/{name}{shape.folder}"
     )
-
-
-def _by_key(key: Column, position: int) -> Column:
-    texts = [(name, names[position]) for name, names in _RESOURCES.items()]
-    found = F.when(key == texts[0][0], texts[0][1])
-    for name, text in texts[1:]:
-        found = found.when(key == name, text)
-    return found
 
 
 def _sample(attribute: Column, value: Column) -> Column:

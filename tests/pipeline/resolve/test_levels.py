@@ -13,9 +13,7 @@ from pyspark.sql import SparkSession
 from app.pipeline.lake import Lake
 from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.versions import latest_versions, versions_in_history
-from app.pipeline.synth.observations import observations
-from app.pipeline.synth.plan import Plan
-from app.pipeline.synth.quotas import quotas
+from app.pipeline.synth.tables import Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from benchmarks.pipeline import spark_arms
 from tests.pipeline.resolve.clusters import (

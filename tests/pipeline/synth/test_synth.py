@@ -11,19 +11,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.ingest import ingest, inputs_of, request_of
-from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
-from app.pipeline.main import _parser
 from app.pipeline.synth.formats import SHAPES
-from app.pipeline.synth.observations import observations
-from app.pipeline.synth.plan import KEYS, Plan
-from app.pipeline.synth.quotas import entities_of_levels, quotas
+from app.pipeline.synth.tables import KEYS, Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+from tests.pipeline.ingest.points import run_job
 from tests.testkit.bucket_worlds import Row, rows_of
 from tests.testkit.sizes import size
 
@@ -55,14 +51,13 @@ def values(rows: list[Row], *columns: str) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 999, 10_000, 172_800, 172_801, 20_000_000, 10**9])
-def test_the_sessions_of_a_day_hold_its_rows(size: int):
+def test_the_sessions_hold_the_rows(size: int):
     sizes = plan(size)
-    rows = -(-size // sizes.days)
-    hot = -(-rows // 10)
-    assert hot <= sizes.hot_sessions * sizes.minutes
-    assert sizes.hot_sessions <= sizes.brokers * len(KEYS)
-    others = (sizes.sessions_a_day - sizes.hot_sessions) * sizes.session_minutes
-    assert others >= rows - rows // 10
+    others = size - sizes.hot_rows
+    assert sizes.hot_series * sizes.minutes >= sizes.hot_rows
+    assert sizes.sessions * sizes.session_minutes >= others
+    assert 4 * sizes.pairs_a_day * sizes.days >= sizes.sessions
+    assert sizes.session_minutes <= sizes.minutes // sizes.days
 
 
 def test_a_key_identifies_a_row(rows: list[Row]):
@@ -108,11 +103,6 @@ def test_nights_are_quieter_than_days(spark: SparkSession):
     by_hour = calm.groupBy(F.hour("ts").alias("hour")).agg(F.avg("rate_avg").alias("rate"))
     rates = {row.hour: row.rate for row in by_hour.collect()}
     assert rates[12] > 2 * rates[0]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 22, 23, 24, 1_003, 100_000])
-def test_the_levels_share_the_entities_out(size: int):
-    assert sum(entities_of_levels(size).values()) == size
 
 
 def test_every_entity_has_one_to_three_keys_and_every_shape_is_there(versions: list[Row]):
@@ -165,24 +155,15 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFrame:
-    arguments = ["--format", shape, "--input", str(folder), "--cluster", "a=b/c"]
-    options = _parser(["ingest"]).parse_args(["ingest", *arguments, "--out", str(out)])
-    job = Job("ingest", options)
-    job.session = spark
-    request = request_of(job)
-    ingest(job, request, inputs_of(job, request), job.lake())
-    assert job.quarantined == 0
-    return Lake(spark, str(out)).read(OBSERVATION_MINUTE)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("shape", FILES)
 def test_a_shape_comes_back_as_the_same_observations(
     spark: SparkSession, made_up: Path, tmp_path: Path, shape: str
 ):
     expected = Lake(spark, str(made_up)).read(OBSERVATION_MINUTE).drop(*PROVENANCE)
-    found = ingested(spark, shape, made_up / shape, tmp_path).drop(*PROVENANCE)
+    job = run_job(spark, shape, made_up / shape, tmp_path, "--cluster", "a=b/c")
+    assert job.quarantined == 0
+    found = Lake(spark, str(tmp_path)).read(OBSERVATION_MINUTE).drop(*PROVENANCE)
     assert set(map(tuple, found.collect())) == set(map(tuple, expected.collect()))
     assert found.count() == SHAPED
 
