@@ -20,14 +20,8 @@ from app.pipeline.tables import (
     UTILIZATION_HIST,
 )
 from tests.pipeline.conftest import Command
-from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish
+from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish, version
 from tests.testkit.http import serving
-
-
-def version(key: str) -> Row:
-    entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
-    held = {"value": 1.0, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
-    return {"cluster_id": "c1", "key": key, **entity, **held}
 
 
 def examined(command: Command, *options: str | Path) -> tuple[int, dict[str, Any]]:
@@ -42,7 +36,7 @@ def healthy() -> dict[Any, list[Row]]:
     return {
         OBSERVATION_MINUTE: [observation(number, "alice", "etl", 10.0) for number in range(10)],
         BUCKET_MINUTE: [minute(number) for number in range(10)],
-        QUOTA_VERSION: [version("producer_byte_rate")],
+        QUOTA_VERSION: [version("producer_byte_rate", 1.0)],
         QUARANTINE: [],
     }
 
@@ -87,7 +81,7 @@ def test_each_ailment_is_reported_with_what_to_do(tmp_path: Path, spark_command:
     ]
     world[BUCKET_MINUTE] += [minute(n, bucket_id=8, level=0, limit=None) for n in range(20)]
     world[BUCKET_MINUTE].append(minute(4, bucket_id=9, rate_max=101.0))
-    world[QUOTA_VERSION].append(version("consumer_byte_rate"))
+    world[QUOTA_VERSION].append(version("consumer_byte_rate", 1.0))
     quarantined = {"source": "f", "line": 1, "raw": "x", "reason": "no value", "n": 3}
     world |= {QUARANTINE: [quarantined], UTILIZATION_HIST: []}
     code, checks = examined(spark_command, "--input", publish(tmp_path, world))
@@ -109,7 +103,7 @@ def test_a_folder_without_tables_and_a_missing_one_are_named(
 def test_before_a_run_collected_metrics_are_compared_with_the_quotas(
     tmp_path: Path, spark_command: Command
 ):
-    publish(tmp_path, {QUOTA_VERSION: [version("producer_byte_rate")]})
+    publish(tmp_path, {QUOTA_VERSION: [version("producer_byte_rate", 1.0)]})
     files = CollectedFiles(tmp_path, "prod")
     files.add([Scrape(DAY.timestamp(), 1)])
     files.write()

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.conftest import Command
 from tests.testkit.arrow_tables import read_arrow
-from tests.testkit.bucket_worlds import DAY, at, publish
+from tests.testkit.bucket_worlds import at, publish, version
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 
@@ -41,14 +40,8 @@ def scrapes(file: Path) -> Path:
     return file
 
 
-def alices_quota() -> dict[str, Any]:
-    entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
-    held = {"value": 100.0, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
-    return {"cluster_id": "c1", "key": "producer_byte_rate", **entity, **held}
-
-
 def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path: Path):
-    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [alices_quota()]})
+    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
     out, map_file = tmp_path / "out", tmp_path / "map.yaml"
     map_file.write_text("grain: pair\n")
     options = ["--input", scrapes(tmp_path / "in.csv"), "--quotas", quotas, "--out", out]
@@ -93,7 +86,7 @@ TABLES = {
 
 
 def test_a_dry_run_says_what_it_would_do(spark_command: Command, tmp_path: Path):
-    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [alices_quota()]})
+    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
     source, out = scrapes(tmp_path / "in.csv"), tmp_path / "out"
     options = ["--format", "csv", "--input", str(source), "--quotas", str(quotas)]
     done = spark_command("run", *options, "--out", str(out), "--dry-run", "--json")

@@ -84,6 +84,13 @@ def observation(number: int, user: str, client_id: str, rate: float, **columns: 
     return row | columns
 
 
+def version(key: str, value: float) -> Row:
+    """Return a row of ``quota_version``, alice's from the first day on."""
+    entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
+    held = {"value": value, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
+    return {"cluster_id": "c1", "key": key, **entity, **held}
+
+
 def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:
     """Return rows as a table; columns that a row lacks are null."""
     return pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
