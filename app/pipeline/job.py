@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -176,18 +175,6 @@ class Job:
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
         print(f"{self.name}: {line}", file=sys.stderr, flush=True)
-
-    def period(self) -> tuple[datetime | None, datetime | None]:
-        """Return ``--from`` (inclusive) and ``--to`` (exclusive).
-
-        Raises:
-            UsageError: The period ends before it begins.
-        """
-        since, until = self.options.since, self.options.until
-        if since and until and since >= until:
-            message = "--to must be later than --from: the period would be empty."
-            raise UsageError(message)
-        return since, until
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:

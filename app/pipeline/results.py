@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
+from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, partitions_of, read_all, read_any
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
@@ -39,7 +40,11 @@ class Scope:
         Raises:
             UsageError: The period ends before it begins.
         """
-        return cls(job.options.cluster, *job.period())
+        since, until = job.options.since, job.options.until
+        if since and until and since >= until:
+            message = "--to must be later than --from: the period would be empty."
+            raise UsageError(message)
+        return cls(job.options.cluster, since, until)
 
     def of_cluster(self, frame: DataFrame) -> DataFrame:
         """Return the rows of the cluster."""

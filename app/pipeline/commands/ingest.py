@@ -25,7 +25,7 @@ from app.pipeline.ingest.read import broken_files, read_points, unreadable_point
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, schema_of
-from app.pipeline.results import explain
+from app.pipeline.results import Scope, explain
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 
 
@@ -62,8 +62,10 @@ def request_of(job: Job) -> Request:
         raise UsageError(message)
     tags = FORMATS[kind].tags if metric_map.urlencoded is None else metric_map.urlencoded
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    scope = Scope.of(job)
     since, until = (
-        None if item is None else (item - epoch) // timedelta.resolution for item in job.period()
+        None if time is None else (time - epoch) // timedelta.resolution
+        for time in (scope.since, scope.until)
     )
     return Request(kind, options.input, Rules(metric_map, tags, since, until, options.cluster))
 
@@ -233,7 +235,7 @@ def _say_unnamed(job: Job, counted: Tally) -> None:
 
 def _days(job: Job, counted: Tally) -> list[Partition]:
     """Return the days that have rows, and those of ``--from`` and ``--to`` for each cluster."""
-    since, until = job.period()
+    since, until = job.options.since, job.options.until
     numbers = range(0)
     if since and until:
         numbers = range(since.toordinal(), (until - timedelta.resolution).toordinal() + 1)
