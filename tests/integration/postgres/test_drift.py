@@ -20,6 +20,7 @@ from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditQuery, AuditRow
 from app.service.ports.recovery import AuditedState, Drift, Recovered
 from app.service.recovery.drift import DriftWatch
+from app.service.runtime.clock import Patience
 from tests.integration.postgres.locks import AFTER, INSERT, Tables, concluded, request_of
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
@@ -175,6 +176,7 @@ async def test_an_entity_with_an_alteration_in_flight_is_left_alone(
     assert [row.entity for row in await rows(journal)] == [entity_of("bob")]
 
 
+@pytest.mark.parametrize("patience", [Patience(database_answer_s=6.0)])
 async def test_an_entity_that_is_just_being_taken_is_left_alone_and_nobody_is_blamed(
     drift: PostgresDriftJournal, audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture
 ):

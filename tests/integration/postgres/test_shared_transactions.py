@@ -17,6 +17,7 @@ from app.postgres.log_writer import BatchRejectedError, IntentBatch, write_inten
 from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
+from app.service.runtime.clock import Patience
 from tests.integration.postgres.locks import AFTER, FREE, Tables, concluded, request_of
 from tests.testkit.postgres import AuditDatabase, intend, intent_of
 
@@ -261,6 +262,7 @@ async def test_what_contradicts_the_log_fails_alone(
     assert record.results[0].outcome is Outcome.APPLIED
 
 
+@pytest.mark.parametrize("patience", [Patience(database_answer_s=6.0)])
 async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
     journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
 ):
