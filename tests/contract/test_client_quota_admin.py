@@ -1,6 +1,4 @@
-"""``ClientQuotaAdmin``: what the fakes promise, the real broker does."""
-
-from collections.abc import AsyncIterator
+"""``ClientQuotaAdmin``: what the fake promises, the real broker does."""
 
 import pytest
 
@@ -12,10 +10,8 @@ from app.domain.entities import (
     ClientQuotaFilterComponent,
 )
 from app.service.ports.brokers import ClientQuotaAdmin
-from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.kafka import (
-    admin_of,
     entity,
     eventually,
     exactly,
@@ -32,17 +28,11 @@ default = ClientQuotaFilterComponent.of_default_entity
 specified = ClientQuotaFilterComponent.of_entity_type
 
 
-@pytest.fixture
-async def fake_cluster_admin() -> AsyncIterator[ClientQuotaAdmin]:
-    async with fake_cluster(2) as cluster, admin_of(cluster.bootstrap_servers) as adapter:
-        yield adapter
-
-
-@pytest.fixture(params=["fake_port", "fake_cluster_admin", "quota_admin"])
+@pytest.fixture(params=["fake", "real"])
 def admin(request: pytest.FixtureRequest) -> ClientQuotaAdmin:
-    if request.param == "fake_port":
+    if request.param == "fake":
         return FakeBrokers([])
-    adapter: ClientQuotaAdmin = request.getfixturevalue(request.param)
+    adapter: ClientQuotaAdmin = request.getfixturevalue("quota_admin")
     return adapter
 
 

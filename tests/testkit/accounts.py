@@ -13,9 +13,7 @@ from confluent_kafka.admin import (
 )
 
 from app.localdev.kafka import LocalKafka
-from tests.testkit.patience import wait_until
-
-DEADLINE_S = 30.0
+from tests.testkit.patience import DEADLINE_S, wait_until
 
 
 def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
@@ -39,7 +37,6 @@ def _found(client: AdminClient, binding: AclBinding) -> bool:
 
 
 def exactly(binding: AclBinding) -> AclBindingFilter:
-    """Return the filter that this one alone fits."""
     return AclBindingFilter(
         binding.restype,
         binding.name,
@@ -56,7 +53,6 @@ _ITERATIONS = 4096
 
 
 def set_scram_users(bootstrap_servers: str, passwords: Mapping[str, str]) -> None:
-    """Give each user a password for both mechanisms."""
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
     for mechanism in _MECHANISMS:
         info = ScramCredentialInfo(mechanism, _ITERATIONS)

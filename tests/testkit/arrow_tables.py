@@ -20,7 +20,6 @@ _TYPES = {
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the columns of a table, in order."""
     fields = [column.split() for column in table.ddl.replace("\n", " ").split(",")]
     return pa.schema([(name, _TYPES[kind]) for name, kind in fields])
 

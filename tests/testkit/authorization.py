@@ -1,4 +1,4 @@
-"""Verdicts on a principal's rights, from the broker and from the service; and revoked rights."""
+"""Verdicts on principals' rights, from broker and service; sets of ACLs, and revoked rights."""
 
 import json
 import time
@@ -16,13 +16,13 @@ from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.metadata_log import NO_LINGER
+from tests.testkit.patience import DEADLINE_S
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting
 from tests.testkit.service import RunningService, acl, running_service, transport_from, write_tokens
 
 HERE: Final = "127.0.0.1"
 NOBODY: Final = "nobody-has-this-name"
-DEADLINE_S: Final = 30.0
 ANONYMOUS: Final = "ANONYMOUS"
 """Nobody's name but that of the callers of a listener that asks for none."""
 
@@ -42,6 +42,48 @@ class Verdict(NamedTuple):
 
     describe: bool
     alter: bool
+
+
+BOTH, NEITHER = Verdict(True, True), Verdict(False, False)
+READER, WRITER = Verdict(True, False), Verdict(False, True)
+ELSEWHERE = "127.0.0.6"
+
+Acl = tuple[str, ...]
+"""Operation, permission and host, the latter two ALLOW and ``*`` by default."""
+
+CASES: dict[str, tuple[list[Acl], Verdict]] = {
+    "nothing": ([], NEITHER),
+    "describe-configs": ([("DESCRIBE_CONFIGS",)], READER),
+    "alter-configs": ([("ALTER_CONFIGS",)], BOTH),
+    "ALTER-CONFIGS": ([], NEITHER),
+    "plain-describe": ([("DESCRIBE",)], NEITHER),
+    "plain-alter": ([("ALTER",)], NEITHER),
+    "cluster-action": ([("CLUSTER_ACTION",)], NEITHER),
+    "all": ([("ALL",)], BOTH),
+    "all-but-alter": ([("ALL",), ("ALTER_CONFIGS", "DENY")], READER),
+    "all-but-describe": ([("ALL",), ("DESCRIBE_CONFIGS", "DENY")], WRITER),
+    "alter-not-describe": ([("ALTER_CONFIGS",), ("DESCRIBE_CONFIGS", "DENY")], WRITER),
+    "describe-not-alter": ([("DESCRIBE_CONFIGS",), ("ALTER_CONFIGS", "DENY")], READER),
+    "all-and-none": ([("ALL",), ("ALL", "DENY")], NEITHER),
+    "denied-plain-describe": ([("ALTER_CONFIGS",), ("DESCRIBE", "DENY")], BOTH),
+    "from-here": ([("ALTER_CONFIGS", "ALLOW", HERE)], BOTH),
+    "from-elsewhere": ([("ALTER_CONFIGS", "ALLOW", ELSEWHERE)], NEITHER),
+    "not-from-here": ([("ALL",), ("ALTER_CONFIGS", "DENY", HERE)], READER),
+    "not-from-elsewhere": ([("ALL",), ("ALL", "DENY", ELSEWHERE)], BOTH),
+    "range-of-addresses": ([("ALL", "ALLOW", "127.0.0.0/8")], NEITHER),
+    "super": ([("ALL", "DENY")], BOTH),
+    "prefixed": ([], BOTH),
+    "prefixed-denial": ([("ALL",)], READER),
+}
+SUPER_USERS = "User:super;User:*"
+JUDGED = (*CASES, "revoked", "revoked-now", "service-account", "alice", "bob", "ALICE")
+"""Who may log in at a broker with ``PASSWORD`` to be judged by it."""
+
+ACLS = [
+    *(acl(user, *rule) for user, (acls, _) in CASES.items() for rule in acls),
+    acl("prefixed", "ALTER_CONFIGS", prefixed=True),
+    acl("prefixed-denial", "ALTER_CONFIGS", "DENY", prefixed=True),
+]
 
 
 @contextmanager
@@ -76,14 +118,12 @@ def service_for(
 
 
 def logged_in(kafka: LocalKafka, user: str, host: str = HERE) -> RawQuotas:
-    """Connect to the broker as the user, from a source address."""
     if user == ANONYMOUS:
         return RawAnonymous(kafka.bootstrap_servers, host)
     return RawPrincipal(kafka.sasl_bootstrap_servers, user, PASSWORD, host)
 
 
 def judgement(judge: RawQuotas) -> Verdict:
-    """Ask the broker on a connection that is logged in."""
     described = judge.describe(("user", EXACT, NOBODY))
     change = setting({"user": NOBODY}, {"producer_byte_rate": 1024})
     (altered,) = judge.alter(change, validate_only=True)
@@ -91,13 +131,11 @@ def judgement(judge: RawQuotas) -> Verdict:
 
 
 def broker_verdict(kafka: LocalKafka, user: str, host: str = HERE) -> Verdict:
-    """Ask the broker as the user."""
     with logged_in(kafka, user, host) as judge:
         return judgement(judge)
 
 
 def describe_over_http(service: RunningService, user: str, host: str = HERE) -> httpx.Response:
-    """Describe as the user, from a source address."""
     with _client(service, user, host) as client:
         return client.get("/quotas", params={"filter": f"user={NOBODY}"})
 
@@ -112,7 +150,6 @@ def validate_over_http(service: RunningService, user: str, host: str = HERE) -> 
 
 
 def service_verdict(service: RunningService, user: str, host: str = HERE) -> Verdict:
-    """Ask the service as the user."""
     described = describe_over_http(service, user, host)
     altered = validate_over_http(service, user, host)
     return Verdict(_STATUSES[described.status_code], _STATUSES[altered.status_code])

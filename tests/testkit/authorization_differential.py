@@ -35,7 +35,7 @@ from app.service.auth.authorize import (
     ClusterAuthorizer,
 )
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
-from tests.testkit.patience import PATIENT, wait_until
+from tests.testkit.patience import DEADLINE_S, PATIENT, wait_until
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl
 
@@ -47,26 +47,6 @@ OPERATIONS: Final = (
 PERMISSIONS: Final = ("ALLOW", "ALLOW", "DENY")
 PREFIXES: Final = ("k", "kafka-", "kafka-cluster", "kafka-cluster-2")
 _LARGEST_SET: Final = 8
-
-LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
-
-
-def on(
-    binding: AclBinding,
-    name: str,
-    pattern: ResourcePatternType = LITERAL,
-    kind: ResourceType = ResourceType.BROKER,
-) -> AclBinding:
-    """Return the ACL on another resource; confluent-kafka calls the type Cluster BROKER."""
-    return AclBinding(
-        kind,
-        name,
-        pattern,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
 
 
 def random_set(
@@ -81,19 +61,18 @@ def _random_acl(
     chance: random.Random, principals: Sequence[str], hosts: Sequence[str]
 ) -> AclBinding:
     operation, permission = chance.choice(OPERATIONS), chance.choice(PERMISSIONS)
-    binding = acl(chance.choice(principals), operation, permission, chance.choice(hosts))
+    asked = (chance.choice(principals), operation, permission, chance.choice(hosts))
     match chance.randrange(10):
         case 0:
-            return on(binding, "kafka-cluster", kind=ResourceType.TOPIC)
+            return acl(*asked, kind=ResourceType.TOPIC)
         case 1:
-            return on(binding, chance.choice(PREFIXES), PREFIXED, ResourceType.TOPIC)
+            return acl(*asked, kind=ResourceType.TOPIC, name=chance.choice(PREFIXES), prefixed=True)
         case 2 | 3:
-            return on(binding, "kafka-cluster", PREFIXED)
+            return acl(*asked, prefixed=True)
         case _:
-            return binding
+            return acl(*asked)
 
 
-DEADLINE_S: Final = 30.0
 AGREE_WITHIN_S: Final = 10.0
 """A broker and its controller take over new ACLs a little later than they acknowledge them."""
 
@@ -123,7 +102,6 @@ class Differential:
         self._client = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
 
     def acls(self) -> set[AclBinding]:
-        """Return every ACL."""
         return set(self._client.describe_acls(EVERY_ACL).result(DEADLINE_S))
 
     def set_acls(self, *acls: AclBinding) -> None:

@@ -97,7 +97,6 @@ def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:
 
 
 def frame(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
-    """Return rows as Spark sees them."""
     return spark.createDataFrame(arrow(table, rows))
 
 

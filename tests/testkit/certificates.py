@@ -33,16 +33,13 @@ class IssuedCertificate:
 
     @property
     def der(self) -> bytes:
-        """The certificate in DER."""
         return self.certificate.public_bytes(serialization.Encoding.DER)
 
     @property
     def pem(self) -> str:
-        """The certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def write(self, path: Path, password: str | None = None) -> Path:
-        """Write certificate and key into one file, and return its path."""
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
         if password is not None:
             encryption = serialization.BestAvailableEncryption(password.encode())

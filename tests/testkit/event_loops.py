@@ -11,9 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from tests.testkit.patience import pauses
-
-DEADLINE_S = 30.0
+from tests.testkit.patience import DEADLINE_S, pauses
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +50,6 @@ S = TypeVar("S", bound=HasLoop)
 
 
 def any_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Let a method be called from any thread."""
 
     def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.own_loop.do(lambda: method(self, *args, **kwargs))

@@ -19,51 +19,39 @@ class CountedMetrics:
         self.counts: Counter[str] = Counter()
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
-        """Count the phase."""
         self.counts[phase.value] += 1
 
     def slot_was_taken(self) -> None:
-        """Count it."""
         self.counts["lock taken"] += 1
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
-        """Count the verdict."""
         self.counts[f"{verdict} by {found_by.value}"] += 1
 
     def outcome_came_late(self) -> None:
-        """Count it."""
         self.counts["late"] += 1
 
     def superseded(self) -> None:
-        """Count it."""
         self.counts["superseded"] += 1
 
     def drifted(self, origin: DriftOrigin) -> None:
-        """Count the origin."""
         self.counts[origin.value] += 1
 
     def scanned_for_drift(self) -> None:
-        """Count it."""
         self.counts["scanned"] += 1
 
     def intents_are_open(self, intents: OpenIntents) -> None:
-        """Keep the number."""
         self.counts["open"] = intents.number
 
     def audit_write_failed(self, stage: str) -> None:
-        """Count the stage."""
         self.counts[f"{stage} failed"] += 1
 
     def outcomes_are_waiting(self, number: int) -> None:
-        """Keep the number."""
         self.counts["waiting"] = number
 
     def partitions_reach(self, months: int) -> None:
-        """Keep the number."""
         self.counts["months ahead"] = months
 
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
-        """Count the state."""
         self.counts[f"{dependency} {state.value}"] += 1
 
 
@@ -75,15 +63,12 @@ class CountedDependencies:
         self.seconds: list[float] = []
 
     def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
-        """Count the request."""
         self.counts[f"{api} {result.value}"] += 1
         self.seconds.append(seconds)
 
     def kafka_error_came(self, api: str, code: str) -> None:
-        """Count the error."""
         self.counts[f"{api} {code}"] += 1
 
     def pool_wait_took(self, pool: str, seconds: float) -> None:
-        """Count the wait."""
         self.counts[pool] += 1
         self.seconds.append(seconds)

@@ -68,7 +68,6 @@ EPOCH = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) -> EntityVerdict:
-    """Return a refusal."""
     return EntityVerdict(Outcome.REFUSED, KafkaRefusal(kafka_error, message), throttle_time_ms)
 
 
@@ -144,7 +143,6 @@ class FakeBrokers:
         return (1, 2)
 
     async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
-        """Return the broker that is always used."""
         self._check_reachable()
         return 1
 
@@ -158,17 +156,14 @@ class FakeBrokers:
         return QuorumState(self.leader_epoch, 10)
 
     async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
-        """Return all that is committed."""
         self._check_reachable()
         return 9
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
-        """Return the id, without asking a broker."""
         self.check_cluster()
         return self.cluster
 
     def check_cluster(self) -> None:
-        """Let nobody pass where another cluster answers."""
         if self.moved:
             raise WrongClusterError("The brokers are of another cluster.")
 
@@ -191,19 +186,15 @@ class FakeImage(QuotaImage):
         self.noted: list[Quotas] = []
 
     async def image(self, *, max_age_ms: int) -> Described:
-        """Describe everything."""
         return await super().image(max_age_ms=0)
 
     async def indexed(self, *, max_age_ms: int) -> IndexedImage:
-        """Describe everything."""
         return await self.index_of(await self.now())
 
     async def note(self, after: Quotas) -> None:
-        """Remember it."""
         self.noted.append(after)
 
     def forget(self) -> None:
-        """Count it."""
         self.forgotten += 1
 
 
@@ -243,12 +234,10 @@ class FakeJournal:
         return intent
 
     async def recent_values(self, intent: Intent) -> Quotas:
-        """Return what was applied last."""
         entities = intent.locks.values()
         return {entity: self.applied[entity] for entity in entities if entity in self.applied}
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
-        """Return what a key was used for."""
         self._do("stored_key")
         return self.keys.get(key_hash)
 
@@ -268,13 +257,11 @@ class FakeJournal:
             }
 
     async def beat(self, cluster_id: str, owner: str) -> None:
-        """Note a beat."""
         self._do("beat")
 
     async def claim_open(
         self, cluster_id: str, owner: str, *, limit: int
     ) -> Sequence[OpenAlteration]:
-        """Return what the test put there."""
         self._do("claim_open")
         claimed, self.open = self.open[:limit], self.open[limit:]
         return claimed
@@ -283,7 +270,6 @@ class FakeJournal:
         """Do nothing: each claim is handed out once."""
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
-        """Count what the test put there."""
         return OpenIntents(len(self.open), 0.0, len(self.open))
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
@@ -296,13 +282,11 @@ class FakeJournal:
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
     ) -> datetime:
-        """Keep a request that changed nothing."""
         self._do("record_final")
         self.finals.append((request, results))
         return EPOCH
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
-        """Return what the test put there."""
         self._do("alteration")
         for request in self.intents:
             if request.alteration_id == alteration_id:
@@ -325,7 +309,6 @@ class FakeJournal:
         return AuditPage((), None)
 
     async def check_writable(self) -> None:
-        """Succeed unless broken."""
         self._do("check_writable")
 
     def _do(self, name: str) -> None:
@@ -345,7 +328,6 @@ class FakePlans:
     async def holdings(
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
     ) -> Holdings:
-        """Return who holds what."""
         return self.held
 
     async def keep(self, plan: StoredPlan) -> bool:
@@ -355,7 +337,6 @@ class FakePlans:
         return plan.plan_id in self.stored
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
-        """Return a plan for a cluster."""
         plan = self.stored.get(plan_id)
         return plan if plan is not None and plan.cluster_id == cluster_id else None
 

@@ -47,7 +47,6 @@ class Hadoop:
             jar.extractall(self._web, [each for each in jar.namelist() if "webapps/" in each])
 
     def put(self, local: Path, path: str) -> str:
-        """Copy a file to HDFS; return its URI."""
         target = f"{self.uri}{path}"
         command = self._command(self.conf, "org.apache.hadoop.fs.FsShell")
         subprocess.run([*command, "-mkdir", "-p", target.rpartition("/")[0]], check=True)

@@ -15,9 +15,8 @@ import httpx
 import yaml
 
 from app.localdev.processes import HOST
+from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import RunningService
-
-DEADLINE_S: Final = 30.0
 
 
 @contextmanager
@@ -46,7 +45,6 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]]) -> Iter
 
 @contextmanager
 def connected(service: RunningService) -> Iterator[socket.socket]:
-    """Connect to the service."""
     url = urlsplit(service.url)
     assert url.hostname is not None
     assert url.port is not None

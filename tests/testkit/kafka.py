@@ -26,16 +26,14 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.ports.metrics import DependencyMetrics
+from app.service.runtime.clock import Patience
 from tests.testkit.accounts import allow
-from tests.testkit.acl_cases import JUDGED, SUPER_USERS
-from tests.testkit.authorization import PASSWORD
+from tests.testkit.authorization import JUDGED, PASSWORD, SUPER_USERS
 from tests.testkit.certificates import Authority
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.metadata_log import NO_LINGER
-from tests.testkit.patience import PATIENT, pauses
+from tests.testkit.patience import DEADLINE_S, PATIENT, pauses
 from tests.testkit.service import acl
-
-DEADLINE_S = 30.0
 
 PLAIN_USERS = {
     **dict.fromkeys(JUDGED, PASSWORD),
@@ -51,7 +49,6 @@ LOCALHOST: Final = "127.0.0.1 localhost\n"
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    """Who signs the certificates of the broker and of its callers."""
     return Authority()
 
 
@@ -110,20 +107,17 @@ def broker(
 
 @pytest.fixture
 def kafka_settings(broker: LocalKafka) -> KafkaSettings:
-    """How this service reaches the broker, as a super user."""
     return KafkaSettings(broker.bootstrap_servers)
 
 
 @pytest.fixture
 async def brokers(kafka_settings: KafkaSettings) -> AsyncIterator[Brokers]:
-    """Connections to the broker."""
     async with brokers_of(kafka_settings) as connections:
         yield connections
 
 
 @pytest.fixture
 async def quota_admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
-    """The quota API of the broker."""
     admin = KafkaClientQuotaAdmin(brokers)
     yield admin
     await asyncio.wait_for(admin.close(), DEADLINE_S)
@@ -131,11 +125,13 @@ async def quota_admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
 
 @asynccontextmanager
 async def brokers_of(
-    servers: KafkaSettings | str, metrics: DependencyMetrics | None = None
+    servers: KafkaSettings | str,
+    metrics: DependencyMetrics | None = None,
+    patience: Patience = PATIENT,
 ) -> AsyncIterator[Brokers]:
-    """Keep patient connections to these bootstrap servers for the block."""
+    """Keep connections to these bootstrap servers for the block."""
     settings = KafkaSettings(servers) if isinstance(servers, str) else servers
-    connections = Brokers(settings, metrics, patience=PATIENT)
+    connections = Brokers(settings, metrics, patience=patience)
     try:
         yield connections
     finally:
@@ -171,7 +167,6 @@ def pause(broker: LocalKafka) -> None:
 
 
 def unique(word: str = "name") -> str:
-    """Return a name that no other test uses."""
     return f"{word}-{uuid.uuid4().hex[:12]}"
 
 
@@ -219,20 +214,17 @@ async def eventually(
 
 
 async def values_of(admin: ClientQuotaAdmin, of: ClientQuotaEntity) -> dict[str, float]:
-    """Return what is stored for one entity."""
     described = await admin.describe_client_quotas(exactly(of))
     return dict(described.quotas.get(of, {}))
 
 
 async def store(admin: ClientQuotaAdmin, *alterations: ClientQuotaAlteration) -> None:
-    """Alter, and make sure that the broker did."""
     answer = await admin.alter_client_quotas(alterations, validate_only=False)
     outcomes = {verdict.outcome for verdict in answer.verdicts.values()}
     assert outcomes <= {Outcome.APPLIED}, answer
 
 
 async def remove_every_quota(admin: ClientQuotaAdmin) -> None:
-    """Leave no quota behind."""
     described = await admin.describe_client_quotas(ALL_ENTITIES)
     removals = [setting(each, **dict.fromkeys(values)) for each, values in described.quotas.items()]
     if removals:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import httpx
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, End, HistoryLog, Write, answer_of
+from tests.testkit.history.events import Answer, End, History, Write, answer_of
 from tests.testkit.kafka import unique
+from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import PLAIN_HTTP
 
-DEADLINE_S: Final = 30.0
 _POLL_S: Final = 0.05
 _BACK_OFF_S: Final = 0.5
 _UNAVAILABLE: Final = 503
@@ -62,12 +62,7 @@ class Plan:
     expected: tuple[Write, ...] = ()
     key: str | None = None
 
-    def noted(self, log: HistoryLog, client: str) -> "Noted":
-        """Note that a client begins to ask for it."""
-        return Noted(self, log, log.invoke(client, self.writes, self.expected, self.key))
-
     def body(self, wait: str) -> Mapping[str, Any]:
-        """Return the document of the request."""
         wanted = {(item.entity, item.key): item.value for item in self.expected}
         alterations = []
         for entity, writes in groupby(self.writes, key=lambda write: write.entity):
@@ -85,7 +80,7 @@ class Driver:
         enough: Set it to end the load before its time.
     """
 
-    def __init__(self, load: Load, urls: Sequence[str], log: HistoryLog, token: str) -> None:
+    def __init__(self, load: Load, urls: Sequence[str], log: History, token: str) -> None:
         self.enough = False
         self._load = load
         self._urls = urls
@@ -152,7 +147,7 @@ class Driver:
 
     async def _call(self, http: httpx.AsyncClient, name: str, plan: Plan) -> Answer | None:
         urls = self._random.sample(self._urls, len(self._urls))
-        return await send(http, urls, plan.noted(self._log, name), self._load.wait)
+        return await send(http, urls, plan, self._log, name, wait=self._load.wait)
 
     async def _until_an_answer(self, http: httpx.AsyncClient) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -160,22 +155,18 @@ class Driver:
                 await asyncio.sleep(_POLL_S)
 
 
-@dataclass(frozen=True)
-class Noted:
-    """A request whose beginning is in the history."""
-
-    plan: Plan
-    log: HistoryLog
-    number: int
-
-
 async def send(
-    http: httpx.AsyncClient, urls: Sequence[str], noted: Noted, wait: str = "none"
+    http: httpx.AsyncClient,
+    urls: Sequence[str],
+    plan: Plan,
+    log: History,
+    client: str,
+    *,
+    wait: str = "none",
 ) -> Answer | None:
-    """Send a request to the first replica that can be connected to; note how it ended."""
-    plan = noted.plan
+    """Send a request to the first replica that can be connected to; note how it went."""
     headers = {} if plan.key is None else {"Idempotency-Key": plan.key}
-    answer = None
+    number, answer = log.begin(client, plan.writes, plan.expected, plan.key), None
     for url in urls:
         try:
             response = await http.post(url + _PATH, json=plan.body(wait), headers=headers)
@@ -185,7 +176,7 @@ async def send(
         except httpx.TransportError:
             pass
         break
-    noted.log.ended(noted.number, answer)
+    log.end(number, answer)
     return answer
 
 

@@ -14,12 +14,8 @@ import psycopg
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.testkit.patience import wait_until
+from tests.testkit.patience import DEADLINE_S, wait_until
 from tests.testkit.service import RunningService
-
-DEADLINE_S: Final = 30.0
-PATIENCE_S: Final = 30.0
-"""How long a caller waits for any answer while something is down."""
 
 OUTAGES: Final[Mapping[str, tuple[str, str]]] = {
     "stopped": ("stop", "start"),
@@ -41,7 +37,6 @@ def outage(server: LocalKafka | LocalPostgres, kind: str) -> Iterator[None]:
 
 
 def change(name: str, value: float = 1024, **options: Any) -> dict[str, Any]:
-    """Return the body that sets one key of one user."""
     op = {"key": "producer_byte_rate", "value": value}
     return {"alterations": [{"entity": {"user": name}, "ops": [op]}], **options}
 
@@ -50,7 +45,7 @@ def ask(
     service: RunningService, method: str, path: str, body: Any = None, principal: str = "alice"
 ) -> httpx.Response:
     """Ask as a caller who waits for an answer, not for ever."""
-    return service.api(principal).request(method, path, json=body, timeout=PATIENCE_S)
+    return service.api(principal).request(method, path, json=body)
 
 
 def until_done(asks: Callable[[], httpx.Response], what: str) -> None:
@@ -163,17 +158,8 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def down(kind: str) -> Trouble:
-    """Return one of ``OUTAGES`` as a trouble."""
-    return partial(_outage, kind)
-
-
-def _outage(kind: str, server: LocalPostgres) -> AbstractContextManager[None]:
-    return outage(server, kind)
-
-
 ANYWHERE: Final[dict[str, Trouble]] = {
-    **{kind: down(kind) for kind in OUTAGES},
+    **{kind: partial(outage, kind=kind) for kind in OUTAGES},
     "without a connection for the service": service_refused,
     "without any connection left": connections_used_up,
 }

@@ -6,6 +6,9 @@ from typing import Final
 
 from app.service.runtime.clock import Patience
 
+DEADLINE_S: Final = 30.0
+"""How long a test waits for what must come."""
+
 PATIENT: Final = Patience(30.0, 30.0, 30.0)
 """For tests of anything else than giving up: a busy machine must not decide what they see."""
 
@@ -31,9 +34,8 @@ def pauses(longest_s: float = 0.2) -> Iterator[float]:
 
 
 def wait_until(
-    holds: Callable[[], object], what: str = "it does not come true", within_s: float = 30.0
+    holds: Callable[[], object], what: str = "it does not come true", within_s: float = DEADLINE_S
 ) -> None:
-    """Ask again and again until it holds."""
     pause = pauses()
     deadline = time.monotonic() + within_s
     while not holds():

@@ -56,7 +56,6 @@ class Team:
 
     @property
     def owner(self) -> str:
-        """The name that it plans in."""
         return f"{self.prefix}-{self.name}"
 
     def work(self, seed: int, steps: int) -> None:
@@ -75,7 +74,6 @@ class Team:
             self.wanted[entity_key] = float(dice.randint(1, 1000))
 
     def plan(self) -> Any:
-        """Ask for a plan of the file."""
         by_user: dict[str, dict[str, float]] = {}
         for (user, key), value in self.wanted.items():
             by_user.setdefault(f"{self.prefix}-{user}", {})[key] = value
@@ -105,19 +103,16 @@ class Team:
 
 
 def ending(entry: Any) -> str:
-    """Return the end of the name of the user that an entry is about."""
     return str(entry["entity"]["user"].rpartition("-")[2])
 
 
 def ops_of(planned: Any) -> list[tuple[EntityKey, Any]]:
-    """Return the operations of a plan by entity and key."""
     return [
         ((ending(change), op["key"]), op) for change in planned["changes"] for op in change["ops"]
     ]
 
 
 def planned_before(planned: Any, entity_key: EntityKey) -> float | None:
-    """Return the value that a plan saw for an entity and key."""
     user, key = entity_key
     (change,) = (item for item in planned["changes"] if ending(item) == user)
     value: float | None = change["before"].get(key)

@@ -87,7 +87,6 @@ def database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> Audi
 
 @pytest.fixture
 def empty_database(postgres: LocalPostgres) -> AuditDatabase:
-    """A database without any table."""
     name = f"empty_{next(_NUMBERS)}"
     return database_of(postgres, name, postgres.create_database(name))
 
@@ -116,7 +115,6 @@ def audit_entity(
 def audit_request(
     *entities: AuditEntity, caller: Caller = ALICE, action: str = "alter"
 ) -> AuditRequest:
-    """Return a request to log, under a new id."""
     return AuditRequest(
         alteration_id=new_alteration_id(),
         cluster_id=CLUSTER,
@@ -142,5 +140,4 @@ def intent_of(
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> None:
-    """Record an intent with the locks of its entities."""
     await journal.record_intent(intent_of(request))

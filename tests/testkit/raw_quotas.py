@@ -26,9 +26,8 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from tests.testkit.patience import wait_until
+from tests.testkit.patience import DEADLINE_S, wait_until
 
-DEADLINE_S = 30.0
 CLIENT_ID = "witness"
 SERVICE_CLIENT_ID = "kafka-quota-service"
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -70,12 +69,10 @@ class Described(NamedTuple):
 
 
 def setting(names: Names, values: Values) -> Entry:
-    """Set each key to its value; null removes it."""
     return Entry(list(names.items()), list(values.items()))
 
 
 def entity_of(names: Names) -> Entity:
-    """Return an entity as the witness names it."""
     return frozenset(names.items())
 
 
@@ -98,7 +95,6 @@ class RawQuotas:
         self._socket.close()
 
     def alter(self, *entries: Entry, validate_only: bool = False) -> list[Verdict]:
-        """Alter, and return what the broker says of each entity."""
         data = AlterClientQuotasRequest.EntryData
         request = AlterClientQuotasRequest(
             entries=[
@@ -123,7 +119,6 @@ class RawQuotas:
         ]
 
     def describe(self, *components: Component, strict: bool = False) -> Described:
-        """Describe, and return the answer as it is."""
         data = DescribeClientQuotasRequest.ComponentData
         request = DescribeClientQuotasRequest(
             components=[
@@ -147,7 +142,6 @@ class RawQuotas:
         return self.describe(*components, strict=True).quotas.get(entity_of(names), {})
 
     def everything(self) -> dict[Entity, dict[str, float]]:
-        """Return every quota of the cluster."""
         return self.describe().quotas
 
     def store(self, names: Names, values: Values) -> None:

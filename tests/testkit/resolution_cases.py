@@ -59,7 +59,6 @@ USER_CLIENT_ID_QUOTA_ENABLED: Final = 4
 
 
 def entity_of(slots: Slots) -> ClientQuotaEntity:
-    """Return the entity for a rule's (user, client-id)."""
     names = dict(zip(("user", "client-id"), slots, strict=True))
     return ClientQuotaEntity.of(
         {
@@ -85,7 +84,6 @@ class DefaultQuotaCallback:
                 self.quota_types_enabled |= CLIENT_ID_QUOTA_ENABLED
 
     def quota_metric_tags(self, user: str, client_id: str) -> Tags:
-        """Return the (user, client-id) tags of the caller's bucket."""
         enabled = self.quota_types_enabled
         if enabled in (0, CLIENT_ID_QUOTA_ENABLED):
             return "", client_id

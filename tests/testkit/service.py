@@ -32,10 +32,9 @@ from app.localdev.postgres import LocalPostgres
 from app.service.runtime.clock import Patience
 from app.settings import PREFIX
 from tests.testkit.forkserver import fork_server
-from tests.testkit.patience import PATIENT, settings_of
+from tests.testkit.patience import DEADLINE_S, PATIENT, settings_of
 from tests.testkit.postgres import migrated_database
 
-DEADLINE_S = 30.0
 STARTS_WITHIN_S = 200.0
 """Importing everything takes a second on an idle machine, and more than a minute on a busy one."""
 STOPS_WITHIN_S = 60.0
@@ -65,12 +64,10 @@ Launch = Callable[[Mapping[str, str], Path], Process]
 
 
 def forked(environ: Mapping[str, str], log: Path) -> Process:
-    """Fork the service."""
     return fork_server().start(["serve"], environ, log)
 
 
 def from_the_command_line(environ: Mapping[str, str], log: Path) -> Process:
-    """Start the service as operators do."""
     command = [sys.executable, "-m", "app.main", "serve"]
     with log.open("ab") as out:
         return subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT)
@@ -86,7 +83,6 @@ _ADDRESSES = itertools.count(2)
 
 
 def new_address() -> str:
-    """Return a loopback address that no other test of this process uses."""
     number = next(_ADDRESSES)
     return f"127.9.{number // 250}.{number % 250}"
 
@@ -133,7 +129,6 @@ class RunningService:
     clients: dict[str, httpx.Client] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start the process and wait until it listens."""
         self.log_path.touch()
         size_before = self.log_path.stat().st_size
         self.process = self.launch(environment(self.environ), self.log_path)
@@ -157,7 +152,6 @@ class RunningService:
         return re.findall(r"""\burl['"]?[=:] ?['"]?(https?://[^\s'"]+)['"]?.*\n""", written)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Stop the process and return its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
         try:
@@ -167,8 +161,31 @@ class RunningService:
             self.process.wait(STOPS_WITHIN_S)
             raise AssertionError(self.log_path.read_text()) from None
 
+    def send(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def wait_until_ended(self) -> None:
+        if self.process is not None:
+            self.process.wait(STARTS_WITHIN_S)
+
+    def kill(self) -> None:
+        """Kill it, as a power cut would; a restart has the same port and the same log."""
+        self.send(signal.SIGKILL)
+        self.wait_until_ended()
+
+    def freeze(self) -> None:
+        self.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def is_frozen(self) -> bool:
+        """Tell whether it hangs, by its own doing or ours."""
+        status = Path(f"/proc/{self.process.pid}/stat").read_text() if self.process else ""
+        return status.rpartition(")")[2].split()[:1] == ["T"]
+
     def api(self, principal: str = "alice") -> httpx.Client:
-        """Return the client of a principal."""
         if principal not in self.clients:
             headers = {"Authorization": f"Bearer {principal}"}
             self.clients[principal] = httpx.Client(
@@ -191,12 +208,10 @@ class RunningService:
         return self.clients[name]
 
     def alter(self, *alterations: Mapping[str, Any], **options: Any) -> httpx.Response:
-        """Alter as alice."""
         body = {"alterations": alterations, **options}
         return self.api().post("/quotas/alterations", json=body)
 
     def close(self) -> None:
-        """Stop the process if it runs, and the clients."""
         for client in self.clients.values():
             client.close()
         if self.process is not None and self.process.poll() is None:
@@ -219,16 +234,15 @@ def write_tokens(folder: Path, principals: tuple[str, ...] = PRINCIPALS) -> Path
     return path
 
 
-@contextmanager
-def running_service(
+def new_service(
     folder: Path,
     bootstrap_servers: str,
     database_url: str,
     launch: Launch = forked,
     patience: Patience = PATIENT,
     **settings: str,
-) -> Iterator[RunningService]:
-    """Serve until the block ends; ``settings`` are further variables without their prefix."""
+) -> RunningService:
+    """Return a service to be started; ``settings`` are further variables without their prefix."""
     environ = {
         "QUOTAS_HOST": "127.0.0.1",
         "QUOTAS_PORT": "0",
@@ -241,7 +255,15 @@ def running_service(
     }
     settings = {**settings_of(patience), **settings}
     environ |= {f"QUOTAS_{name.upper()}": value for name, value in settings.items()}
-    service = RunningService(environ, folder / "service.log", launch)
+    return RunningService(environ, folder / "service.log", launch)
+
+
+@contextmanager
+def running_service(
+    folder: Path, bootstrap_servers: str, database_url: str, **options: Any
+) -> Iterator[RunningService]:
+    """Serve until the block ends; ``options`` are those of ``new_service``."""
+    service = new_service(folder, bootstrap_servers, database_url, **options)
     try:
         service.start()
         yield service
@@ -249,12 +271,21 @@ def running_service(
         service.close()
 
 
-def acl(principal: str, operation: str, permission: str = "ALLOW", host: str = "*") -> AclBinding:
-    """Return an ACL on the cluster for ``User:<principal>``."""
+def acl(
+    principal: str,
+    operation: str,
+    permission: str = "ALLOW",
+    host: str = "*",
+    *,
+    kind: ResourceType = ResourceType.BROKER,
+    name: str = "kafka-cluster",
+    prefixed: bool = False,
+) -> AclBinding:
+    """Return an ACL for ``User:<principal>``; confluent-kafka calls the type Cluster BROKER."""
     return AclBinding(
-        ResourceType.BROKER,
-        "kafka-cluster",
-        ResourcePatternType.LITERAL,
+        kind,
+        name,
+        ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL,
         f"User:{principal}",
         host,
         AclOperation[operation],

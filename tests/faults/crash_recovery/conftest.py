@@ -10,10 +10,10 @@ from typing import Protocol
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from tests.faults.crash_recovery.run import Run, RunDatabase
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.postgres import SETTINGS, migrated_database
+from tests.testkit.postgres import SETTINGS, AuditDatabase, database_of, migrated_database
 
 SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 """A thirtieth of what real brokers have."""
@@ -28,12 +28,9 @@ def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalP
         yield server
 
 
-def empty_log(server: LocalPostgres) -> RunDatabase:
-    """Make an audit log on the server."""
+def empty_log(server: LocalPostgres) -> AuditDatabase:
     name = f"crash_recovery_{next(_NUMBERS)}"
-    _, service_url = migrated_database(server, name)
-    superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
-    return RunDatabase(service_url, superuser_url)
+    return database_of(server, name, migrated_database(server, name))
 
 
 World = tuple[Run, FakeCluster]
@@ -42,7 +39,7 @@ World = tuple[Run, FakeCluster]
 class NewWorld(Protocol):
     """Makes a world on a server: with an audit log of its own, or with that of another world."""
 
-    def __call__(self, postgres: LocalPostgres, log: RunDatabase | None = None) -> World: ...
+    def __call__(self, postgres: LocalPostgres, log: AuditDatabase | None = None) -> World: ...
 
 
 @pytest.fixture
@@ -56,11 +53,16 @@ def new_world(tmp_path: Path) -> Iterator[NewWorld]:
     )
     with ExitStack() as stack:
 
-        def make(postgres: LocalPostgres, log: RunDatabase | None = None) -> World:
+        def make(postgres: LocalPostgres, log: AuditDatabase | None = None) -> World:
             cluster = stack.enter_context(in_a_thread(opening))
             folder = tmp_path / f"world-{next(_NUMBERS)}"
             folder.mkdir()
-            run = Run(folder, cluster.bootstrap_servers, log or empty_log(postgres))
+            run = Run(
+                folder,
+                cluster.bootstrap_servers,
+                log or empty_log(postgres),
+                lambda: cluster.apply_log,
+            )
             return stack.enter_context(run), cluster
 
         yield make
@@ -68,5 +70,4 @@ def new_world(tmp_path: Path) -> Iterator[NewWorld]:
 
 @pytest.fixture
 def world(new_world: NewWorld, postgres: LocalPostgres) -> World:
-    """Make one."""
     return new_world(postgres)

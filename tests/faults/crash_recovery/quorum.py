@@ -47,23 +47,18 @@ class Node:
         self._child.start(command, directory=self.directory, environ=jvm_environment())
 
     def kill(self) -> None:
-        """Kill it, as a power cut would."""
         self._child.kill()
 
     def pause(self) -> None:
-        """Let it hang."""
         self._child.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
         self._child.resume()
 
     def stop(self) -> None:
-        """Shut it down in order."""
         self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
 
     def last_lines(self) -> str:
-        """Return the end of its log."""
         return self._child.last_lines()
 
 
@@ -89,7 +84,6 @@ class Quorum:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until both brokers are there."""
         client = silent_admin(self.bootstrap_servers)
         deadline = time.monotonic() + _READY_DEADLINE_S
         while len(client.list_topics(timeout=_READY_DEADLINE_S).brokers) < len(BROKERS):
@@ -97,7 +91,6 @@ class Quorum:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stop everything."""
         for node in (*self.brokers.values(), self.controller):
             node.resume()
             node.stop()
@@ -105,7 +98,6 @@ class Quorum:
 
 @contextmanager
 def quorum(directory: Path) -> Iterator[Quorum]:
-    """Run a cluster."""
     (port,) = free_ports(1)
     with in_a_thread(partial(kafka_proxy, f"{HOST}:{port}")) as proxy:
         running = Quorum(directory, proxy, port)

@@ -1,30 +1,46 @@
-"""One run: replicas of the service on one database and one cluster, clients, and the verdict."""
+"""One run: replicas on one database and one cluster, clients, outages, and the verdict."""
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 import psycopg
 
 from app.domain.entities import ClientQuotaEntity
-from tests.faults.crash_recovery.replica import CALLER, Replica, new_replica
+from app.service.runtime.clock import USUAL
+from tests.testkit.fake_kafka.cluster import (
+    DROP_AFTER_APPLYING,
+    DROP_BEFORE_APPLYING,
+    Fault,
+    FaultSchedule,
+    apply_late,
+    time_out_and_apply_late,
+)
+from tests.testkit.fake_kafka.messages import Alteration
 from tests.testkit.history.checker import figures_of, note_figures, violations
-from tests.testkit.history.events import Answer, HistoryLog, Write, read_history
-from tests.testkit.history.evidence import Audit, Described, Evidence, read_audit
-from tests.testkit.history.metadata_log import Oracle
+from tests.testkit.history.events import Answer, History, LogRecord, Write
+from tests.testkit.history.evidence import Audit, Evidence, read_audit
 from tests.testkit.load import Driver, Load, Plan, send
-from tests.testkit.service import PLAIN_HTTP
+from tests.testkit.postgres import AuditDatabase
+from tests.testkit.service import PLAIN_HTTP, RunningService, new_service
+from tests.testkit.sizes import SEED, size
 
-FINAL_AFTER_S: Final = 6.0
-"""Instead of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""
+FINAL_AFTER_S: Final = 2.0
+"""Instead of 95 s, where nothing is applied late."""
 
-QUIET_WITHIN_S: Final = 120.0
-HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
+FINAL_AFTER_FAULTS_S: Final = 6.0
+"""Twice what the fake cluster is late at most, on a machine that is busy."""
+
+CALLER: Final = "root"
+"""A super user, and its token."""
+
+_HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
 _POLL_S: Final = 0.3
 
 _OPEN = """
@@ -39,15 +55,12 @@ from audit_entity_event as started where event_type = 'intent'
 
 def new_client(base_url: str = "") -> httpx.AsyncClient:
     """Return a client that calls as the super user of the replicas."""
-    return httpx.AsyncClient(base_url=base_url, headers=HEADERS, timeout=60.0, verify=PLAIN_HTTP)
+    return httpx.AsyncClient(base_url=base_url, headers=_HEADERS, timeout=60.0, verify=PLAIN_HTTP)
 
 
-@dataclass(frozen=True)
-class RunDatabase:
-    """A database, for the service and for the judge."""
-
-    service_url: str
-    superuser_url: str
+async def ask(replica: RunningService, method: str, path: str, **options: Any) -> httpx.Response:
+    async with new_client(replica.url) as http:
+        return await http.request(method, path, **options)
 
 
 class Run:
@@ -59,58 +72,51 @@ class Run:
         faults: How often something was killed, paused or cut off.
     """
 
-    def __init__(self, folder: Path, bootstrap_servers: str, database: RunDatabase) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap_servers: str,
+        database: AuditDatabase,
+        read_log: Callable[[], list[LogRecord]],
+    ) -> None:
         self.database = database
         self.final_after_s = FINAL_AFTER_S
-        self.quiet_within_s = QUIET_WITHIN_S
+        self.quiet_within_s = 120.0
         self.faults = 0
-        self.log = HistoryLog(folder / "history.jsonl")
-        self.replicas: list[Replica] = []
-        self._folder = folder
-        self._addresses = {
-            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "QUOTAS_DATABASE_URL": database.service_url,
-        }
+        self.log = History()
+        self.replicas: list[RunningService] = []
+        self._folders = (folder / f"replica-{number}" for number in count())
+        self._bootstrap_servers = bootstrap_servers
+        self._read_log = read_log
+        self._began = datetime.now(UTC)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for replica in self.replicas:
             replica.kill()
-        self.log.close()
 
-    @property
-    def urls(self) -> list[str]:
-        """Where the replicas listen."""
-        return [replica.url for replica in self.replicas]
-
-    def serve(self, **settings: str) -> Replica:
+    def serve(self, **settings: str) -> RunningService:
         """Start one more replica; ``settings`` are further variables without their prefix."""
-        folder = self._folder / f"replica-{len(self.replicas)}"
+        folder = next(self._folders)
         folder.mkdir()
         settings = {"test_final_after_s": str(self.final_after_s), **settings}
-        replica = new_replica(folder, self._addresses, settings)
+        url = self.database.service_url
+        replica = new_service(folder, self._bootstrap_servers, url, patience=USUAL, **settings)
         self.replicas.append(replica)
         replica.start()
         return replica
 
     async def alter(
-        self, replica: Replica, *writes: Write, key: str | None = None
+        self, replica: RunningService, *writes: Write, key: str | None = None
     ) -> Answer | None:
         """Send one request to one replica; null where no answer came."""
-        noted = Plan(writes, key=key).noted(self.log, "test")
         async with new_client() as http:
-            return await send(http, [replica.url], noted)
+            return await send(http, [replica.url], Plan(writes, key=key), self.log, "test")
 
     def driver(self, load: Load) -> Driver:
-        """Return clients of the present replicas."""
-        return Driver(load, self.urls, self.log, CALLER)
+        return Driver(load, [replica.url for replica in self.replicas], self.log, CALLER)
 
     async def until_quiet(self) -> float:
         """Wait until every intent is concluded and every lock free, or no longer.
@@ -128,10 +134,10 @@ class Run:
             row = connection.execute(_OPEN).fetchone()
         return int(row[0]) if row else 0
 
-    async def judge(self, read_oracle: Callable[[], Oracle], **members: Any) -> Evidence:
+    async def judge(self, *, bounded: bool = True) -> Evidence:
         """Wait until all is quiet, and check the whole run."""
         quiet_after_s = await self.until_quiet()
-        evidence = await asyncio.to_thread(self._evidence, read_oracle, members)
+        evidence = await asyncio.to_thread(self._evidence, bounded=bounded)
         found = violations(evidence)
         note_figures(
             {
@@ -145,19 +151,29 @@ class Run:
 
     def audit(self) -> Audit:
         """Return what the log has of the run's cluster."""
-        return read_audit(self.database.superuser_url, self._cluster_id())
+        with self._client() as http:
+            cluster_id = http.get("/quotas").raise_for_status().json()["cluster_id"]
+        return read_audit(self.database.superuser_url, cluster_id)
 
-    def _cluster_id(self) -> str:
-        answer = httpx.get(f"{self.urls[-1]}/quotas", headers=HEADERS, timeout=30)
-        return str(answer.raise_for_status().json()["cluster_id"])
+    def _client(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.replicas[-1].url, headers=_HEADERS, timeout=30.0, verify=PLAIN_HTTP
+        )
 
-    def _evidence(self, read_oracle: Callable[[], Oracle], members: Mapping[str, Any]) -> Evidence:
-        calls, audit, oracle = (read_history(self.log.path), self.audit(), read_oracle())
+    def _evidence(self, *, bounded: bool) -> Evidence:
+        calls, audit = self.log.calls, self.audit()
+        records = [record for record in self._read_log() if record.at >= self._began]
         ids = {call.answer.alteration_id for call in calls if call.answer}
-        with httpx.Client(base_url=self.urls[-1], headers=HEADERS, timeout=30) as http:
+        with self._client() as http:
             documents = {item: _outcomes(http, item) for item in ids if item is not None}
-            described = _described(http)
-        return Evidence(calls, audit, oracle, described, documents, **members)
+            quotas = http.get("/quotas").raise_for_status().json()["quotas"]
+        described = {
+            ClientQuotaEntity.of(quota["entity"]): {
+                key: float(value) for key, value in quota["values"].items()
+            }
+            for quota in quotas
+        }
+        return Evidence(calls, audit, records, described, documents, bounded=bounded)
 
 
 def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEntity, str]:
@@ -171,11 +187,68 @@ def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEnti
     }
 
 
-def _described(http: httpx.Client) -> Described:
-    document = http.get("/quotas").raise_for_status().json()
-    return {
-        ClientQuotaEntity.of(quota["entity"]): {
-            key: float(value) for key, value in quota["values"].items()
-        }
-        for quota in document["quotas"]
-    }
+Outage = Callable[[], Awaitable[None]]
+
+
+def out(down: Callable[[], object], up: Callable[[], object], seconds: float = 0.0) -> Outage:
+
+    async def outage() -> None:
+        await asyncio.to_thread(down)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await asyncio.to_thread(up)
+
+    return outage
+
+
+def reborn(replica: RunningService) -> Outage:
+    return out(replica.kill, replica.start)
+
+
+async def during_a_load(run: Run, outages: Sequence[Outage], *, between_s: float = 1.0) -> None:
+    """Let outages happen one after the other while clients alter."""
+    load = Load(calls=1_000_000, clients=6, entities=30, pause_s=size(0.4, 0.2), seed=SEED)
+    run.faults += len(outages)
+    await during([run.driver(load)], outages, between_s)
+
+
+async def during(drivers: Sequence[Driver], outages: Sequence[Outage], between_s: float) -> None:
+    """Let outages happen one after the other until these loads are ended."""
+    chance = random.Random(SEED)
+    async with asyncio.TaskGroup() as tasks:
+        for driver in drivers:
+            tasks.create_task(driver.run())
+        for outage in outages:
+            await asyncio.sleep(between_s * chance.uniform(0.1, 1.0))
+            await outage()
+        await asyncio.sleep(between_s)
+        for driver in drivers:
+            driver.enough = True
+
+
+LATEST_S: Final = 2.5
+"""Later than that nothing is applied."""
+
+
+def random_faults(seed: int) -> FaultSchedule:
+    """Return a fault schedule that does something to a quarter of all alterations."""
+    chance = random.Random(seed)
+
+    def decide(_: Alteration) -> Fault | None:
+        if chance.random() > 0.25:
+            return None
+        late_s = chance.uniform(0.05, LATEST_S)
+        return chance.choice(
+            (
+                DROP_BEFORE_APPLYING,
+                DROP_AFTER_APPLYING,
+                apply_late(late_s),
+                time_out_and_apply_late(late_s),
+                Fault(delay_s=late_s / 10),
+                Fault(refused=42),
+                Fault(error_code=-1),
+            )
+        )
+
+    return decide

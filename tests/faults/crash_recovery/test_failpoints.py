@@ -9,13 +9,11 @@ from app.service.alterations.write_ahead import send_within_s
 from app.service.runtime.clock import USUAL, boot_time
 from app.service.runtime.tasks import POINTS
 from tests.faults.crash_recovery.conftest import NewWorld
-from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import End, Write
 from tests.testkit.history.evidence import Evidence
-from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
 
 CONCLUSIONS = {
@@ -45,12 +43,11 @@ def a_write() -> Write:
     return Write(entity, "producer_byte_rate", float(next(_VALUES)))
 
 
-async def killed_at(run: Run, point: str, write: Write) -> Replica:
+async def killed_at(run: Run, point: str, write: Write) -> None:
     """Start a replica that is killed at a point, and let it alter."""
     replica = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
     assert await run.alter(replica, write) is None
     await asyncio.to_thread(replica.wait_until_ended)
-    return replica
 
 
 def conclusions_of(evidence: Evidence, write: Write) -> list[tuple[str, str | None]]:
@@ -80,10 +77,10 @@ async def test_a_kill_or_a_freeze_at_any_point_is_concluded_exactly_and_once(
 async def frozen(run: Run, cluster: FakeCluster) -> None:
     """It does not send what recovery has concluded meanwhile, wherever it stood still."""
     writes = {point: a_write() for point, ends in CONCLUSIONS.items() if is_recovered(ends)}
-    replicas = {
-        point: await asyncio.to_thread(run.serve, test_failpoint=f"{point}:stop")
-        for point in writes
-    }
+    served = await asyncio.gather(
+        *(asyncio.to_thread(run.serve, test_failpoint=f"{point}:stop") for point in writes)
+    )
+    replicas = dict(zip(writes, served, strict=True))
     await asyncio.to_thread(run.serve)
     answers = {
         point: asyncio.create_task(run.alter(replicas[point], write))
@@ -98,7 +95,7 @@ async def frozen(run: Run, cluster: FakeCluster) -> None:
         elif point != "after_answer":
             assert answer is not None, point
             assert answer.end is End.FAIL, point
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    evidence = await run.judge()
     found = {point: conclusions_of(evidence, write) for point, write in writes.items()}
     assert found == {point: CONCLUSIONS[point] for point in writes}
 
@@ -124,27 +121,27 @@ async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
     answer = await asking
     assert answer is not None
     assert answer.end is End.FAIL
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    evidence = await run.judge()
     assert conclusions_of(evidence, write) == [("outcome", "not_sent")]
 
 
 async def killed_while_altering(run: Run, cluster: FakeCluster) -> None:
     writes = {point: a_write() for point in CONCLUSIONS}
-    for point, write in writes.items():
-        await killed_at(run, point, write)
+    await asyncio.gather(*(killed_at(run, point, write) for point, write in writes.items()))
     await asyncio.to_thread(run.serve)
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    evidence = await run.judge()
     found = {point: conclusions_of(evidence, write) for point, write in writes.items()}
     assert found == CONCLUSIONS
 
 
 async def killed_during_recovery(run: Run, cluster: FakeCluster, point: str) -> None:
     applied, not_applied = a_write(), a_write()
-    await killed_at(run, "after_answer", applied)
-    await killed_at(run, "before_send", not_applied)
+    await asyncio.gather(
+        killed_at(run, "after_answer", applied), killed_at(run, "before_send", not_applied)
+    )
     recovering = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
     await asyncio.to_thread(recovering.wait_until_ended)
     await asyncio.to_thread(run.serve)
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    evidence = await run.judge()
     assert conclusions_of(evidence, applied) == [("recovery", "applied")]
     assert conclusions_of(evidence, not_applied) == [("recovery", "not_applied")]

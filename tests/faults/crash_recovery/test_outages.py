@@ -2,17 +2,29 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld, World
-from tests.faults.crash_recovery.outages import during_a_load, dying, hanging, random_faults
-from tests.faults.crash_recovery.run import Run
+from tests.faults.crash_recovery.run import (
+    FINAL_AFTER_FAULTS_S,
+    Run,
+    during,
+    during_a_load,
+    out,
+    random_faults,
+    reborn,
+)
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.history.metadata_log import of_apply_log
-from tests.testkit.load import Driver, Load
+from tests.testkit.history.events import Write
+from tests.testkit.kafka import eventually
+from tests.testkit.load import Load
 from tests.testkit.sizes import SEED, size
 
-LONGER_THAN_A_FREEZE_S = 8.0
+FROZEN_FOR_S, FINAL_AFTER_A_FREEZE_S = size((3.0, FINAL_AFTER_FAULTS_S), (6.0, 8.0))
 """A verdict is final after a longer time than any replica hangs, as with the real 95 s."""
 
 
@@ -29,35 +41,36 @@ async def test_outages_leave_nothing_wrong(
 async def postgres_is_killed_and_hangs(
     run: Run, cluster: FakeCluster, postgres: LocalPostgres
 ) -> None:
+    run.final_after_s = FINAL_AFTER_FAULTS_S
     for _ in range(2):
         await asyncio.to_thread(run.serve)
-    cluster.decide_by(random_faults(SEED))
-    killed = dying(postgres.kill, postgres.start, 0.2)
-    paused = hanging(postgres.pause, postgres.resume, 2.0)
-    await during_a_load(run, [killed, paused, killed, killed], between_s=3.0)
-    cluster.decide_by(None)
+    cluster.schedule = random_faults(SEED)
+    killed = out(postgres.kill, postgres.start, 0.2)
+    paused = out(postgres.pause, postgres.resume, 2.0)
+    await during_a_load(run, [killed, paused, killed, killed], between_s=size(2.0, 3.0))
+    cluster.schedule = None
     # What an owner holds unknowingly is free for others a minute later, or when it is dead.
     for replica in size(run.replicas, []):
-        await dying(replica.kill, replica.start, 0.0)()
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
-    assert evidence.oracle.records
+        await reborn(replica)()
+    evidence = await run.judge()
+    assert evidence.records
 
 
 async def replicas_and_brokers_are_out(run: Run, cluster: FakeCluster) -> None:
-    run.final_after_s = LONGER_THAN_A_FREEZE_S
+    run.final_after_s = FINAL_AFTER_A_FREEZE_S
     replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
-    frozen = [hanging(replica.freeze, replica.thaw, 6.0) for replica in replicas]
-    killed = dying(lambda: cluster.kill(1), lambda: cluster.start(1), 0.5)
-    hung = hanging(lambda: cluster.freeze(1), lambda: cluster.thaw(1), 1.5)
-    paused = hanging(cluster.pause_controller, cluster.resume_controller, 1.5)
-    deposed = hanging(cluster.pause_controller, cluster.change_controller, 0.5)
-    cut = hanging(lambda: cluster.hold_requests(1), lambda: cluster.cut(1), 0.3)
-    deaf = hanging(lambda: cluster.hold_answers(1), lambda: cluster.cut(1), 0.3)
+    frozen = [out(replica.freeze, replica.thaw, FROZEN_FOR_S) for replica in replicas]
+    killed = out(lambda: cluster.kill(1), lambda: cluster.start(1), 0.5)
+    hung = out(lambda: cluster.freeze(1), lambda: cluster.thaw(1), 1.5)
+    paused = out(cluster.pause_controller, cluster.resume_controller, 1.5)
+    deposed = out(cluster.pause_controller, cluster.change_controller, 0.5)
+    cut = out(lambda: cluster.hold_requests(1), lambda: cluster.cut(1), 0.3)
+    deaf = out(lambda: cluster.hold_answers(1), lambda: cluster.cut(1), 0.3)
     everything = [frozen[0], killed, hung, paused, deposed, cut, deaf, frozen[1]]
     await during_a_load(run, everything)
     cluster.let_go(1)
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
-    assert evidence.oracle.records
+    evidence = await run.judge()
+    assert evidence.records
 
 
 KILLS = size(8, 500)
@@ -65,26 +78,80 @@ KILLS = size(8, 500)
 
 async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
     run, cluster = world
-    for _ in range(2):
-        await asyncio.to_thread(run.serve)
-    cluster.decide_by(random_faults(SEED))
-    load = Load(calls=1_000_000, clients=6, entities=40, pause_s=0.2, seed=SEED)
-    driver = run.driver(load)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(driver.run())
-        tasks.create_task(_kill_often(run, driver))
-    cluster.decide_by(None)
-    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
-    assert len(evidence.oracle.records) > KILLS
+    run.final_after_s = FINAL_AFTER_FAULTS_S
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    cluster.schedule = random_faults(SEED)
+    chance = random.Random(SEED)
+    kills = [reborn(chance.choice(replicas)) for _ in range(KILLS)]
+    await during_a_load(run, kills, between_s=0.6)
+    cluster.schedule = None
+    evidence = await run.judge()
+    assert len(evidence.records) > KILLS
     assert any(entity.was_recovered for entity in evidence.audit.entities)
 
 
-async def _kill_often(run: Run, driver: Driver) -> None:
-    chance = random.Random(SEED)
-    for _ in range(KILLS):
-        await asyncio.sleep(chance.uniform(0.05, 0.6))
-        replica = chance.choice(run.replicas)
-        await asyncio.to_thread(replica.kill)
-        await asyncio.to_thread(replica.start)
+KILLS_OF_TWO = size(8, 200)
+FIRST_VALUES = (1_000_000_000, 2_000_000_000)
+"""Each value belongs to one cluster; the entities and the idempotency keys are the same."""
+
+
+@pytest.fixture
+def worlds(new_world: NewWorld, postgres: LocalPostgres) -> Sequence[World]:
+    """Two clusters and the runs of their services, on one database."""
+    first = new_world(postgres)
+    second = new_world(postgres, first[0].database)
+    second[1].cluster_id = "second"
+    return first, second
+
+
+async def test_killing_services_of_two_clusters_leaves_each_record_its_own(worlds: Sequence[World]):
+    for run, cluster in worlds:
+        run.final_after_s = FINAL_AFTER_FAULTS_S
+        for _ in range(2):
+            await asyncio.to_thread(run.serve, drift_interval_s="1")
+        cluster.schedule = random_faults(SEED)
+    load = Load(1_000_000, 4, 30, pause_s=0.2, seed=SEED)
+    drivers = [
+        run.driver(replace(load, first_value=first_value))
+        for (run, _), first_value in zip(worlds, FIRST_VALUES, strict=True)
+    ]
+    chance, kills = random.Random(SEED), []
+    for _ in range(KILLS_OF_TWO):
+        run, _ = chance.choice(worlds)
+        kills.append(reborn(chance.choice(run.replicas)))
         run.faults += 1
-    driver.enough = True
+    await during(drivers, kills, 0.6)
+    for _, cluster in worlds:
+        cluster.schedule = None
+    for run, cluster in worlds:
+        evidence = await run.judge()
+        assert len(evidence.records) > KILLS_OF_TWO
+        assert any(entity.was_recovered for entity in evidence.audit.entities)
+        assert evidence.audit.drift == []
+        assert _sent_to(cluster) <= _asked_of(run)
+    await asyncio.gather(*(_drift_is_recorded(*world) for world in worlds))
+
+
+def _sent_to(cluster: FakeCluster) -> set[Write]:
+    """Return what brokers were asked to write, the fences of recovery included."""
+    return {
+        Write(entry.entity, key, value)
+        for alteration in cluster.alterations
+        for entry in alteration.entries
+        for key, value in entry.ops
+    }
+
+
+def _asked_of(run: Run) -> set[Write]:
+    return {write for call in run.log.calls for write in call.writes}
+
+
+async def _drift_is_recorded(run: Run, cluster: FakeCluster) -> None:
+    """Let another tool change an entity of this cluster, and wait until the log has it."""
+    entity, key = next((item, key) for item, values in cluster.quotas.items() for key in values)
+    cluster.store(entity, {key: 7.0})
+
+    async def drift() -> list[Write]:
+        return list((await asyncio.to_thread(run.audit)).drift)
+
+    await eventually(drift, [Write(entity, key, 7.0)])

@@ -10,11 +10,11 @@ import psycopg
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld, World
-from tests.faults.crash_recovery.replica import Replica
-from tests.faults.crash_recovery.run import Run, new_client
+from tests.faults.crash_recovery.run import Run, ask
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.kafka import eventually, unique
+from tests.testkit.kafka import unique
+from tests.testkit.service import RunningService
 from tests.testkit.sizes import size
 
 HELD: Final = {
@@ -29,28 +29,32 @@ HELD: Final = {
 KEY: Final = "producer_byte_rate"
 
 
-async def plan(replica: Replica, wanted: Mapping[str, int], owner: str) -> Any:
+async def plan(replica: RunningService, wanted: Mapping[str, int], owner: str) -> Any:
     """Plan a value for each user, as what is left of the file."""
     quotas = [{"entity": {"user": key}, "values": {KEY: value}} for key, value in wanted.items()]
     body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": owner}
-    async with new_client(replica.url) as http:
-        answer = await http.post("/quotas/plans", json={**body, "prune": True})
+    answer = await ask(replica, "POST", "/quotas/plans", json={**body, "prune": True})
     assert answer.status_code == httpx.codes.OK, answer.text
     return answer.json()
 
 
-async def apply(replica: Replica, planned: Any) -> httpx.Response | None:
+async def apply(replica: RunningService, planned: Any) -> httpx.Response | None:
     """Apply; null where no answer came."""
     path = f"/quotas/plans/{planned['plan_id']}/apply"
     try:
-        async with new_client(replica.url) as http:
-            return await http.post(path, json={})
+        return await ask(replica, "POST", path, json={})
     except httpx.TransportError:
         return None
 
 
+async def applied(replica: RunningService, planned: Any) -> None:
+    """Apply, and make sure that it was."""
+    answer = await apply(replica, planned)
+    assert answer is not None
+    assert answer.status_code == httpx.codes.OK, answer.text
+
+
 def owners(run: Run) -> dict[str, str]:
-    """Return who holds the key of each user."""
     with psycopg.connect(run.database.superuser_url) as connection:
         rows = connection.execute("select entity::json ->> 'user', owner from quota_owner")
         return dict(rows.fetchall())
@@ -64,22 +68,11 @@ async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> 
     users = {point: [unique(point.replace("_", "-")) for _ in range(3)] for point in points}
     living = await asyncio.to_thread(run.serve)
     for point, three in users.items():
-        answer = await apply(living, await plan(living, dict.fromkeys(three, 1), point))
-        assert answer is not None
-        assert answer.status_code == httpx.codes.OK, answer.text
+        await applied(living, await plan(living, dict.fromkeys(three, 1), point))
     await asyncio.to_thread(living.kill)
-    for point, (first, second, _) in users.items():
-        mortal = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
-        planned = await plan(mortal, dict.fromkeys((first, second), 2), point)
-        assert len(planned["changes"]) == 3
-        assert await apply(mortal, planned) is None
-        await asyncio.to_thread(mortal.wait_until_ended)
+    await asyncio.gather(*(plan_and_die(run, point, three[:2]) for point, three in users.items()))
     last = await asyncio.to_thread(run.serve)
-
-    async def is_quiet() -> bool:
-        return await run.until_quiet() < run.quiet_within_s
-
-    await eventually(is_quiet, True, run.quiet_within_s)
+    assert await run.until_quiet() < run.quiet_within_s
     held = await asyncio.to_thread(owners, run)
     for point, three in users.items():
         left = three[:2] if HELD[point] else three
@@ -88,8 +81,17 @@ async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> 
         await nothing_is_left_to_do(last, cluster, point, left, 2 if HELD[point] else 1)
 
 
+async def plan_and_die(run: Run, point: str, changed: list[str]) -> None:
+    """Let a replica that is killed at a point plan and apply."""
+    mortal = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
+    planned = await plan(mortal, dict.fromkeys(changed, 2), point)
+    assert len(planned["changes"]) == 3
+    assert await apply(mortal, planned) is None
+    await asyncio.to_thread(mortal.wait_until_ended)
+
+
 async def nothing_is_left_to_do(
-    replica: Replica, cluster: FakeCluster, owner: str, left: list[str], value: int
+    replica: RunningService, cluster: FakeCluster, owner: str, left: list[str], value: int
 ) -> None:
     """The file that describes the outcome plans to nothing, and an empty one removes just that."""
     assert (await plan(replica, dict.fromkeys(left, value), owner))["changes"] == []
@@ -108,18 +110,15 @@ async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
     await killed_at(points, *new_world(postgres))
 
 
-async def settled_at_1000(run: Run) -> tuple[Replica, str, str]:
+async def settled_at_1000(run: Run) -> tuple[RunningService, str, str]:
     """Return a replica, and two users whose values a plan has set to 1000."""
     living = await asyncio.to_thread(run.serve)
     x, y = unique("x"), unique("y")
-    answer = await apply(living, await plan(living, {x: 1000, y: 1000}, "team"))
-    assert answer is not None
-    assert answer.status_code == httpx.codes.OK, answer.text
+    await applied(living, await plan(living, {x: 1000, y: 1000}, "team"))
     return living, x, y
 
 
 def values(cluster: FakeCluster, *users: str) -> list[float]:
-    """Return what the users have."""
     return [cluster.quotas[ClientQuotaEntity.of({"user": user})][KEY] for user in users]
 
 
@@ -160,7 +159,5 @@ async def test_what_a_killed_plan_rests_on_is_held_until_recovery_concludes(worl
     assert refused.json()["code"] == "entity-busy"
     assert await run.until_quiet() < run.quiet_within_s
     assert values(cluster, x, y) == [1000, 1000]
-    answer = await apply(living, second)
-    assert answer is not None
-    assert answer.status_code == httpx.codes.OK, answer.text
+    await applied(living, second)
     assert values(cluster, x, y) == [2000, 1000]

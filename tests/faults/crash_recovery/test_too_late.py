@@ -6,18 +6,17 @@ from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.run import Run
-from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.fake_kafka.state import HELD, Answer, Fault
+from tests.testkit.fake_kafka.cluster import HELD, FakeCluster, Fault
+from tests.testkit.fake_kafka.server import closing
 from tests.testkit.history.events import End, Write
 from tests.testkit.history.evidence import AuditedEntity
-from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
 
 KEY = "producer_byte_rate"
 SCANS = {"drift_interval_s": "1"}
 
-APPLY_ON_COMMAND = Fault(applies=(HELD,), answer=Answer.CLOSE)
-APPLY_NOW_AND_ON_COMMAND = Fault(applies=(0.0, HELD), answer=Answer.CLOSE)
+APPLY_ON_COMMAND = Fault(applies=(HELD,), reply=closing)
+APPLY_NOW_AND_ON_COMMAND = Fault(applies=(0.0, HELD), reply=closing)
 
 
 async def test_a_late_apply_is_recorded_as_drift_and_linked(
@@ -41,7 +40,7 @@ async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
     assert audited(run, first).outcome == "not_applied"
     cluster.apply_held()
     await eventually(lambda: linked(run, first), True)
-    await run.judge(lambda: of_apply_log(cluster.apply_log), bounded=False)
+    await run.judge(bounded=False)
 
 
 async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> None:
@@ -57,7 +56,7 @@ async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> N
     assert answer.end is End.OK
     cluster.apply_held()
     await eventually(lambda: linked(run, first), True)
-    await run.judge(lambda: of_apply_log(cluster.apply_log), bounded=False)
+    await run.judge(bounded=False)
 
 
 def audited(run: Run, write: Write) -> AuditedEntity:

@@ -152,7 +152,6 @@ def _writes(kafka: LocalKafka, prefix: str) -> list[Write]:
 
 
 def callers(service: RunningService) -> httpx.AsyncClient:
-    """Return a client of any number of connections."""
     return httpx.AsyncClient(
         base_url=service.url,
         headers={"Authorization": "Bearer alice"},

@@ -1,6 +1,6 @@
 """Services of these tests' own: what they stop, pause and confuse serves nobody else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,13 +12,9 @@ from tests.testkit.accounts import allow
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import SETTINGS, migrated_database
 from tests.testkit.service import RunningService, acl, running_service
-
-Script = Callable[[int, Reply | None], None]
-"""Replaces the answer to a kind of request, by its API key; null is the healthy one again."""
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +34,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """A real Postgres."""
     with LocalPostgres(tmp_path_factory.mktemp("fault-postgres"), settings=SETTINGS) as server:
         yield server
 
@@ -65,46 +60,27 @@ def patient_service(
 
 
 RIGHTS = {"User:alice": "ALTER_CONFIGS", "User:bob": "DESCRIBE_CONFIGS"}
-SCRIPTED = (ALTER, DESCRIBE, DESCRIBE_ACLS, API_VERSIONS)
 
 
 @contextmanager
 def fake_kafka_with_rights() -> Iterator[FakeCluster]:
     """Run a fake cluster on which alice may alter and bob describe."""
     with in_a_thread(fake_cluster) as cluster:
-        cluster.set_acls(
-            [
-                AclBinding("kafka-cluster", "LITERAL", principal, "*", operation, "ALLOW")
-                for principal, operation in RIGHTS.items()
-            ]
-        )
+        cluster.acls = [
+            AclBinding("kafka-cluster", "LITERAL", principal, "*", operation, "ALLOW")
+            for principal, operation in RIGHTS.items()
+        ]
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def fake_kafka() -> Iterator[FakeCluster]:
-    """A broker with scripted faults."""
     with fake_kafka_with_rights() as cluster:
         yield cluster
 
 
-@pytest.fixture
-def script(fake_kafka: FakeCluster) -> Iterator[Script]:
-    """What a test lets that broker answer; healthy again afterwards."""
-
-    def answer(api_key: int, reply: Reply | None) -> None:
-        fake_kafka.reply_with(api_key, reply, broker_id=1)
-        if api_key == API_VERSIONS:
-            fake_kafka.hang_up(1)
-
-    yield answer
-    for api_key in SCRIPTED:
-        answer(api_key, None)
-
-
 @pytest.fixture(scope="session")
 def scripted_url(database: LocalPostgres) -> str:
-    """A migrated database, as the service's role."""
     _, service_url = migrated_database(database, "scripted")
     return service_url
 
@@ -113,7 +89,6 @@ def scripted_url(database: LocalPostgres) -> str:
 def scripted_service(
     fake_kafka: FakeCluster, scripted_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    """The service on a broker with scripted faults."""
     folder = tmp_path_factory.mktemp("scripted-service")
     with running_service(
         folder, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT

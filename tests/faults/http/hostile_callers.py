@@ -106,7 +106,6 @@ async def _connect_and_wait(url: str, number: int) -> Answers:
 
 
 async def clients_of_metrics(url: str) -> Answers:
-    """Ask for the metrics again and again."""
     answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
 
     async def ask() -> None:
@@ -119,7 +118,6 @@ async def clients_of_metrics(url: str) -> Answers:
 
 
 async def logins_with_long_names(url: str) -> Answers:
-    """Log in with names of 23 KB."""
     answers, numbers = Answers(), iter(range(_LOGINS))
 
     async def log_in() -> None:
@@ -176,7 +174,6 @@ _POST: Final = head(
 
 
 async def too_much(writer: asyncio.StreamWriter) -> None:
-    """Send more than may be sent."""
     writer.write(_POST)
     for _ in range(_CHUNKS):
         writer.write(_CHUNK)

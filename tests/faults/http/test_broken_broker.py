@@ -1,27 +1,23 @@
 """A broker that answers errors, nonsense or nothing: a defined answer, whatever it does."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.http.conftest import Script
-from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, Fault
+from tests.testkit.fake_kafka.messages import acls_answer, describe_answer, versions_answer
 from tests.testkit.fake_kafka.server import (
-    ALTER,
     API_VERSIONS,
+    BEFORE_2_6,
     DESCRIBE,
     DESCRIBE_ACLS,
-    Alterations,
     Reply,
-    acl_error,
+    answering,
     closing,
-    describe_error,
     raw,
     sending,
-    verdict,
-    versions_before_2_6,
 )
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
@@ -33,6 +29,28 @@ ALTERATIONS = "/quotas/alterations"
 HTTP = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 NOISE = sending(bytes(range(1, 200)))
 HUGE = raw(struct.pack(">i", 2**31 - 1) + b"x" * 100_000)
+
+Script = Callable[[int, Reply | None], None]
+"""Replaces the answer to a kind of request, by its API key; null is the healthy one again."""
+
+
+@pytest.fixture
+def script(fake_kafka: FakeCluster) -> Iterator[Script]:
+    """What a test lets the broker answer; healthy again afterwards."""
+
+    def answer(api_key: int, reply: Reply | None) -> None:
+        fake_kafka.reply_with(api_key, reply)
+        if api_key == API_VERSIONS:
+            fake_kafka.hang_up(1)
+
+    yield answer
+    for api_key in (DESCRIBE, DESCRIBE_ACLS, API_VERSIONS):
+        answer(api_key, None)
+
+
+def describe_error(code: int, message: str | None = None) -> Reply:
+    return answering(describe_answer(code, message))
+
 
 DESCRIBES: dict[str, tuple[Reply, int, str]] = {
     "HTTP": (HTTP, 502, "broker-answer-too-large"),
@@ -48,44 +66,43 @@ DESCRIBES: dict[str, tuple[Reply, int, str]] = {
 
 @pytest.mark.parametrize("name", DESCRIBES)
 def test_a_describe_that_fails_has_a_defined_answer(
-    script: Script, scripted_service: RunningService, name: str
+    script: Script, scripted_service: RunningService, fake_kafka: FakeCluster, name: str
 ) -> None:
     reply, status, code = DESCRIBES[name]
-    alterations = Alterations(verdict())
-    script(ALTER, alterations)
+    user = unique("unsent")
     script(DESCRIBE, reply)
     problem = problem_of(ask(scripted_service, "GET", "/quotas", principal="bob"), status)
     assert problem["code"] == code
     assert problem["sent_to_cluster"] == "no"
-    answer = ask(scripted_service, "POST", ALTERATIONS, change("unsent"))
+    answer = ask(scripted_service, "POST", ALTERATIONS, change(user))
     assert problem_of(answer, status)["sent_to_cluster"] == "no"
-    assert alterations.count == 0
+    assert fake_kafka.sent(user) == 0
 
 
-UNKNOWN: dict[str, Reply] = {
-    "HTTP": HTTP,
-    "noise": NOISE,
-    "two gigabytes": HUGE,
-    "a closed connection": closing,
-    "UNKNOWN_SERVER_ERROR": verdict(-1),
-    "REQUEST_TIMED_OUT": verdict(7),
-    "NETWORK_EXCEPTION": verdict(13),
-    "NOT_CONTROLLER": verdict(41),
-    "an unknown error": verdict(9999),
+UNKNOWN: dict[str, Fault] = {
+    "HTTP": Fault(applies=(), reply=HTTP),
+    "noise": Fault(applies=(), reply=NOISE),
+    "two gigabytes": Fault(applies=(), reply=HUGE),
+    "a closed connection": Fault(applies=(), reply=closing),
+    "UNKNOWN_SERVER_ERROR": Fault(applies=(), error_code=-1),
+    "REQUEST_TIMED_OUT": Fault(applies=(), error_code=7),
+    "NETWORK_EXCEPTION": Fault(applies=(), error_code=13),
+    "NOT_CONTROLLER": Fault(applies=(), error_code=41),
+    "an unknown error": Fault(applies=(), error_code=9999),
 }
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_an_alteration_without_a_definite_answer_is_unknown_and_recorded_so(
-    script: Script, scripted_service: RunningService, name: str
+    fake_kafka: FakeCluster, scripted_service: RunningService, name: str
 ) -> None:
-    alterations = Alterations(UNKNOWN[name])
-    script(ALTER, alterations)
-    answer = ask(scripted_service, "POST", ALTERATIONS, change(unique("unknown"), wait="none"))
+    user = unique("unknown")
+    fake_kafka.fail_next(UNKNOWN[name])
+    answer = ask(scripted_service, "POST", ALTERATIONS, change(user, wait="none"))
     problem = problem_of(answer, 504)
     assert problem["code"] == "outcome-unknown"
     assert (problem["sent_to_cluster"], problem["retry"]) == ("maybe", "same-key-only")
-    assert alterations.count == 1
+    assert fake_kafka.sent(user) == 1
     record = ask(scripted_service, "GET", answer.headers["Location"]).json()
     assert record["outcome"] == "unknown"
     assert [result["outcome"] for result in record["results"]] == ["unknown"]
@@ -105,15 +122,16 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_alteration_that_a_broker_refuses_is_answered_with_its_error(
-    script: Script, scripted_service: RunningService, name: str
+    fake_kafka: FakeCluster, scripted_service: RunningService, name: str
 ) -> None:
     error_code, status, code = REFUSED[name]
-    script(ALTER, Alterations(verdict(error_code, "the broker's own words")))
+    words = "the broker's own words"
+    fake_kafka.fail_next(Fault(applies=(), error_code=error_code, message=words))
     answer = ask(scripted_service, "POST", ALTERATIONS, change(unique("refused"), wait="none"))
     problem = problem_of(answer, status)
     assert (problem["code"], problem["kafka_error"]) == (code, name)
     assert problem["sent_to_cluster"] == "yes"
-    assert "the broker's own words" in answer.text
+    assert words in answer.text
     assert ("Retry-After" in answer.headers) == (status == 429)
     record = ask(scripted_service, "GET", answer.headers["Location"]).json()
     (result,) = record["results"]
@@ -121,28 +139,27 @@ def test_an_alteration_that_a_broker_refuses_is_answered_with_its_error(
 
 
 def test_a_broker_before_2_6_is_reported_as_too_old(
-    script: Script, scripted_service: RunningService
+    script: Script, scripted_service: RunningService, fake_kafka: FakeCluster
 ) -> None:
-    alterations = Alterations(verdict())
-    script(ALTER, alterations)
-    script(API_VERSIONS, versions_before_2_6())
+    user = unique("unsent")
+    script(API_VERSIONS, answering(versions_answer(BEFORE_2_6)))
     for answer in (
         ask(scripted_service, "GET", "/quotas", principal="bob"),
         ask(scripted_service, "GET", "/quotas/resolve?user=a&max_age_ms=0", principal="bob"),
-        ask(scripted_service, "POST", ALTERATIONS, change("unsent")),
-        ask(scripted_service, "POST", ALTERATIONS, change("unsent", validate_only=True)),
+        ask(scripted_service, "POST", ALTERATIONS, change(user)),
+        ask(scripted_service, "POST", ALTERATIONS, change(user, validate_only=True)),
     ):
         problem = problem_of(answer, 501)
         assert problem["code"] == "unsupported-broker-version"
         assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
-    assert alterations.count == 0
+    assert fake_kafka.sent(user) == 0
 
 
 ACL_FAULTS: dict[str, tuple[int, Reply]] = {
     "noise": (DESCRIBE_ACLS, NOISE),
     "a closed connection": (DESCRIBE_ACLS, closing),
-    "not loaded yet": (DESCRIBE_ACLS, acl_error(-1)),
-    "the service's account may not read them": (DESCRIBE_ACLS, acl_error(31)),
+    "not loaded yet": (DESCRIBE_ACLS, answering(acls_answer(code=-1))),
+    "the service's account may not read them": (DESCRIBE_ACLS, answering(acls_answer(code=31))),
     "no broker at all": (API_VERSIONS, HTTP),
 }
 

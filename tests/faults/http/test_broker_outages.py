@@ -10,7 +10,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import PATIENCE_S, ask, change, outage, until_done
+from tests.testkit.outages import ask, change, outage, until_done
 from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.service import RunningService, running_service
 
@@ -64,11 +64,11 @@ def assert_nothing_is_sent(service: RunningService) -> None:
     reader, writer = service.api("bob"), service.api("alice")
 
     def read(path: str) -> httpx.Response:
-        return reader.get(path, timeout=PATIENCE_S)
+        return reader.get(path)
 
     def alter(options: dict[str, bool]) -> httpx.Response:
         body = change(unique("unsent"), **options)
-        return writer.post(ALTERATIONS, json=body, timeout=PATIENCE_S)
+        return writer.post(ALTERATIONS, json=body)
 
     with ThreadPoolExecutor(8) as pool:
         paths = ("/quotas", "/quotas/resolve?user=alice&max_age_ms=0")

@@ -105,7 +105,6 @@ class Others:
 
 
 def median_ms(asked: Asked) -> float:
-    """Return the median, in milliseconds."""
     return round(statistics.median(seconds for seconds, _ in asked.answers) * 1000, 1)
 
 
@@ -168,7 +167,6 @@ async def others_while(
 
 
 def denied_rows(service: RunningService) -> int:
-    """Return how many denied attempts the log has."""
     answer = service.api("auditor").get("/audit?action=denied&page_size=10000")
     assert answer.status_code == httpx.codes.OK, answer.text
     return len(answer.json()["rows"])
@@ -180,7 +178,6 @@ def forget_peak(pid: int) -> None:
 
 
 def memory_mb(pid: int, name: str) -> float:
-    """Return a figure of the memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(f"{name}:")]
     return int(line.split()[1]) / 1024

@@ -31,7 +31,6 @@ FULL_DISK = "on a full disk"
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A small disk."""
     folder = tmp_path_factory.mktemp("disk")
     with small_disk(folder, DISK_MB):
         yield folder
@@ -39,7 +38,6 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def database(disk: Path) -> Iterator[LocalPostgres]:
-    """A Postgres on it."""
     with LocalPostgres(disk / "postgres") as server:
         yield server
 
@@ -48,7 +46,6 @@ def database(disk: Path) -> Iterator[LocalPostgres]:
 def service(
     kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    """The service on that."""
     _, service_url = migrated_database(database, NAME)
     folder = tmp_path_factory.mktemp("troubled-service")
     with running_service(folder, kafka.bootstrap_servers, service_url, patience=USUAL) as running:

@@ -42,7 +42,6 @@ class Balancer:
     broken: list[str] = field(default_factory=list)
 
     async def watch(self) -> None:
-        """Ask every replica again and again."""
         async with httpx.AsyncClient(timeout=1.0) as http:
             while not self.enough:
                 answers = await asyncio.gather(
@@ -53,7 +52,6 @@ class Balancer:
                 await asyncio.sleep(_POLL_S)
 
     async def until_ready(self, number: int) -> None:
-        """Wait until so many replicas are ready."""
         async with asyncio.timeout(DEADLINE_S):
             while len(self.ready) < number:
                 await asyncio.sleep(_POLL_S)
@@ -81,7 +79,6 @@ class Balancer:
 
 
 async def is_ready(http: httpx.AsyncClient, replica: RunningService) -> bool:
-    """Tell whether a replica wants requests."""
     try:
         answer = await http.get(f"{replica.url}/readyz")
     except httpx.TransportError:

@@ -29,7 +29,6 @@ class Asked:
     answers: list[tuple[float, httpx.Response | None]] = field(default_factory=list)
 
     async def ask(self, request: Callable[[], Awaitable[httpx.Response]]) -> None:
-        """Ask once."""
         began = time.monotonic()
         try:
             answer: httpx.Response | None = await request()
@@ -45,7 +44,6 @@ class Asked:
 
     @property
     def slowest_s(self) -> float:
-        """The longest, in seconds."""
         return round(max((seconds for seconds, _ in self.answers), default=0.0), 2)
 
     @property
@@ -59,7 +57,6 @@ class Asked:
         )
 
     def answered(self, *statuses: int) -> int:
-        """Return how many were answered with one of these statuses."""
         return sum(
             answer is not None and answer.status_code in statuses for _, answer in self.answers
         )
@@ -105,7 +102,6 @@ async def until_altered(service: RunningService) -> float:
 
 
 async def until_refused(service: RunningService) -> float:
-    """Ask until an alteration is refused for the log's sake."""
     return await _until_answered(service, 503)
 
 

@@ -7,13 +7,21 @@ import pytest
 
 from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.runtime.clock import Patience
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import DEADLINE_S, brokers_of
+from tests.testkit.patience import PATIENT
 
 
 @pytest.fixture
-async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
-    async with brokers_of(cluster.bootstrap_servers) as connections:
+def patience() -> Patience:
+    """How long brokers may take; tests of giving up have another one."""
+    return PATIENT
+
+
+@pytest.fixture
+async def brokers(cluster: FakeCluster, patience: Patience) -> AsyncIterator[Brokers]:
+    async with brokers_of(cluster.bootstrap_servers, patience=patience) as connections:
         yield connections
 
 

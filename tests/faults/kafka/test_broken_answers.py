@@ -11,6 +11,8 @@ from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError
 from app.service.ports.brokers import EntityVerdict
 from tests.faults.kafka.single_broker import ALICE, BOB, NO_QUOTAS, SHORT_S, TWO_GIGABYTES, verdicts
+from tests.testkit.fake_kafka.cluster import fake_cluster
+from tests.testkit.fake_kafka.messages import encoded
 from tests.testkit.fake_kafka.server import (
     ALTER,
     DESCRIBE,
@@ -18,28 +20,25 @@ from tests.testkit.fake_kafka.server import (
     answering,
     closing,
     fake_broker,
-    framed,
     raw,
     sending,
     silent,
 )
 from tests.testkit.kafka import DEADLINE_S, admin_of, setting
+from tests.testkit.proxy import TO_BROKER, TO_CLIENT, Direction, kafka_proxy
 
 
-async def another_correlation_id(
-    writer: asyncio.StreamWriter, correlation_id: int, request: bytes
-) -> None:
-    writer.write(framed(correlation_id + 1, b"\0" + bytes(NO_QUOTAS.encode(version=1))))
+async def another_correlation_id(writer: asyncio.StreamWriter, request: bytes) -> None:
+    another = request[:4] + bytes([request[4] ^ 1]) + request[5:]
+    writer.write(encoded(NO_QUOTAS, another))
 
 
-async def two_answers(writer: asyncio.StreamWriter, correlation_id: int, request: bytes) -> None:
-    writer.write(framed(correlation_id, b"\0" + bytes(NO_QUOTAS.encode(version=1))) * 2)
+async def two_answers(writer: asyncio.StreamWriter, request: bytes) -> None:
+    writer.write(encoded(NO_QUOTAS, request) * 2)
 
 
-async def one_byte_at_a_time(
-    writer: asyncio.StreamWriter, correlation_id: int, request: bytes
-) -> None:
-    for byte in framed(correlation_id, b"\0" + bytes(NO_QUOTAS.encode(version=1))):
+async def one_byte_at_a_time(writer: asyncio.StreamWriter, request: bytes) -> None:
+    for byte in encoded(NO_QUOTAS, request):
         writer.write(bytes([byte]))
         await writer.drain()
         await asyncio.sleep(0)
@@ -131,7 +130,7 @@ async def test_an_answer_may_come_one_byte_at_a_time():
 
 
 async def test_an_entity_that_the_broker_leaves_out_is_unknown():
-    reply = answering(verdicts(("user", "alice", 0), ("user", "carol", 0)), 1)
+    reply = answering(verdicts(alice=0, carol=0))
     async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
@@ -143,7 +142,7 @@ async def test_an_entity_that_the_broker_leaves_out_is_unknown():
 
 
 async def test_a_time_out_that_the_broker_tells_of_is_unknown():
-    reply = answering(verdicts(("user", "alice", 7)), 1)
+    reply = answering(verdicts(alice=7))
     async with fake_broker({ALTER: reply}) as broker, admin_of(broker.bootstrap_servers) as admin:
         answer = await admin.alter_client_quotas(
             [setting(ALICE, producer_byte_rate=1)], validate_only=False
@@ -152,3 +151,43 @@ async def test_a_time_out_that_the_broker_tells_of_is_unknown():
     assert verdict.outcome is Outcome.UNKNOWN
     assert verdict.error is not None
     assert verdict.error.kafka_error == "REQUEST_TIMED_OUT"
+
+
+@pytest.mark.parametrize("direction", [TO_BROKER, TO_CLIENT])
+@pytest.mark.parametrize("size", [0, 3, 4, 11, 20])
+async def test_a_connection_that_is_cut_after_some_bytes_is_unknown_and_sent_once(
+    direction: Direction, size: int
+):
+    async with (
+        fake_cluster() as cluster,
+        kafka_proxy(cluster.bootstrap_servers) as proxy,
+        admin_of(proxy.bootstrap_servers) as admin,
+    ):
+        proxy.cut_after(size, direction, ALTER, times=1)
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1)], validate_only=False
+        )
+        assert outcomes(answer.verdicts.values()) == [Outcome.UNKNOWN]
+        assert answer.late is None
+        assert len(cluster.apply_log) == (direction is TO_CLIENT)
+        again = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=2)], validate_only=False
+        )
+        assert outcomes(again.verdicts.values()) == [Outcome.APPLIED]
+
+
+async def test_an_answer_that_is_delayed_comes_late():
+    async with (
+        fake_cluster() as cluster,
+        kafka_proxy(cluster.bootstrap_servers) as proxy,
+        admin_of(proxy.bootstrap_servers) as admin,
+    ):
+        await admin.live_brokers()
+        proxy.delay(2 * SHORT_S, TO_CLIENT, ALTER)
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
+        )
+        assert outcomes(answer.verdicts.values()) == [Outcome.UNKNOWN]
+        assert answer.late is not None
+        late = await asyncio.wait_for(answer.late, DEADLINE_S)
+        assert outcomes(late.verdicts.values()) == [Outcome.APPLIED]

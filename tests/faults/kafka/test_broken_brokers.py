@@ -1,7 +1,8 @@
 """Brokers that are none, are too old, or hang up."""
 
+import asyncio
+
 import pytest
-from kafka.protocol.admin import DescribeAclsResponse, DescribeConfigsResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from app.domain.alterations import Outcome
@@ -14,6 +15,7 @@ from app.kafka.config import KafkaSettings
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, TWO_GIGABYTES, verdicts
 from tests.testkit.event_loops import until
+from tests.testkit.fake_kafka.messages import acls_answer, configs_answer, encoded
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
@@ -80,8 +82,8 @@ async def test_a_broker_older_than_2_6_is_recognized_and_gets_nothing_sent():
 async def test_a_broker_that_knows_only_the_first_versions_is_spoken_to_in_those():
     versions = {**HEALTHY_VERSIONS, API_VERSIONS: (0, 0), DESCRIBE: (0, 0), ALTER: (0, 0)}
     replies = {
-        DESCRIBE: answering(NO_QUOTAS, 0, flexible=False),
-        ALTER: answering(verdicts(("user", "alice", 0)), 0, flexible=False),
+        DESCRIBE: answering(NO_QUOTAS),
+        ALTER: answering(verdicts(alice=0)),
     }
     async with (
         fake_broker(replies, versions) as broker,
@@ -96,8 +98,8 @@ async def test_a_broker_that_knows_only_the_first_versions_is_spoken_to_in_those
 
 async def test_a_connection_that_was_closed_while_idle_is_not_used_for_an_alteration():
     replies = {
-        DESCRIBE: answering(NO_QUOTAS, 1),
-        ALTER: answering(verdicts(("user", "alice", 0)), 1),
+        DESCRIBE: answering(NO_QUOTAS),
+        ALTER: answering(verdicts(alice=0)),
     }
     async with fake_broker(replies) as broker, admin_of(broker.bootstrap_servers) as admin:
         await admin.describe_client_quotas(ALL_ENTITIES)
@@ -111,16 +113,13 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used_for_an_altera
 
 async def test_a_session_that_is_about_to_end_is_not_used_again():
     replies = {
-        SASL_HANDSHAKE: answering(
-            SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1, flexible=False
-        ),
+        SASL_HANDSHAKE: answering(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])),
         SASL_AUTHENTICATE: answering(
             SaslAuthenticateResponse(
                 error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=1000
-            ),
-            2,
+            )
         ),
-        DESCRIBE: answering(NO_QUOTAS, 1),
+        DESCRIBE: answering(NO_QUOTAS),
     }
     async with fake_broker(replies) as broker:
         settings = KafkaSettings(
@@ -149,41 +148,22 @@ async def test_acls_that_cannot_be_read_are_never_no_acls(subtests: pytest.Subte
 
 
 async def test_an_acl_error_of_another_kind_names_it():
-    answer = DescribeAclsResponse(
-        throttle_time_ms=0, error_code=-1, error_message="not loaded", resources=[]
-    )
+    answer = acls_answer(code=-1, message="not loaded")
     async with (
-        fake_broker({DESCRIBE_ACLS: answering(answer, 3)}) as broker,
+        fake_broker({DESCRIBE_ACLS: answering(answer)}) as broker,
         brokers_of(broker.bootstrap_servers) as brokers,
     ):
         with pytest.raises(NotSentError, match=r"UNKNOWN_SERVER_ERROR\. not loaded"):
             await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
 
 
-def configurations(value: str | None) -> DescribeConfigsResponse:
-    result = DescribeConfigsResponse.DescribeConfigsResult
-    return DescribeConfigsResponse(
-        throttle_time_ms=0,
-        results=[
-            result(
-                error_code=0,
-                error_message=None,
-                resource_type=4,
-                resource_name="7",
-                configs=[
-                    result.DescribeConfigsResourceResult(
-                        name="client.quota.callback.class", value=value
-                    )
-                ],
-            )
-        ],
-    )
-
-
 @pytest.mark.parametrize("value", ["com.example.GroupQuotas", None])
 async def test_the_class_of_a_quota_callback_is_read(value: str | None):
+    async def configurations(writer: asyncio.StreamWriter, request: bytes) -> None:
+        writer.write(encoded(configs_answer(request, value), request))
+
     async with (
-        fake_broker({DESCRIBE_CONFIGS: answering(configurations(value), 4)}) as broker,
+        fake_broker({DESCRIBE_CONFIGS: configurations}) as broker,
         brokers_of(broker.bootstrap_servers) as brokers,
     ):
         cluster = KafkaCluster(brokers)

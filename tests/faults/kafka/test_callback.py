@@ -43,7 +43,7 @@ async def test_a_failed_question_is_not_taken_for_an_answer(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(clusters, "_DOUBTED_AFTER_S", 0.0)
-    cluster.set_callback(CALLBACK)
+    cluster.callback = CALLBACK
     break_configurations(cluster)
     assert await facts.custom_callback() is None
     mend_configurations(cluster)
@@ -55,13 +55,13 @@ async def test_a_failed_question_is_not_taken_for_an_answer(
 async def test_the_last_answer_of_a_broker_stands_while_there_is_no_other(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
-    cluster.set_callback(CALLBACK)
+    cluster.callback = CALLBACK
     assert await facts.custom_callback() == CALLBACK
     monkeypatch.setattr(clusters, "_WAITED_FOR_AFTER_S", 0.0)
     break_configurations(cluster)
     assert await facts.custom_callback() == CALLBACK
     mend_configurations(cluster)
-    cluster.set_callback(None)
+    cluster.callback = None
     assert await facts.custom_callback() is None
 
 
@@ -76,10 +76,10 @@ def at_once(facts: KafkaCluster) -> str | None:
 async def test_nobody_waits_for_an_answer_to_be_renewed(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
-    cluster.set_callback(CALLBACK)
+    cluster.callback = CALLBACK
     assert await facts.custom_callback() == CALLBACK
     monkeypatch.setattr(clusters, "_MAX_AGE_S", 0.0)
-    cluster.set_callback(None)
+    cluster.callback = None
     assert at_once(facts) == CALLBACK
     async with asyncio.timeout(DEADLINE_S):
         while at_once(facts) is not None:

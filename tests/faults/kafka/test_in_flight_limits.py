@@ -11,6 +11,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
+from app.service.runtime.clock import Patience
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
@@ -25,7 +26,7 @@ async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAn
 
 
 async def test_beyond_the_limit_of_waiting_alterations_nothing_is_sent():
-    replies = {ALTER: silent, DESCRIBE: answering(NO_QUOTAS, 1)}
+    replies = {ALTER: silent, DESCRIBE: answering(NO_QUOTAS)}
     async with fake_broker(replies) as broker, admin_of(broker.bootstrap_servers) as admin:
         waiting = [asyncio.create_task(alter_alice(admin, DEADLINE_S)) for _ in range(16)]
         await until(lambda: broker.received.get(ALTER) == 16)
@@ -59,6 +60,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield fake
 
 
+@pytest.mark.parametrize("patience", [Patience(broker_answer_s=6.0)])
 async def test_a_patient_caller_does_not_keep_the_others_from_a_broker_that_answers(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
 ):

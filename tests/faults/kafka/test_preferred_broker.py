@@ -11,6 +11,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.runtime.clock import Patience
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import METADATA, closing
@@ -100,6 +101,7 @@ async def test_a_broker_that_hangs_is_preferred_no_longer(
     assert await admin.preferred_broker() == new
 
 
+@pytest.mark.parametrize("patience", [Patience(broker_answer_s=6.0)])
 async def test_a_broker_on_which_an_alteration_hangs_is_asked_whether_it_is_alive(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):

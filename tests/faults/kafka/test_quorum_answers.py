@@ -2,17 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeQuorumResponse
-from kafka.protocol.metadata import ApiVersionsResponse
 
 from app.domain.errors import NotSentError
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState
+from tests.testkit.fake_kafka.messages import quorum_answer, versions_answer
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
     DESCRIBE_QUORUM,
@@ -30,25 +30,7 @@ from tests.testkit.kafka import DEADLINE_S, brokers_of
 
 SHORT_S = 0.3
 
-TOPIC: Any = DescribeQuorumResponse.TopicData
-PARTITION: Any = TOPIC.PartitionData
-
-
-def answer(*, error_code: int = 0, partition_error_code: int = 0, partitions: int = 1) -> Any:
-    partition = PARTITION(
-        partition_index=0,
-        error_code=partition_error_code,
-        error_message=None,
-        leader_id=1,
-        leader_epoch=3,
-        high_watermark=100,
-        current_voters=[],
-        observers=[],
-    )
-    topic = TOPIC(topic_name="__cluster_metadata", partitions=[partition] * partitions)
-    return DescribeQuorumResponse(
-        error_code=error_code, error_message=None, topics=[topic], nodes=[]
-    )
+answer = partial(quorum_answer, 1, 3, 100)
 
 
 async def ask(
@@ -65,7 +47,7 @@ async def ask(
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
     versions = {**HEALTHY_VERSIONS, DESCRIBE_QUORUM: (0, version)}
-    assert await ask(answering(answer(), version), versions) == QuorumState(3, 100)
+    assert await ask(answering(answer()), versions) == QuorumState(3, 100)
 
 
 @asynccontextmanager
@@ -79,7 +61,7 @@ async def barrier_behind(reply: Reply) -> AsyncIterator[tuple[FakeBroker, Barrie
 
 
 async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
-    async with barrier_behind(answering(answer(), 2)) as (_, barrier):
+    async with barrier_behind(answering(answer())) as (_, barrier):
         assert (await barrier.read((), broker_id=7)).quorum is None
 
 
@@ -87,10 +69,10 @@ async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
 async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alteration_unsent(
     version: int,
 ):
-    async with barrier_behind(answering(answer(), 2)) as (broker, barrier):
+    async with barrier_behind(answering(answer())) as (broker, barrier):
         assert (await barrier.read((), broker_id=7)).quorum is None
-        refusal = ApiVersionsResponse(error_code=42, api_keys=[])
-        broker.replies[API_VERSIONS] = answering(refusal, version, flexible=False)
+        refusal = versions_answer({}, error_code=42)
+        broker.replies[API_VERSIONS] = answering(refusal, version)
         with pytest.raises(NotSentError, match="ApiVersions"):
             await barrier.read((), broker_id=7)
 
@@ -98,7 +80,7 @@ async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alter
 @pytest.mark.parametrize("refusal", [answer(error_code=31), answer(partition_error_code=31)])
 async def test_without_the_right_to_describe_the_cluster_there_is_no_barrier(refusal: Any):
     with pytest.raises(BarrierUnavailableError, match="ALLOW DESCRIBE on Cluster kafka-cluster"):
-        await ask(answering(refusal, 2))
+        await ask(answering(refusal))
 
 
 async def test_a_broker_that_does_not_know_the_quorum_has_no_barrier():
@@ -109,9 +91,9 @@ async def test_a_broker_that_does_not_know_the_quorum_has_no_barrier():
 
 async def test_any_other_answer_is_none(subtests: pytest.Subtests):
     for reply in [
-        answering(answer(error_code=7), 2),
-        answering(answer(partition_error_code=6), 2),
-        answering(answer(partitions=0), 2),
+        answering(answer(error_code=7)),
+        answering(answer(partition_error_code=6)),
+        answering(answer(partitions=0)),
         sending(b"\0" + bytes(7)),
         sending(bytes(range(200))),
         closing,

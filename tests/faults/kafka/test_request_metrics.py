@@ -11,8 +11,13 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.event_loops import until
-from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.fake_kafka.state import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
+from tests.testkit.fake_kafka.cluster import (
+    DROP_AFTER_APPLYING,
+    NEVER_ANSWER,
+    FakeCluster,
+    Fault,
+    fake_cluster,
+)
 from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting
 

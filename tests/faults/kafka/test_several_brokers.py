@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
@@ -14,6 +12,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, verdicts
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_kafka.server import (
@@ -22,35 +21,15 @@ from tests.testkit.fake_kafka.server import (
     DESCRIBE,
     FakeBroker,
     answering,
+    closing,
     fake_broker,
     silent,
 )
-from tests.testkit.kafka import entity, setting
+from tests.testkit.http import closed_port
+from tests.testkit.kafka import setting
 from tests.testkit.patience import PATIENT
 
-ALICE = entity(user="alice")
-ENTRY = AlterClientQuotasResponse.EntryData
-REPLIES = {
-    DESCRIBE: answering(
-        DescribeClientQuotasResponse(
-            throttle_time_ms=0, error_code=0, error_message=None, entries=[]
-        ),
-        1,
-    ),
-    ALTER: answering(
-        AlterClientQuotasResponse(
-            throttle_time_ms=0,
-            entries=[
-                ENTRY(
-                    error_code=0,
-                    error_message=None,
-                    entity=[ENTRY.EntityData(entity_type="user", entity_name="alice")],
-                )
-            ],
-        ),
-        1,
-    ),
-}
+REPLIES = {DESCRIBE: answering(NO_QUOTAS), ALTER: answering(verdicts(alice=0))}
 
 
 @pytest.fixture
@@ -67,9 +46,8 @@ async def hanging() -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 def dead_port() -> Iterator[int]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+    with closed_port() as port:
+        yield port
 
 
 @pytest.fixture
@@ -135,7 +113,8 @@ async def test_the_cluster_id_is_remembered_when_all_brokers_are_gone(
 ):
     assert await admin.cluster_id() == "fake"
     healthy.peers = {}
-    healthy.stop_answering()
+    healthy.replies[API_VERSIONS] = closing
+    healthy.hang_up()
     with pytest.raises(NotSentError):
         await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=0.3)
     assert await admin.cluster_id() == "fake"

@@ -30,7 +30,7 @@ async def first() -> AsyncIterator[FakeCluster]:
 @pytest.fixture
 async def other() -> AsyncIterator[FakeCluster]:
     async with fake_cluster() as cluster:
-        cluster.set_cluster_id("other")
+        cluster.cluster_id = "other"
         yield cluster
 
 

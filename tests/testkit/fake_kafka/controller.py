@@ -8,103 +8,45 @@ Source: ``NodeToControllerRequestThread``, ``InterBrokerSendThread`` of Kafka 4.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.fake_kafka.quotas import (
-    LARGEST_BATCH_BYTES,
-    UNKNOWN_SERVER_ERROR,
-    Change,
-    Entry,
-    Values,
-    Verdict,
-    apply,
-    batch_bytes,
-    for_all,
-    judge,
-)
+from tests.testkit.fake_kafka.messages import Alteration
+from tests.testkit.fake_kafka.quotas import Values, Verdict, apply, for_all, judge
+from tests.testkit.history.events import LogRecord, Write
 
 CONTROLLER_ID: Final = 100
-_FIRST_OFFSET: Final = 10
-_UNEXPECTED: Final = "The server experienced an unexpected error when processing the request."
-
-Codes = int | Mapping[ClientQuotaEntity, int]
-
-
-class Applied(NamedTuple):
-    """One record that was appended to the metadata log: the oracle.
-
-    ``at`` is by ``time.monotonic``, which all processes of a machine share; ``value`` is null for a
-    removal; ``request`` is the number of the alteration that it came with, 0 for none.
-    """
-
-    at: float
-    entity: ClientQuotaEntity
-    key: str
-    value: float | None
-    request: int
-
-
-class Batch(NamedTuple):
-    """Records that become visible together; ``end`` is the offset after the last."""
-
-    end: int
-    committed_at: float
-    changes: Sequence[Change]
-
-
-class _Delivery(NamedTuple):
-    work: Callable[[], Any]
-    answer: "asyncio.Future[Any]"
-    epoch: int
+FIRST_OFFSET: Final = 10
+_CLOCKS_DIFFER: Final = timedelta(milliseconds=1)
 
 
 class FakeController:
     """Handles what is delivered in order; while paused, what is delivered stays in its buffers.
 
     Attributes:
-        apply_log: Every record that was ever appended.
-        batches: The same as brokers fetch it.
+        apply_log: Every record that was ever appended: the oracle.
         quotas: What holds now, by the log.
-        commit_s: How long an append takes to be committed and answered, in seconds.
     """
 
-    def __init__(self, resigned: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.epoch = 1
-        self.commit_s = 0.0
-        self.apply_log: list[Applied] = []
-        self.batches: list[Batch] = []
+        self.apply_log: list[LogRecord] = []
         self.quotas: dict[ClientQuotaEntity, Values] = {}
-        self._resigned = resigned
-        self._inbox: list[_Delivery] = []
+        self._inbox: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._paused = False
-        self._resigns = False
-
-    @property
-    def high_watermark(self) -> int:
-        """The offset up to which everything is committed."""
-        now = time.monotonic()
-        ends = (batch.end for batch in self.batches if batch.committed_at <= now)
-        return max(ends, default=_FIRST_OFFSET)
-
-    def end_of(self, batches: int) -> int:
-        """Return the log end offset of who has so many batches."""
-        return self.batches[batches - 1].end if batches else _FIRST_OFFSET
 
     def deliver(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Put an event into the queue; its answer may never come."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._inbox.append(_Delivery(work, answer, self.epoch))
+        self._inbox.append((work, answer))
         self._handle_inbox()
         return answer
 
     def pause(self) -> None:
-        """Let it hang."""
         self._paused = True
 
     def resume(self) -> None:
@@ -112,70 +54,32 @@ class FakeController:
         self._paused = False
         self._handle_inbox()
 
-    def change(self, epochs: int = 1) -> None:
+    def change(self) -> None:
         """Let another take over: what was delivered to this one and not handled is gone."""
-        self.epoch += epochs
+        self.epoch += 1
         self._inbox.clear()
         self._paused = False
 
-    def alter(
-        self,
-        number: int,
-        entries: Sequence[Entry],
-        *,
-        validate_only: bool,
-        refused: Codes | None = None,
-    ) -> list[Verdict]:
+    def alter(self, alteration: Alteration, refused: int | None = None) -> list[Verdict]:
         """Judge an alteration and append what follows from it."""
-        spared = [entry for entry in entries if code_of(refused, entry.entity) is None]
-        verdicts, changes = judge(spared, self.quotas)
-        verdicts += [
-            Verdict(entry.entity, code, None)
-            for entry in entries
-            if (code := code_of(refused, entry.entity)) is not None
-        ]
-        if not validate_only:
-            if batch_bytes(changes) > LARGEST_BATCH_BYTES:
-                self._resigns = True
-                return for_all(entries, UNKNOWN_SERVER_ERROR, _UNEXPECTED)
-            self.append(number, changes)
+        if refused is not None:
+            return for_all(alteration.entries, refused, None)
+        verdicts, changes = judge(alteration.entries, self.quotas)
+        if not alteration.validate_only:
+            self.append(changes)
         return verdicts
 
-    def append(self, number: int, changes: Sequence[Change]) -> None:
-        """Write records as one batch; without any nothing is written."""
-        if not changes:
-            return
-        at = time.monotonic()
-        self.batches.append(
-            Batch(self.end_of(len(self.batches)) + len(changes), at + self.commit_s, changes)
-        )
+    def append(self, changes: Sequence[Write]) -> None:
+        """Write records as one batch, which becomes visible as a whole."""
+        at = datetime.now(UTC)
         for change in changes:
             apply(change, self.quotas)
-            self.apply_log.append(Applied(at, *change, number))
+            self.apply_log.append(LogRecord(at, change, at + _CLOCKS_DIFFER))
 
     def _handle_inbox(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._inbox and not self._paused:
-            delivery = self._inbox.pop(0)
-            loop.call_later(self.commit_s, self._tell, delivery, delivery.work())
-
-    def _tell(self, delivery: _Delivery, result: Any) -> None:
-        if delivery.epoch == self.epoch and not delivery.answer.done():
-            delivery.answer.set_result(result)
-        if self._resigns:
-            self._resigns = False
-            delivery.answer.add_done_callback(lambda _: self._resigned())
-
-
-def code_of(codes: Codes | None, entity: ClientQuotaEntity) -> int | None:
-    """Return the code that is meant for an entity."""
-    return codes if codes is None or isinstance(codes, int) else codes.get(entity)
-
-
-class NoAnswer(Enum):
-    """What a request is answered with that waited too long."""
-
-    TIMED_OUT = auto()
+            work, answer = self._inbox.pop(0)
+            answer.set_result(work())
 
 
 @dataclass(frozen=True)
@@ -218,14 +122,13 @@ class ForwardQueue:
         self._waiting: list[_Item] = []
         self._attempt: _Attempt | None = None
         self._held: dict[str, Callable[[], None] | None] = {}
-        self._severed = False
         self._running = asyncio.Event()
         self._running.set()
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._work())
 
     async def ask(self, work: Callable[[], Any]) -> Any:
-        """Forward a request; the answer may be ``NoAnswer``."""
+        """Forward a request; the answer is null where it waited too long."""
         loop = asyncio.get_running_loop()
         item = _Item(work, loop.time(), loop.create_future())
         self._waiting.append(item)
@@ -233,17 +136,11 @@ class ForwardQueue:
         loop.call_later(self._patience.queue_s, self._expire, item)
         return await item.answer
 
-    @property
-    def depth(self) -> int:
-        """How many requests wait or are in flight."""
-        return len(self._waiting) + (self._attempt is not None)
-
     def hold(self, what: str) -> None:
         """Hold ``requests`` or ``answers`` in flight."""
         self._held.setdefault(what, None)
 
     def let_go(self) -> None:
-        """Let everything arrive that was held."""
         stuck, self._held = list(self._held.values()), {}
         for arrive in stuck:
             if arrive is not None:
@@ -263,22 +160,10 @@ class ForwardQueue:
         attempt.answered.cancel()
         self._queue_again(attempt.item)
 
-    def sever(self) -> None:
-        """Lose the connection for a while."""
-        self._severed = True
-        self.cut()
-
-    def mend(self) -> None:
-        """Let the connection be opened again."""
-        self._severed = False
-        self._changed.set()
-
     def freeze(self) -> None:
-        """Let the broker hang."""
         self._running.clear()
 
     def thaw(self) -> None:
-        """Let it go on."""
         self._running.set()
 
     def forget(self) -> None:
@@ -289,13 +174,12 @@ class ForwardQueue:
             self._attempt = None
 
     def close(self) -> None:
-        """Stop forwarding."""
         self._task.cancel()
 
     async def _work(self) -> None:
         while True:
             await self._running.wait()
-            if self._severed or not self._waiting:
+            if not self._waiting:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
@@ -350,4 +234,4 @@ class ForwardQueue:
     @staticmethod
     def _time_out(item: _Item) -> None:
         if not item.answer.done():
-            item.answer.set_result(NoAnswer.TIMED_OUT)
+            item.answer.set_result(None)

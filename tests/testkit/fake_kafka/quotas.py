@@ -13,12 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.domain.entities import ClientQuotaEntity
+from tests.testkit.history.events import Write
 
 NONE, UNSUPPORTED_VERSION, INVALID_REQUEST, POLICY_VIOLATION = 0, 35, 42, 44
-UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, CLUSTER_AUTHORIZATION_FAILED = -1, 7, 31
-
 MOST_RECORDS: Final = 10_000
-LARGEST_BATCH_BYTES: Final = 8_388_608
 
 _INT_MAX, _LONG_MAX = 2.0**31 - 1, 2.0**63
 _USER_KEYS: Final = {
@@ -41,14 +39,6 @@ class Entry(NamedTuple):
     ops: Sequence[tuple[str, float | None]]
 
 
-class Change(NamedTuple):
-    """One record of the metadata log; a value of null is a removal."""
-
-    entity: ClientQuotaEntity
-    key: str
-    value: float | None
-
-
 class Verdict(NamedTuple):
     """One entry of the answer to an alter."""
 
@@ -58,14 +48,13 @@ class Verdict(NamedTuple):
 
 
 def for_all(entries: Iterable[Entry], code: int, message: str | None) -> list[Verdict]:
-    """Answer each entry of the request alike."""
     return [Verdict(entry.entity, code, message) for entry in entries]
 
 
-def judge(entries: Sequence[Entry], quotas: Quotas) -> tuple[list[Verdict], list[Change]]:
+def judge(entries: Sequence[Entry], quotas: Quotas) -> tuple[list[Verdict], list[Write]]:
     """Return what the controller answers, and the records that it appends as one batch."""
     verdicts: dict[ClientQuotaEntity, Verdict] = {}
-    changes: list[Change] = []
+    changes: list[Write] = []
     for entry in entries:
         entity, keys = entry.entity, [key for key, _ in entry.ops]
         if entity in verdicts or len(set(keys)) < len(keys):
@@ -82,17 +71,7 @@ def judge(entries: Sequence[Entry], quotas: Quotas) -> tuple[list[Verdict], list
     return list(verdicts.values()), changes
 
 
-def batch_bytes(changes: Sequence[Change]) -> int:
-    """Return about how long the batch is in the log."""
-    return sum(
-        30
-        + len(change.key)
-        + sum(len(kind) + len((name or "").encode()) + 4 for kind, name in change.entity.entries)
-        for change in changes
-    )
-
-
-def apply(change: Change, quotas: dict[ClientQuotaEntity, Values]) -> None:
+def apply(change: Write, quotas: dict[ClientQuotaEntity, Values]) -> None:
     """Apply one record; the last key of an entity takes the entity with it."""
     values = quotas.setdefault(change.entity, {})
     if change.value is None:
@@ -103,9 +82,9 @@ def apply(change: Change, quotas: dict[ClientQuotaEntity, Values]) -> None:
         del quotas[change.entity]
 
 
-def _changes(entry: Entry, now: Values) -> list[Change]:
+def _changes(entry: Entry, now: Values) -> list[Write]:
     return [
-        Change(entry.entity, key, value)
+        Write(entry.entity, key, value)
         for key, value in entry.ops
         if (key in now if value is None else not _same(now.get(key), value))
     ]

@@ -63,7 +63,7 @@ def figures_of(evidence: Evidence, violations: Iterable[Violation]) -> Mapping[s
         sum(call.end is End.UNKNOWN for call in evidence.calls),
         len(evidence.audit.entities),
         sum(entity.was_recovered for entity in evidence.audit.entities),
-        len(evidence.oracle.records),
+        len(evidence.records),
         rules.count(_NOT_CONCLUDED),
         len(rules),
     )

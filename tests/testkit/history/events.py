@@ -1,14 +1,9 @@
-"""What clients saw: one JSON line when a call begins, one when it ends."""
+"""What clients saw, and what the cluster has written; all times are by the clock of the machine."""
 
-import json
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.domain.entities import ClientQuotaEntity
@@ -25,9 +20,17 @@ class Write(NamedTuple):
     value: float | None
 
 
-def wall_clock(monotonic: float) -> datetime:
-    """Return when that was, in UTC."""
-    return datetime.fromtimestamp(time.time() - time.monotonic() + monotonic, UTC)
+class LogRecord(NamedTuple):
+    """One client-quota record of the metadata log; a value of null is a removal.
+
+    Attributes:
+        at: Not earlier was it written, and
+        latest: not later.
+    """
+
+    at: datetime
+    write: Write
+    latest: datetime
 
 
 class End(StrEnum):
@@ -40,7 +43,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to alter; times by the monotonic clock, in seconds.
+    """One request to alter.
 
     Attributes:
         number: Unique in the run.
@@ -55,16 +58,15 @@ class Call:
     number: int
     client: str
     writes: tuple[Write, ...]
-    began: float
+    began: datetime
     expected: tuple[Write, ...] = ()
     idempotency_key: str | None = None
-    ended: float | None = None
+    ended: datetime | None = None
     end: End = End.UNKNOWN
     answer: "Answer | None" = None
 
     @property
     def entities(self) -> tuple[ClientQuotaEntity, ...]:
-        """The entities of the request, in its order."""
         return tuple(dict.fromkeys(write.entity for write in self.writes))
 
     @property
@@ -95,7 +97,6 @@ class Answer:
 
     @property
     def end(self) -> End:
-        """What the client may conclude."""
         if self.status in {200, 207}:
             return End.OK
         return End.FAIL if self.sent_to_cluster == "no" else End.UNKNOWN
@@ -115,88 +116,30 @@ def answer_of(status: int, document: Mapping[str, Any], headers: Mapping[str, st
     )
 
 
-class HistoryLog:
-    """Writes the history; any thread may."""
+class History:
+    """The calls of a run, in the order in which they began."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("a", encoding="utf-8")
-        self._numbers = count(1)
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
 
-    def invoke(
+    @property
+    def calls(self) -> list[Call]:
+        return list(self._calls)
+
+    def begin(
         self,
         client: str,
-        writes: Sequence[Write],
-        expected: Sequence[Write] = (),
+        writes: tuple[Write, ...],
+        expected: tuple[Write, ...] = (),
         idempotency_key: str | None = None,
     ) -> int:
         """Note that a call begins, and return its number."""
-        number = next(self._numbers)
-        self._write(
-            event="invoke",
-            call=number,
-            client=client,
-            writes=[_to_json(write) for write in writes],
-            expected=[_to_json(item) for item in expected],
-            idempotency_key=idempotency_key,
-        )
+        number = len(self._calls)
+        began = datetime.now(UTC)
+        self._calls.append(Call(number, client, writes, began, expected, idempotency_key))
         return number
 
-    def ended(self, number: int, answer: Answer | None) -> None:
-        """Note how a call ended; null where no answer came."""
+    def end(self, number: int, answer: Answer | None) -> None:
         end = answer.end if answer else End.UNKNOWN
-        fields = {name: getattr(answer, name) for name in _ANSWER} if answer else None
-        self._write(event=end.value, call=number, answer=fields)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _write(self, **members: Any) -> None:
-        with self._lock:
-            line = json.dumps({"at": time.monotonic(), **members}, ensure_ascii=True)
-            self._file.write(line + "\n")
-            self._file.flush()
-
-
-_ANSWER = tuple(Answer.__dataclass_fields__)
-
-
-def read_history(path: Path) -> list[Call]:
-    """Return the calls in the order in which they began."""
-    calls: dict[int, Call] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        number = event["call"]
-        if event["event"] == "invoke":
-            calls[number] = _invoked(event)
-        else:
-            calls[number] = _ended(calls[number], event)
-    return list(calls.values())
-
-
-def _invoked(event: Mapping[str, Any]) -> Call:
-    return Call(
-        event["call"],
-        event["client"],
-        tuple(_from_json(write) for write in event["writes"]),
-        event["at"],
-        tuple(_from_json(item) for item in event["expected"]),
-        event["idempotency_key"],
-    )
-
-
-def _ended(call: Call, event: Mapping[str, Any]) -> Call:
-    fields = event["answer"]
-    answer = Answer(**{**fields, "outcomes": tuple(fields["outcomes"])}) if fields else None
-    return replace(call, ended=event["at"], end=End(event["event"]), answer=answer)
-
-
-def _to_json(write: Write) -> list[Any]:
-    return [write.entity.as_dict(), write.key, write.value]
-
-
-def _from_json(document: Sequence[Any]) -> Write:
-    entity, key, value = document
-    return Write(ClientQuotaEntity.of(entity), key, value)
+        ended = datetime.now(UTC)
+        self._calls[number] = replace(self._calls[number], ended=ended, end=end, answer=answer)

@@ -13,8 +13,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Call, Write
-from tests.testkit.history.metadata_log import LogRecord, Oracle
+from tests.testkit.history.events import Call, LogRecord, Write
 
 _ROWS = """
 select alteration_id, ordinal, event_type, at, occurred_at, document, committed_at
@@ -82,17 +81,14 @@ class AuditedEntity:
 
     @property
     def was_recovered(self) -> bool:
-        """Whether recovery had the last word."""
         return any(event.kind == "recovery" for event in self.conclusions)
 
     @property
     def applied_late(self) -> bool:
-        """Whether drift was linked to it."""
         return any(event.kind == "drift" for event in self.events)
 
     @property
     def entity(self) -> ClientQuotaEntity:
-        """Whose quotas."""
         return self.writes[0].entity
 
 
@@ -187,7 +183,7 @@ class Evidence:
     Attributes:
         calls: What the clients saw.
         audit: What the log says.
-        oracle: What the cluster did.
+        records: What the cluster did: its metadata log.
         described: What a broker shows at the end.
         documents: What the service shows at the end of each alteration that a client knows.
         outside: What others wrote on purpose.
@@ -197,7 +193,7 @@ class Evidence:
 
     calls: Sequence[Call]
     audit: Audit
-    oracle: Oracle
+    records: Sequence[LogRecord]
     described: Described
     documents: Mapping[str, Mapping[ClientQuotaEntity, str]] = field(default_factory=dict)
     outside: frozenset[Write] = field(default_factory=frozenset)
@@ -206,16 +202,15 @@ class Evidence:
     @cached_property
     def records_of(self) -> Mapping[Write, list[LogRecord]]:
         """The records that a write left in the metadata log."""
-        return _grouped((record.write, record) for record in self.oracle.records)
+        return _grouped((record.write, record) for record in self.records)
 
     @cached_property
     def records_by_key(self) -> Mapping[tuple[ClientQuotaEntity, str], list[LogRecord]]:
         """The records of one key of one entity, in the order of the log."""
-        return _grouped((record.write[:2], record) for record in self.oracle.records)
+        return _grouped((record.write[:2], record) for record in self.records)
 
     @cached_property
     def audited_of(self) -> Mapping[Write, list[AuditedEntity]]:
-        """The intents that name a write."""
         return _grouped(
             (write, entity) for entity in self.audit.entities for write in entity.writes
         )
@@ -229,7 +224,7 @@ class Evidence:
         """
         return _grouped(
             ((self._owner_of(record).alteration_id, record.write), record)
-            for record in self.oracle.records
+            for record in self.records
             if record.write in self.audited_of
         )
 
@@ -240,7 +235,6 @@ class Evidence:
 
     @cached_property
     def calls_of(self) -> Mapping[Write, list[Call]]:
-        """The calls that asked for a write."""
         return _grouped((write, call) for call in self.calls for write in call.writes)
 
     @cached_property

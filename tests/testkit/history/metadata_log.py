@@ -2,70 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.jars import kafka_version
 from app.localdev.kafka_jvm import run_tool
-from tests.testkit.history.events import Write, wall_clock
-
-_CLOCKS_DIFFER: Final = timedelta(milliseconds=1)
-
-
-class LogRecord(NamedTuple):
-    """One client-quota record; a value of null is a removal.
-
-    Attributes:
-        at: Not earlier was it written, and
-        latest: not later.
-    """
-
-    at: datetime
-    write: Write
-    latest: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Oracle:
-    """The metadata log.
-
-    Attributes:
-        records: In the order of the log.
-    """
-
-    records: Sequence[LogRecord]
-
-    def without_first(self, number: int) -> "Oracle":
-        """Leave out what an earlier run has written."""
-        return replace(self, records=self.records[number:])
-
-
-class AppliedRecord(Protocol):
-    """An entry of the apply log of a fake cluster; ``at`` is by the monotonic clock."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def entity(self) -> ClientQuotaEntity: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def value(self) -> float | None: ...
-
-
-def of_apply_log(applied: Iterable[AppliedRecord]) -> Oracle:
-    """Return what a fake cluster applied."""
-    return Oracle([_applied(item) for item in applied])
-
-
-def _applied(applied: AppliedRecord) -> LogRecord:
-    at = wall_clock(applied.at)
-    return LogRecord(at, Write(applied.entity, applied.key, applied.value), at + _CLOCKS_DIFFER)
-
+from tests.testkit.history.events import LogRecord, Write
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0", "metadata.max.idle.interval.ms": "0"}
 """The controller writes a batch as soon as it can, not 25 ms later: an alteration takes as much
@@ -75,7 +18,7 @@ _RECORD = re.compile(r"\| offset: \d+ CreateTime: (\d+) .* payload: (\{.*\})")
 _TYPE = "CLIENT_QUOTA_RECORD"
 
 
-def metadata_log(node_directory: Path) -> Oracle:
+def metadata_log(node_directory: Path) -> list[LogRecord]:
     """Return the client-quota records of a node, from its first start on."""
     segments = sorted((node_directory / "data" / "__cluster_metadata-0").glob("*.log"))
     # Version 4.3 moved it.
@@ -88,7 +31,7 @@ def metadata_log(node_directory: Path) -> Oracle:
         tools=True,
     )
     assert done.returncode == 0, done.stdout
-    return Oracle(read_dump(done.stdout))
+    return read_dump(done.stdout)
 
 
 def read_dump(text: str) -> list[LogRecord]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, Call, Write, wall_clock
+from tests.testkit.history.events import Answer, Call, Write
 from tests.testkit.history.evidence import AuditedEntity, Evidence
 
 NEVER_APPLIED: Final = frozenset({"refused", "not_applied", "not_sent"})
@@ -14,7 +14,7 @@ CLAIMS_NOTHING: Final = frozenset({"superseded", "observed_other", None})
 
 def every_record_has_an_intent(evidence: Evidence) -> Iterator[str]:
     """Nothing is applied of which no intent was committed before."""
-    for record in evidence.oracle.records:
+    for record in evidence.records:
         intents = evidence.audited_of.get(record.write, [])
         if record.write in evidence.outside:
             continue
@@ -138,9 +138,7 @@ def answers_are_true(evidence: Evidence) -> Iterator[str]:
 
 def _applied(evidence: Evidence, call: Call, write: Write) -> bool:
     records = evidence.records_of.get(write, [])
-    if call.ended is None:
-        return bool(records)
-    return any(record.at <= wall_clock(call.ended) for record in records)
+    return any(call.ended is None or record.at <= call.ended for record in records)
 
 
 def _found_of(evidence: Evidence, call: Call, write: Write) -> bool:
@@ -248,12 +246,11 @@ def refused_expectations_did_not_hold(evidence: Evidence) -> Iterator[str]:
 
 
 def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
-    began, ended = wall_clock(call.began), wall_clock(call.ended or call.began)
     value, values = None, set()
     for record in evidence.records_by_key.get((wanted.entity, wanted.key), []):
-        if record.at > ended:
+        if record.at > (call.ended or call.began):
             break
-        if record.latest >= began:
+        if record.latest >= call.began:
             values.add(value)
         value = record.write.value
     return values | {value} == {wanted.value}

@@ -15,9 +15,8 @@ from tests.testkit.history.checker import (
     note_figures,
     violations,
 )
-from tests.testkit.history.events import Call, Write
+from tests.testkit.history.events import Call, LogRecord, Write
 from tests.testkit.history.evidence import AuditedEntity, AuditEvent, Evidence
-from tests.testkit.history.metadata_log import LogRecord
 from tests.unit.history.valid_histories import (
     AUDITED,
     CALLS,
@@ -36,25 +35,21 @@ from tests.unit.history.valid_histories import (
 
 
 def without(number: int) -> tuple[LogRecord, ...]:
-    """Return the records without the one that has this value."""
     return tuple(item for item in RECORDS if item.write.value != number)
 
 
 def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
-    """Return the records with one more, in order."""
     return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda item: item.at))
 
 
 def audit(
     alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
 ) -> tuple[AuditedEntity, ...]:
-    """Return the audit log with the first entity of an alteration changed."""
     index = next(i for i, entity in enumerate(AUDITED) if entity.alteration_id == alteration_id)
     return (*AUDITED[:index], change(AUDITED[index]), *AUDITED[index + 1 :])
 
 
 def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
-    """Return the audit log with another last word on an alteration."""
     return audit(
         alteration_id,
         lambda item: replace(
@@ -64,7 +59,6 @@ def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
 
 
 def calls(number: int, **members: object) -> tuple[Call, ...]:
-    """Return the calls with the answer to one of them changed."""
     return tuple(
         replace(call, answer=replace(call.answer, **members))  # type: ignore[type-var, arg-type]
         if call.number == number
@@ -74,7 +68,6 @@ def calls(number: int, **members: object) -> tuple[Call, ...]:
 
 
 def with_audit(**members: object) -> Evidence:
-    """Return the run with something changed beside the log."""
     valid = evidence()
     return replace(valid, audit=replace(valid.audit, **members))  # type: ignore[arg-type]
 

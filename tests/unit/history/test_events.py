@@ -1,14 +1,12 @@
-"""Histories, and the logs of real and fake clusters, are read as they were written."""
+"""Histories are read as they were written, and so is the metadata log."""
 
-import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, End, HistoryLog, Write, answer_of, read_history
-from tests.testkit.history.metadata_log import of_apply_log, read_dump
+from tests.testkit.history.events import Answer, End, History, Write, answer_of
+from tests.testkit.history.metadata_log import read_dump
 from tests.unit.history.valid_histories import user, write
 
 PAIR = ClientQuotaEntity.of({"user": 'a\u0001 "é,', "client-id": None})
@@ -23,40 +21,25 @@ baseOffset: 18 lastOffset: 20 count: 3 CreateTime: 1795257920860 size: 229 isval
 """  # noqa: E501 - as Kafka prints it
 
 
-class Applied:
-    """An entry of an apply log."""
-
-    at = 0.0
-    entity = PAIR
-    key = "producer_byte_rate"
-    value = 5.0
-
-
-def test_a_history_is_read_as_it_was_logged(tmp_path: Path):
-    log = HistoryLog(tmp_path / "history.jsonl")
+def test_a_history_has_each_call_with_its_end():
+    history = History()
     writes = (Write(PAIR, "producer_byte_rate", 1.0), write("ann", None))
     answer = Answer(207, alteration_id="a", outcomes=("applied", "refused"), replayed=True)
-    first = log.invoke("one", writes, expected=(write("ann", 3),), idempotency_key="k")
-    second = log.invoke("two", writes)
-    third = log.invoke("two", writes)
-    log.ended(first, answer)
-    log.ended(second, None)
-    log.close()
-    calls = {call.number: call for call in read_history(log.path)}
-    assert list(calls) == [first, second, third]
-    assert calls[first].writes == writes
-    assert calls[first].expected == (write("ann", 3),)
-    assert calls[first].idempotency_key == "k"
-    assert calls[first].answer == answer
-    assert calls[first].outcomes == {PAIR: "applied", user("ann"): "refused"}
-    assert [calls[item].end for item in (first, second, third)] == [
-        End.OK,
-        End.UNKNOWN,
-        End.UNKNOWN,
+    numbers = [
+        history.begin("one", writes, expected=(write("ann", 3),), idempotency_key="k"),
+        history.begin("two", writes),
+        history.begin("two", writes),
     ]
-    assert calls[second].answer is None
-    assert calls[second].ended is not None
-    assert calls[third].ended is None
+    history.end(numbers[0], answer)
+    history.end(numbers[1], None)
+    first, second, third = history.calls
+    assert (first.writes, first.answer) == (writes, answer)
+    assert (first.expected, first.idempotency_key) == ((write("ann", 3),), "k")
+    assert first.outcomes == {PAIR: "applied", user("ann"): "refused"}
+    assert [call.end for call in (first, second, third)] == [End.OK, End.UNKNOWN, End.UNKNOWN]
+    assert second.answer is None
+    assert second.ended is not None
+    assert third.ended is None
 
 
 def test_only_what_was_surely_not_sent_has_failed(subtests: pytest.Subtests):
@@ -87,12 +70,3 @@ def test_the_metadata_log_is_read_from_the_dump_of_kafkas_own_tool():
     assert second.write == write("ann", None)
     assert first.latest == second.at
     assert second.latest > second.at
-
-
-def test_the_apply_log_of_a_fake_cluster_is_read_by_the_wall_clock():
-    applied = Applied()
-    applied.at = time.monotonic()
-    before = datetime.now(UTC)
-    (record,) = of_apply_log([applied]).records
-    assert abs((record.at - before).total_seconds()) < 1
-    assert record.write == Write(PAIR, "producer_byte_rate", 5.0)

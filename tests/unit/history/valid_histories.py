@@ -1,15 +1,13 @@
 """A valid run, made by hand: every course that an alteration may take."""
 
-import time
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, Call, End, Write, wall_clock
+from tests.testkit.history.events import Answer, Call, End, LogRecord, Write
 from tests.testkit.history.evidence import Audit, AuditedEntity, AuditEvent, Described, Evidence
-from tests.testkit.history.metadata_log import LogRecord, Oracle
 
-BEGINNING = time.monotonic() - 1000.0
+BEGINNING = datetime(2026, 11, 21, tzinfo=UTC)
 KEY = "producer_byte_rate"
 
 
@@ -22,24 +20,21 @@ def write(name: str, value: float | None) -> Write:
 
 
 def at(seconds: float) -> datetime:
-    """Return a time of the run."""
-    return wall_clock(BEGINNING + seconds)
+    return BEGINNING + timedelta(seconds=seconds)
 
 
 def call(
     number: int, began: float, *writes: Write, ended: float | None = None, **members: object
 ) -> Call:
     """Return a call that lasts half a second."""
-    end = BEGINNING + (began + 0.5 if ended is None else ended)
     answer = members.get("answer")
-    verdict = answer.end if isinstance(answer, Answer) else End.UNKNOWN
     return Call(
         number,
         "client",
         writes,
-        BEGINNING + began,
-        ended=end,
-        end=verdict,
+        at(began),
+        ended=at(began + 0.5 if ended is None else ended),
+        end=answer.end if isinstance(answer, Answer) else End.UNKNOWN,
         **members,  # type: ignore[arg-type]
     )
 
@@ -81,14 +76,7 @@ def recovered(
 
 
 def _with(audited: AuditedEntity, *events: AuditEvent) -> AuditedEntity:
-    return AuditedEntity(
-        audited.alteration_id,
-        audited.ordinal,
-        audited.writes,
-        audited.at,
-        audited.committed_at,
-        events,
-    )
+    return replace(audited, events=events)
 
 
 def record(seconds: float, of: Write) -> LogRecord:
@@ -184,7 +172,6 @@ RECORDS = (
 
 
 def values_of(records: tuple[LogRecord, ...]) -> Described:
-    """Return what such a log ends with."""
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
     for item in records:
         entity, key, value = item.write
@@ -202,6 +189,5 @@ def evidence(
     **members: object,
 ) -> Evidence:
     """Return the valid run, or another one; broker and audit log know how its records end."""
-    states: Mapping[ClientQuotaEntity, Mapping[str, float]] = values_of(records)
-    audit = Audit(audited, (), states)
-    return Evidence(calls, audit, Oracle(records), values_of(records), **members)  # type: ignore[arg-type]
+    values = values_of(records)
+    return Evidence(calls, Audit(audited, (), values), records, values, **members)  # type: ignore[arg-type]

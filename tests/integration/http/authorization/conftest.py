@@ -7,8 +7,15 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow
-from tests.testkit.acl_cases import ACLS, CASES, SUPER_USERS
-from tests.testkit.authorization import DecisionOf, decisions_of, judging_broker, service_for
+from tests.testkit.authorization import (
+    ACLS,
+    CASES,
+    SUPER_USERS,
+    DecisionOf,
+    decisions_of,
+    judging_broker,
+    service_for,
+)
 from tests.testkit.service import RunningService, acl
 
 USERS = (*CASES, "revoked", "revoked-now", "auditor")

@@ -4,9 +4,12 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from tests.testkit.accounts import take_back
-from tests.testkit.acl_cases import BOTH, CASES, ELSEWHERE, NEITHER
 from tests.testkit.authorization import (
+    BOTH,
+    CASES,
+    ELSEWHERE,
     HERE,
+    NEITHER,
     NOBODY,
     DecisionOf,
     broker_verdict,

@@ -8,8 +8,9 @@ from app.kafka.acls import KafkaClusterAclSource
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
-from tests.testkit.acl_cases import BOTH, NEITHER
 from tests.testkit.authorization import (
+    BOTH,
+    NEITHER,
     DecisionOf,
     broker_verdict,
     decisions_of,

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AclBinding, ResourceType
@@ -9,9 +10,8 @@ from confluent_kafka.admin import AclBinding, ResourceType
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.localdev.kafka import LocalKafka
 from app.service.auth.authorize import AuthorizationPolicy
-from tests.testkit.acl_cases import BOTH, ELSEWHERE, NEITHER, READER, prefixed
-from tests.testkit.authorization import HERE, Verdict
-from tests.testkit.authorization_differential import Differential, differential, on, random_set
+from tests.testkit.authorization import BOTH, ELSEWHERE, HERE, NEITHER, READER, Verdict
+from tests.testkit.authorization_differential import Differential, differential, random_set
 from tests.testkit.service import acl
 
 USERS = ("alice", "bob", "ALICE", "super")
@@ -20,8 +20,7 @@ SUPER_USERS = "User:super;User:*; "
 SEED = 546
 
 
-def on_topic(user: str, operation: str) -> AclBinding:
-    return on(acl(user, operation), "kafka-cluster", kind=ResourceType.TOPIC)
+on_topic = partial(acl, kind=ResourceType.TOPIC)
 
 
 ALLOWED = pytest.param(True, marks=pytest.mark.long)  # it needs a broker of its own
@@ -54,7 +53,7 @@ SETS: dict[str, tuple[list[AclBinding], Verdict, Verdict]] = {
         READER,
     ),
     "everybody denied by prefix, one allowed": (
-        [prefixed("*", "ALTER_CONFIGS", "DENY"), acl("alice", "ALL")],
+        [acl("*", "ALTER_CONFIGS", "DENY", prefixed=True), acl("alice", "ALL")],
         READER,
         READER,
     ),

@@ -1,0 +1,212 @@
+"""Callers hang up, operators stop, the log goes: an alteration ends as it would have."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.localdev.postgres import LocalPostgres
+from tests.testkit.fake_kafka.cluster import HELD, FakeCluster, Fault
+from tests.testkit.http import connected, head, problem_of
+from tests.testkit.kafka import unique
+from tests.testkit.outages import DEADLINE_S, ask, change, outage
+from tests.testkit.patience import wait_until
+from tests.testkit.service import PLAIN_HTTP, STOPS_WITHIN_S, RunningService, running_service
+
+ALTERATIONS = "/quotas/alterations"
+ALTER_LINE = f"POST {ALTERATIONS} HTTP/1.1"
+JSON = "Content-Type: application/json"
+
+
+@pytest.fixture
+def stoppable(
+    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
+) -> Iterator[RunningService]:
+    with running_service(tmp_path, fake_kafka.bootstrap_servers, scripted_url) as running:
+        yield running
+
+
+@pytest.fixture
+def pool(fake_kafka: FakeCluster) -> Iterator[ThreadPoolExecutor]:
+    """A caller that waits; at the end nothing is held any more that it may wait for."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+        fake_kafka.apply_held()
+
+
+def outcome_of(service: RunningService, name: str) -> str | None:
+    """Return what the log says of the one alteration of a user."""
+    path = f"/audit?entity=user={name}&action=alter"
+    rows = ask(service, "GET", path, principal="auditor").json()["rows"]
+    return rows[0]["outcome"] if len(rows) == 1 else None
+
+
+def hold_next(cluster: FakeCluster) -> None:
+    """Let the next alteration be neither applied nor answered until the test says so."""
+    cluster.fail_next(Fault(applies=(HELD,)))
+
+
+def wait_until_held(cluster: FakeCluster) -> None:
+    wait_until(lambda: cluster.held, "the alteration did not arrive")
+
+
+def altering(
+    service: RunningService, pool: ThreadPoolExecutor, name: str
+) -> "Future[httpx.Response]":
+    return pool.submit(ask, service, "POST", ALTERATIONS, change(name, wait="none"))
+
+
+def test_a_caller_that_hangs_up_during_the_body_has_asked_for_nothing(
+    fake_kafka: FakeCluster, scripted_service: RunningService
+) -> None:
+    name, following = unique("half"), unique("next")
+    body = json.dumps(change(name)).encode()
+    with connected(scripted_service) as connection:
+        start = head(ALTER_LINE, JSON, f"Content-Length: {len(body)}")
+        connection.sendall(start + body[: len(body) // 2])
+    with connected(scripted_service) as connection:
+        connection.sendall(head(ALTER_LINE, JSON, "Transfer-Encoding: chunked"))
+        connection.sendall(b"%x\r\n%s\r\n" % (len(body), body))
+    asked = change(following, wait="none")
+    assert ask(scripted_service, "POST", ALTERATIONS, asked).status_code == 200
+    assert outcome_of(scripted_service, name) is None
+    assert (fake_kafka.sent(name), fake_kafka.sent(following)) == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_caller_that_hangs_up_during_the_alteration_changes_nothing_about_it(
+    fake_kafka: FakeCluster, scripted_service: RunningService, how: str
+) -> None:
+    name = unique("gone")
+    hold_next(fake_kafka)
+    body = json.dumps(change(name, wait="none")).encode()
+    with connected(scripted_service) as connection:
+        connection.sendall(head(ALTER_LINE, JSON, f"Content-Length: {len(body)}") + body)
+        wait_until_held(fake_kafka)
+        if how == "reset":
+            linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    fake_kafka.apply_held()
+    wait_until(
+        lambda: outcome_of(scripted_service, name) == "applied", "the outcome is not recorded"
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_waits_for_an_alteration_in_flight(
+    fake_kafka: FakeCluster,
+    stoppable: RunningService,
+    pool: ThreadPoolExecutor,
+    how: signal.Signals,
+) -> None:
+    name = unique("stopped")
+    hold_next(fake_kafka)
+    answer = altering(stoppable, pool, name)
+    wait_until_held(fake_kafka)
+    stoppable.send(how)
+    wait_until(lambda: refuses(stoppable), "new connections are still accepted")
+    fake_kafka.apply_held()
+    assert answer.result().status_code == 200
+    assert stoppable.process is not None
+    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
+    stoppable.start()
+    assert outcome_of(stoppable, name) == "applied"
+
+
+def refuses(service: RunningService) -> bool:
+    try:
+        answer = httpx.get(f"{service.url}/readyz", timeout=DEADLINE_S, verify=PLAIN_HTTP)
+    except httpx.TransportError:
+        return True
+    return answer.status_code == 503
+
+
+@pytest.fixture
+def impatient(
+    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
+) -> Iterator[RunningService]:
+    """A service that does not wait long when it stops."""
+    with running_service(
+        tmp_path, fake_kafka.bootstrap_servers, scripted_url, shutdown_grace_s="1"
+    ) as running:
+        yield running
+
+
+def test_a_stop_that_cannot_wait_any_longer_leaves_the_outcome_unknown(
+    fake_kafka: FakeCluster, impatient: RunningService, pool: ThreadPoolExecutor
+) -> None:
+    name = unique("cut")
+    hold_next(fake_kafka)
+    answer = altering(impatient, pool, name)
+    wait_until_held(fake_kafka)
+    assert impatient.stop() == 0
+    assert answer.exception() is not None or answer.result().status_code >= 500
+    impatient.start()
+    assert outcome_of(impatient, name) == "unknown"
+
+
+def test_a_stop_does_not_wait_for_callers_that_are_idle_or_stuck(impatient: RunningService) -> None:
+    with connected(impatient) as idle, connected(impatient) as stuck:
+        idle.sendall(head("GET /livez HTTP/1.1"))
+        assert idle.recv(65536).startswith(b"HTTP/1.1 200")
+        stuck.sendall(head(ALTER_LINE, JSON, "Content-Length: 100") + b"{")
+        assert impatient.stop() == 0
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT] * 2, [signal.SIGTERM] * 3])
+def test_a_stop_that_is_asked_for_repeatedly_is_one_stop(
+    stoppable: RunningService, signals: list[signal.Signals]
+) -> None:
+    assert ask(stoppable, "GET", "/quotas").status_code == 200
+    assert stoppable.process is not None
+    for number in signals:
+        stoppable.send(number)
+    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
+    assert "Traceback" not in stoppable.log_path.read_text()
+
+
+def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
+    fake_kafka: FakeCluster,
+    scripted_service: RunningService,
+    pool: ThreadPoolExecutor,
+    database: LocalPostgres,
+) -> None:
+    name = unique("late")
+    hold_next(fake_kafka)
+    waiting = altering(scripted_service, pool, name)
+    wait_until_held(fake_kafka)
+    with outage(database, "paused"):
+        fake_kafka.apply_held()
+        answer = waiting.result()
+    problem = problem_of(answer, 503)
+    assert problem["code"] == "outcome-not-recorded"
+    assert problem["retry"] != "safe"
+    assert problem["sent_to_cluster"] == "yes"
+    assert [result["outcome"] for result in problem["results"]] == ["applied"]
+
+    def outcome() -> str:
+        return str(ask(scripted_service, "GET", answer.headers["Location"]).json()["outcome"])
+
+    wait_until(lambda: outcome() == "applied", "the outcome was not recorded")
+    assert fake_kafka.sent(name) == 1
+
+
+def test_a_second_alteration_of_an_entity_waits_for_the_first_or_is_refused(
+    fake_kafka: FakeCluster, scripted_service: RunningService, pool: ThreadPoolExecutor
+) -> None:
+    name = unique("busy")
+    hold_next(fake_kafka)
+    first = altering(scripted_service, pool, name)
+    wait_until_held(fake_kafka)
+    second = ask(scripted_service, "POST", ALTERATIONS, change(name, wait="none"))
+    fake_kafka.apply_held()
+    problem = problem_of(second, 409)
+    assert (problem["code"], problem["sent_to_cluster"]) == ("entity-busy", "no")
+    assert int(second.headers["Retry-After"]) >= 1
+    assert first.result().status_code == 200
+    assert fake_kafka.sent(name) == 1
