@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from checks import BIN, ROOT, adopt_orphans, end_everything
 
@@ -37,7 +36,6 @@ class Step:
         arguments: of pytest; of Python where `script` is set.
         script: a program of its own, which chooses its sizes by itself.
         code: its exit code; null as long as it has not ended.
-        counted: how many tests passed, failed and so on; empty for a script.
     """
 
     name: str
@@ -46,16 +44,13 @@ class Step:
     script: bool = False
     seconds: float = 0.0
     code: int | None = None
-    counted: str = ""
 
     def run(self, folder: Path, seed: int) -> None:
         """Run it in a process group of its own, which gets Ctrl-C from this program."""
-        report = folder / f"{self.name}.xml"
         command: list[str | Path] = [BIN / "python", *self.arguments]
         environ = dict(os.environ)
         if not self.script:
-            options = ["-v", "--timeout=0", "-m", "", f"--junit-xml={report}"]
-            command = [BIN / "pytest", *options, *self.arguments]
+            command = [BIN / "pytest", "-v", "--timeout=0", "-m", "", *self.arguments]
             environ |= {
                 "TEST_SIZE": "long",
                 "TEST_SEED": str(seed),
@@ -72,11 +67,10 @@ class Step:
             raise
         finally:
             self.seconds = time.monotonic() - begun
-            self.counted = counted(report)
 
     def __str__(self) -> str:
         result = WORDS.get(self.code, "FAILED")
-        return f"{self.name:<{WIDTH}} {result:<9} {self.seconds:>7.0f} s  {self.counted}".rstrip()
+        return f"{self.name:<{WIDTH}} {result:<9} {self.seconds:>7.0f} s"
 
 
 CRASH = "tests/faults/crash_recovery"
@@ -213,21 +207,6 @@ def _run(steps: Sequence[Step], folder: Path, seed: int) -> list[str]:
         left += end_everything()
         print(f"== {step}", flush=True)
     return left
-
-
-def counted(report: Path) -> str:
-    """Return how the tests of a JUnit report ended; empty where there is none."""
-    try:
-        suites = list(ET.parse(report).iter("testsuite"))  # noqa: S314 - pytest wrote it
-    except (OSError, ET.ParseError):
-        return ""
-
-    def total(name: str) -> int:
-        return sum(int(suite.get(name, 0)) for suite in suites)
-
-    failed, skipped = total("failures") + total("errors"), total("skipped")
-    passed = total("tests") - failed - skipped
-    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
 
 
 def _report(steps: Sequence[Step], left: Sequence[str], figures: Path) -> None:

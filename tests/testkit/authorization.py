@@ -15,7 +15,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
 from tests.testkit.class_archive import shared_classes
-from tests.testkit.history.metadata_log import NO_LINGER
+from tests.testkit.history.events import NO_LINGER
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting

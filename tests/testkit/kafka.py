@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from cryptography.x509.oid import NameOID
@@ -24,14 +24,14 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
-from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import Patience
 from tests.testkit.accounts import allow
 from tests.testkit.authorization import JUDGED, PASSWORD, SUPER_USERS
 from tests.testkit.certificates import Authority
 from tests.testkit.class_archive import shared_classes
-from tests.testkit.history.metadata_log import NO_LINGER
+from tests.testkit.history.events import NO_LINGER
 from tests.testkit.patience import DEADLINE_S, PATIENT, pauses
 from tests.testkit.service import acl
 
@@ -218,10 +218,21 @@ async def values_of(admin: ClientQuotaAdmin, of: ClientQuotaEntity) -> dict[str,
     return dict(described.quotas.get(of, {}))
 
 
+async def alter(
+    admin: ClientQuotaAdmin, *entities: ClientQuotaEntity, value: float = 1.0, **options: Any
+) -> AlterAnswer:
+    """Set one key of each entity; ``options`` are those of the port."""
+    alterations = [setting(of, producer_byte_rate=value) for of in entities]
+    return await admin.alter_client_quotas(alterations, **{"validate_only": False, **options})
+
+
+def outcomes_of(answer: AlterAnswer) -> list[Outcome]:
+    return [verdict.outcome for verdict in answer.verdicts.values()]
+
+
 async def store(admin: ClientQuotaAdmin, *alterations: ClientQuotaAlteration) -> None:
     answer = await admin.alter_client_quotas(alterations, validate_only=False)
-    outcomes = {verdict.outcome for verdict in answer.verdicts.values()}
-    assert outcomes <= {Outcome.APPLIED}, answer
+    assert set(outcomes_of(answer)) <= {Outcome.APPLIED}, answer
 
 
 async def remove_every_quota(admin: ClientQuotaAdmin) -> None:

@@ -136,16 +136,6 @@ def test_an_interrupt_ends_the_run_and_still_prints_the_summary():
     assert summary(output) == ["pass passed", "sleep not ended", "fail not ended"]
 
 
-def test_the_tests_of_a_step_are_counted(faults: dict[str, Any], tmp_path: Path):
-    report = tmp_path / "report.xml"
-    assert faults["counted"](report) == ""
-    suite = '<testsuite tests="9" failures="1" errors="2" skipped="{}"/>'
-    report.write_text(f"<testsuites>{suite.format(0)}</testsuites>")
-    assert faults["counted"](report) == "6 passed, 3 failed"
-    report.write_text(suite.format(1))
-    assert faults["counted"](report) == "5 passed, 3 failed, 1 skipped"
-
-
 def test_without_another_python_its_tests_are_not_run(
     faults: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):

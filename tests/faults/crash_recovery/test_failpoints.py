@@ -1,4 +1,7 @@
-"""kill -9 at each failpoint of an alteration: what is recorded of it is exact."""
+"""kill -9 at each failpoint of an alteration: what is recorded of it is exact.
+
+What is applied later than any verdict can wait for is not hidden: it becomes drift.
+"""
 
 import asyncio
 from itertools import count
@@ -11,9 +14,10 @@ from app.service.runtime.tasks import POINTS
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.event_loops import until
-from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.fake_kafka.cluster import HELD, FakeCluster, Fault
+from tests.testkit.fake_kafka.server import closing
 from tests.testkit.history.events import End, Write
-from tests.testkit.history.evidence import Evidence
+from tests.testkit.history.evidence import AuditedEntity, Evidence
 from tests.testkit.kafka import eventually, unique
 
 CONCLUSIONS = {
@@ -145,3 +149,59 @@ async def killed_during_recovery(run: Run, cluster: FakeCluster, point: str) -> 
     evidence = await run.judge()
     assert conclusions_of(evidence, applied) == [("recovery", "applied")]
     assert conclusions_of(evidence, not_applied) == [("recovery", "not_applied")]
+
+
+SCANS = {"drift_interval_s": "1"}
+
+APPLY_ON_COMMAND = Fault(applies=(HELD,), reply=closing)
+APPLY_NOW_AND_ON_COMMAND = Fault(applies=(0.0, HELD), reply=closing)
+
+
+async def test_a_late_apply_is_recorded_as_drift_and_linked(
+    new_world: NewWorld, postgres: LocalPostgres
+):
+    """Runs that share nothing but Postgres, at the same time: most of it is waiting."""
+    await asyncio.gather(
+        applied_after_the_verdict(*new_world(postgres)),
+        applied_again_over_a_later_change(*new_world(postgres)),
+    )
+
+
+async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
+    first = a_write()
+    replica = await asyncio.to_thread(run.serve, **SCANS)
+    cluster.fail_next(APPLY_ON_COMMAND)
+    answer = await run.alter(replica, first)
+    assert answer is not None
+    assert answer.end is End.UNKNOWN
+    await run.until_quiet()
+    assert audited(run, first).outcome == "not_applied"
+    cluster.apply_held()
+    await eventually(lambda: linked(run, first), True)
+    await run.judge(bounded=False)
+
+
+async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> None:
+    first = a_write()
+    second = first._replace(value=a_write().value)
+    replica = await asyncio.to_thread(run.serve, **SCANS)
+    cluster.fail_next(APPLY_NOW_AND_ON_COMMAND)
+    await run.alter(replica, first)
+    await run.until_quiet()
+    assert audited(run, first).outcome == "applied"
+    answer = await run.alter(replica, second)
+    assert answer is not None
+    assert answer.end is End.OK
+    cluster.apply_held()
+    await eventually(lambda: linked(run, first), True)
+    await run.judge(bounded=False)
+
+
+def audited(run: Run, write: Write) -> AuditedEntity:
+    """Return what the log has of the only intent that names a write."""
+    (entity,) = [entity for entity in run.audit().entities if write in entity.writes]
+    return entity
+
+
+async def linked(run: Run, write: Write) -> bool:
+    return (await asyncio.to_thread(audited, run, write)).applied_late

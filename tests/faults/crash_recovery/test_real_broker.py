@@ -14,7 +14,7 @@ from tests.faults.crash_recovery.run import FINAL_AFTER_FAULTS_S, Run, during_a_
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.server import ALTER
-from tests.testkit.history.metadata_log import NO_LINGER, metadata_log
+from tests.testkit.history.events import NO_LINGER, metadata_log
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 from tests.testkit.sizes import size
 

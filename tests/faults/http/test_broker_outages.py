@@ -1,5 +1,9 @@
-"""Without a broker every answer says so at once or soon; with it again, all goes on."""
+"""Without a broker every answer says so at once or soon; with it again, all goes on.
 
+How long a service waits is its setting: a patient one outlasts what another one gives up.
+"""
+
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,9 +28,10 @@ def test_without_a_broker_nothing_is_sent_and_with_it_again_all_goes_on(
     service: RunningService, kafka: LocalKafka, kind: str
 ) -> None:
     until_done(lambda: altered(service), "no change before the outage")
-    with outage(kafka, kind):
+    with outage(kafka, kind), ThreadPoolExecutor(1) as pool:
+        probing = pool.submit(assert_alive_and_not_ready, service)
         assert_nothing_is_sent(service)
-        assert_alive_and_not_ready(service)
+        probing.result()
         assert ask(service, "GET", "/audit", principal="auditor").status_code == 200
     assert_goes_on(service)
 
@@ -53,7 +58,7 @@ def assert_goes_on(service: RunningService) -> None:
 
 
 def altered(service: RunningService) -> httpx.Response:
-    return ask(service, "POST", ALTERATIONS, change(unique("works")))
+    return ask(service, "POST", ALTERATIONS, change(unique("works"), wait="none"))
 
 
 def is_ready(service: RunningService, path: str) -> bool:
@@ -88,3 +93,38 @@ def assert_alive_and_not_ready(service: RunningService) -> None:
         assert "kafka" in problems
         assert "127.0.0.1" not in f"{problems}"
     assert is_ready(service, "/livez")
+
+
+def read(service: RunningService) -> httpx.Response:
+    return ask(service, "GET", f"/quotas?filter=user={unique()}&strict=true", principal="bob")
+
+
+def outlasts(
+    server: LocalKafka | LocalPostgres,
+    request: Callable[[RunningService], httpx.Response],
+    services: tuple[RunningService, RunningService],
+    code: str,
+) -> None:
+    """Assert that in an outage the first service answers with the code; the second one waits."""
+    service, patient_service = services
+    for each in services:
+        until_done(lambda each=each: request(each), "no answer before the outage")
+    with ThreadPoolExecutor(1) as pool:
+        with outage(server, "paused"):
+            waiting = pool.submit(request, patient_service)
+            assert request(service).json()["code"] == code
+            assert not waiting.done()
+        assert waiting.result().status_code == 200
+    until_done(lambda: request(service), "requests are still refused")
+
+
+def test_who_waits_longer_for_postgres_alters_when_it_is_back(
+    service: RunningService, patient_service: RunningService, database: LocalPostgres
+) -> None:
+    outlasts(database, altered, (service, patient_service), "audit-log-unavailable")
+
+
+def test_who_waits_longer_for_a_broker_reads_when_it_is_back(
+    service: RunningService, patient_service: RunningService, kafka: LocalKafka
+) -> None:
+    outlasts(kafka, read, (service, patient_service), "cluster-unreachable")

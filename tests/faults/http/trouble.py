@@ -10,16 +10,28 @@ from typing import Final
 
 import httpx
 
-from tests.faults.http.concurrency import ALTERATIONS, callers
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change
 from tests.testkit.service import RunningService
 
+ALTERATIONS: Final = "/quotas/alterations"
 ATTEMPTS_PER_S: Final = 20.0
 READS_PER_S: Final = 50.0
+_CROWD_PATIENCE_S: Final = 120.0
+"""A broker takes one alteration at a time, and a busy machine takes its time."""
+
 _LONG_REASON: Final = "r" * 1000
 """An intent with it does not fit into what is left of a page."""
+
+
+def callers(service: RunningService) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=service.url,
+        headers={"Authorization": "Bearer alice"},
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        timeout=_CROWD_PATIENCE_S,
+    )
 
 
 @dataclass

@@ -8,18 +8,12 @@ import pytest
 from app.kafka import cluster_facts as clusters
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
-from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.server import DESCRIBE_CONFIGS, closing
 from tests.testkit.kafka import DEADLINE_S
 
 CALLBACK = "com.example.Quotas"
 BROKERS = (1, 2)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with fake_cluster(len(BROKERS)) as fake:
-        yield fake
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import AlterAnswer
+from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
+from tests.testkit import kafka
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import (
     DROP_AFTER_APPLYING,
@@ -28,25 +30,19 @@ from tests.testkit.fake_kafka.cluster import (
     time_out_and_apply_late,
 )
 from tests.testkit.fake_kafka.messages import Alteration
-from tests.testkit.kafka import DEADLINE_S, entity, setting, values_of
+from tests.testkit.kafka import DEADLINE_S, entity, outcomes_of, setting, values_of
 from tests.testkit.patience import PATIENT
 
-SHORT_S = 0.3
+BROKERS = (1, 2)
 KEY = "producer_byte_rate"
-ALICE, BOB, CAROL = (entity(user=name) for name in ("alice", "bob", "carol"))
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with fake_cluster(2) as fake:
-        yield fake
+CAROL = entity(user="carol")
 
 
 async def alter(
     admin: KafkaClientQuotaAdmin, of: ClientQuotaEntity, value: float, **options: object
 ) -> AlterAnswer:
-    asked = {"validate_only": False, "broker_id": 1, "timeout_s": DEADLINE_S, **options}
-    return await admin.alter_client_quotas([setting(of, producer_byte_rate=value)], **asked)
+    asked = {"broker_id": 1, "timeout_s": DEADLINE_S, **options}
+    return await kafka.alter(admin, of, value=value, **asked)
 
 
 def outcome(answer: AlterAnswer, of: ClientQuotaEntity = ALICE) -> tuple[Outcome, str | None]:
@@ -208,12 +204,8 @@ class Caller:
     ) -> "asyncio.Task[AlterAnswer]":
         """Send, and return when the request waits at the broker or has been answered."""
         number = len(self.cluster.alterations) + 1
-        asked = self.admin.alter_client_quotas(
-            [setting(of, producer_byte_rate=value)],
-            validate_only=validate_only,
-            broker_id=through,
-            timeout_s=DEADLINE_S,
-        )
+        options = {"validate_only": validate_only, "broker_id": through}
+        asked = kafka.alter(self.admin, of, value=value, timeout_s=DEADLINE_S, **options)
         task = asyncio.create_task(asked)
         await until(lambda: len(self.cluster.alterations) == number)
         return task
@@ -224,7 +216,7 @@ class Caller:
 
 async def outcomes(*tasks: "asyncio.Task[AlterAnswer]") -> list[Outcome]:
     answers = await asyncio.wait_for(asyncio.gather(*tasks), DEADLINE_S)
-    return [verdict.outcome for answer in answers for verdict in answer.verdicts.values()]
+    return [outcome for answer in answers for outcome in outcomes_of(answer)]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One process sticks to one broker, so that what it reads never goes back in time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -12,35 +12,20 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.runtime.clock import Patience
+from tests.faults.kafka.conftest import ALICE, SHORT_S
+from tests.testkit import kafka
 from tests.testkit.event_loops import until
-from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.server import METADATA, closing
-from tests.testkit.kafka import DEADLINE_S, entity, setting, values_of
+from tests.testkit.kafka import DEADLINE_S, outcomes_of, values_of
 
-SHORT_S = 0.3
 BROKERS = (1, 2, 3)
-ALICE = entity(user="alice")
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with fake_cluster(len(BROKERS)) as fake:
-        yield fake
-
-
-async def alter(
-    admin: KafkaClientQuotaAdmin,
-    value: float,
-    broker_id: int | None = None,
-    timeout_s: float = DEADLINE_S,
-) -> int:
-    answer = await admin.alter_client_quotas(
-        [setting(ALICE, producer_byte_rate=value)],
-        validate_only=False,
-        broker_id=broker_id,
-        timeout_s=timeout_s,
-    )
-    return answer.broker_id
+async def alter(admin: KafkaClientQuotaAdmin, value: float, **options: Any) -> int:
+    """Alter, and return the broker that was asked."""
+    asked = {"timeout_s": DEADLINE_S, **options}
+    return (await kafka.alter(admin, ALICE, value=value, **asked)).broker_id
 
 
 async def test_alterations_and_reads_without_a_wish_go_to_the_preferred_broker(
@@ -63,7 +48,7 @@ async def test_a_request_for_another_broker_does_not_change_the_preferred_broker
     for broker_id in BROKERS:
         described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
         assert described.broker_id == broker_id
-        assert await alter(admin, 1, broker_id) == broker_id
+        assert await alter(admin, 1, broker_id=broker_id) == broker_id
         assert await admin.preferred_broker() == preferred
     other = next(each for each in BROKERS if each != preferred)
     cluster.kill(other)
@@ -146,10 +131,8 @@ async def test_many_who_wait_for_a_frozen_controller_hold_up_no_read(
 
 
 async def alter_patiently(admin: KafkaClientQuotaAdmin) -> None:
-    answer = await admin.alter_client_quotas(
-        [setting(ALICE, producer_byte_rate=1)], validate_only=False, timeout_s=DEADLINE_S
-    )
-    assert answer.verdicts[ALICE].outcome is Outcome.APPLIED
+    answer = await kafka.alter(admin, ALICE, timeout_s=DEADLINE_S)
+    assert outcomes_of(answer) == [Outcome.APPLIED]
 
 
 async def test_beyond_the_limit_nothing_is_sent_and_no_broker_is_blamed(

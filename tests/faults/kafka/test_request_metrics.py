@@ -10,25 +10,16 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.faults.kafka.conftest import ALICE, BOB
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import (
     DROP_AFTER_APPLYING,
     NEVER_ANSWER,
     FakeCluster,
     Fault,
-    fake_cluster,
 )
 from tests.testkit.fake_metrics import CountedDependencies
-from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting
-
-ALICE, BOB = entity(user="alice"), entity(user="bob")
-BOTH = [setting(item, producer_byte_rate=1) for item in (ALICE, BOB)]
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with fake_cluster(1) as fake:
-        yield fake
+from tests.testkit.kafka import DEADLINE_S, alter, brokers_of
 
 
 @pytest.fixture
@@ -48,7 +39,7 @@ async def test_what_is_answered_is_counted_by_its_name_in_kafka(
     admin = KafkaClientQuotaAdmin(brokers)
     assert brokers.connections() == {"idle": 0, "busy": 0}
     await admin.describe_client_quotas(ALL_ENTITIES)
-    await admin.alter_client_quotas(BOTH, validate_only=False)
+    await alter(admin, ALICE, BOB)
     await KafkaMetadataQuorum(brokers).quorum()
     assert counted.counts["ApiVersions answered"] == 1
     assert counted.counts["Metadata answered"] == 2  # of the connection, and who is alive
@@ -64,7 +55,7 @@ async def test_an_error_is_counted_once_for_each_answer(
     cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
 ):
     cluster.fail_next(Fault(error_code=7))
-    await KafkaClientQuotaAdmin(brokers).alter_client_quotas(BOTH, validate_only=False)
+    await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
     assert counted.counts["AlterClientQuotas answered"] == 1
     assert counted.counts["AlterClientQuotas REQUEST_TIMED_OUT"] == 1
 
@@ -73,7 +64,7 @@ async def test_a_connection_that_breaks_is_a_lost_request(
     cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
 ):
     cluster.fail_next(DROP_AFTER_APPLYING)
-    await KafkaClientQuotaAdmin(brokers).alter_client_quotas(BOTH, validate_only=False)
+    await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
     assert counted.counts["AlterClientQuotas lost"] == 1
     await until(lambda: sum(brokers.connections().values()) == 0)
 
@@ -83,7 +74,7 @@ async def test_who_waits_no_longer_abandons_the_request(
 ):
     cluster.fail_next(NEVER_ANSWER)
     admin = KafkaClientQuotaAdmin(brokers, listen_for_s=0.1)
-    asking = admin.alter_client_quotas(BOTH, validate_only=False, timeout_s=DEADLINE_S)
+    asking = alter(admin, ALICE, BOB, timeout_s=DEADLINE_S)
     altering = asyncio.create_task(asking)
     await until(lambda: brokers.connections()["busy"] == 1)
     await altering

@@ -1,7 +1,6 @@
 """An intent that has become too old is not sent any more, whatever it had to wait for."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -9,18 +8,12 @@ from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.group_commit import AlterBatcher
 from app.service.runtime.clock import boot_time
+from tests.faults.kafka.conftest import ALICE, BOB
 from tests.testkit.event_loops import until
-from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.kafka import DEADLINE_S, entity, setting
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.kafka import DEADLINE_S, alter, setting
 
-ALICE, BOB = entity(user="alice"), entity(user="bob")
 SEND_WITHIN_S = 0.3
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    async with fake_cluster() as fake:
-        yield fake
 
 
 async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
@@ -37,13 +30,7 @@ async def test_what_waited_too_long_to_be_sent_is_not_sent_when_it_could_be(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     cluster.pause_controller()
-    change = [setting(ALICE, producer_byte_rate=1)]
-    waiting = [
-        asyncio.create_task(
-            admin.alter_client_quotas(change, validate_only=False, timeout_s=DEADLINE_S)
-        )
-        for _ in range(16)
-    ]
+    waiting = [asyncio.create_task(alter(admin, ALICE, timeout_s=DEADLINE_S)) for _ in range(16)]
     await until(lambda: len(cluster.alterations) == 16)
     sending = await sent_too_late(admin)
     cluster.resume_controller()

@@ -12,7 +12,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, verdicts
+from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_kafka.server import (
@@ -26,7 +26,7 @@ from tests.testkit.fake_kafka.server import (
     silent,
 )
 from tests.testkit.http import closed_port
-from tests.testkit.kafka import setting
+from tests.testkit.kafka import alter
 from tests.testkit.patience import PATIENT
 
 REPLIES = {DESCRIBE: answering(NO_QUOTAS), ALTER: answering(verdicts(alice=0))}
@@ -63,9 +63,7 @@ async def test_a_request_for_any_broker_is_served_by_a_live_broker(
     healthy.peers = {8: dead_port}
     for _ in range(10):
         assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == 7
-        answer = await admin.alter_client_quotas(
-            [setting(ALICE, producer_byte_rate=1)], validate_only=False
-        )
+        answer = await alter(admin, ALICE)
         assert answer.verdicts[ALICE].outcome is Outcome.APPLIED
         assert answer.broker_id == 7
     assert healthy.received[ALTER] == 10
@@ -79,9 +77,7 @@ async def test_a_request_for_a_dead_broker_goes_to_no_other(
     with pytest.raises(NotSentError, match=str(dead_port)):
         await admin.describe_client_quotas(ALL_ENTITIES, broker_id=8)
     with pytest.raises(NotSentError, match=str(dead_port)):
-        await admin.alter_client_quotas(
-            [setting(ALICE, producer_byte_rate=1)], validate_only=False, broker_id=8
-        )
+        await alter(admin, ALICE, broker_id=8)
     assert DESCRIBE not in healthy.received
     assert ALTER not in healthy.received
     assert (await admin.describe_client_quotas(ALL_ENTITIES, broker_id=7)).broker_id == 7
@@ -116,7 +112,7 @@ async def test_the_cluster_id_is_remembered_when_all_brokers_are_gone(
     healthy.replies[API_VERSIONS] = closing
     healthy.hang_up()
     with pytest.raises(NotSentError):
-        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=0.3)
+        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
     assert await admin.cluster_id() == "fake"
 
 

@@ -11,14 +11,13 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.faults.kafka.conftest import ALICE
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, fake_broker
-from tests.testkit.kafka import DEADLINE_S, brokers_of, entity, setting
+from tests.testkit.kafka import DEADLINE_S, alter, brokers_of
 from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
-
-ALTERATION = setting(entity(user="alice"), producer_byte_rate=1)
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ async def test_a_new_connection_that_leads_to_another_cluster_is_not_used(
     held = await brokers.lease(1, Purpose.ALTER, deadline())
     name.lead_to(other.bootstrap_servers)
     with pytest.raises(WrongClusterError, match="of the cluster 'other'"):
-        await admin.alter_client_quotas([ALTERATION], validate_only=False, broker_id=1)
+        await alter(admin, ALICE, broker_id=1)
     assert other.alterations == []
     held.release()
     assert not held.connection.idle
@@ -86,7 +85,7 @@ async def test_nothing_is_asked_until_the_first_cluster_is_back(
         admin.live_brokers(),
         admin.preferred_broker(),
         admin.describe_client_quotas(ALL_ENTITIES),
-        admin.alter_client_quotas([ALTERATION], validate_only=True),
+        alter(admin, ALICE, validate_only=True),
     ):
         with pytest.raises(WrongClusterError):
             await asking
@@ -141,10 +140,6 @@ async def test_nothing_is_sent_to_a_broker_that_has_replaced_another():
         broker.hang_up()
         await until(lambda: brokers.connections() == {"idle": 0, "busy": 0})
         with pytest.raises(NotSentError, match="Broker 7 is not among the live brokers"):
-            await admin.alter_client_quotas(
-                [setting(entity(user="alice"), producer_byte_rate=1)],
-                validate_only=False,
-                broker_id=7,
-            )
+            await alter(admin, ALICE, broker_id=7)
         assert ALTER not in broker.received
         assert await admin.preferred_broker() == 8

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, End, History, Write, answer_of
-from tests.testkit.history.metadata_log import read_dump
+from tests.testkit.history.events import Answer, End, History, Write, answer_of, read_dump
 from tests.unit.history.valid_histories import user, write
 
 PAIR = ClientQuotaEntity.of({"user": 'a\u0001 "é,', "client-id": None})
