@@ -8,7 +8,6 @@ from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
-    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -48,23 +47,14 @@ def exactly(binding: AclBinding) -> AclBindingFilter:
     )
 
 
-_MECHANISMS = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-_ITERATIONS = 4096
-
-
 def set_scram_users(bootstrap_servers: str, passwords: Mapping[str, str]) -> None:
+    """Give each user a password for both mechanisms."""
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for mechanism in _MECHANISMS:
-        info = ScramCredentialInfo(mechanism, _ITERATIONS)
-        _alter(
-            client,
-            [
-                UserScramCredentialUpsertion(user, info, password.encode())
-                for user, password in passwords.items()
-            ],
-        )
-
-
-def _alter(client: AdminClient, alterations: list[UserScramCredentialAlteration]) -> None:
-    for future in client.alter_user_scram_credentials(alterations).values():
-        future.result(DEADLINE_S)
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        info = ScramCredentialInfo(mechanism, 4096)
+        upsertions = [
+            UserScramCredentialUpsertion(user, info, password.encode())
+            for user, password in passwords.items()
+        ]
+        for future in client.alter_user_scram_credentials(upsertions).values():
+            future.result(DEADLINE_S)

@@ -18,7 +18,7 @@ from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.events import NO_LINGER
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.postgres import migrated_database
-from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting
+from tests.testkit.raw_quotas import EXACT, RawQuotas, setting
 from tests.testkit.service import RunningService, acl, running_service, transport_from, write_tokens
 
 HERE: Final = "127.0.0.1"
@@ -119,8 +119,8 @@ def service_for(
 
 def logged_in(kafka: LocalKafka, user: str, host: str = HERE) -> RawQuotas:
     if user == ANONYMOUS:
-        return RawAnonymous(kafka.bootstrap_servers, host)
-    return RawPrincipal(kafka.sasl_bootstrap_servers, user, PASSWORD, host)
+        return RawQuotas(kafka.bootstrap_servers, host)
+    return RawQuotas(kafka.sasl_bootstrap_servers, host, (user, PASSWORD))
 
 
 def judgement(judge: RawQuotas) -> Verdict:

@@ -19,7 +19,7 @@ from app.domain.alterations import (
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
+from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterQuotas
@@ -74,14 +74,12 @@ def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) ->
 class FakeBrokers:
     """Applies what it is sent, unless ``fault`` answers first.
 
-    ``log`` lists what happened, in order, together with the journal's own events. ``moved`` says
-    that brokers of another cluster answer.
+    ``log`` lists what happened, in order, together with the journal's own events.
     """
 
     def __init__(self, log: list[str], cluster: str = "fake") -> None:
         self.log = log
         self.cluster = cluster
-        self.moved = False
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.fault: Fault | None = None
         self.reachable = True
@@ -160,15 +158,12 @@ class FakeBrokers:
         return 9
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
-        self.check_cluster()
         return self.cluster
 
     def check_cluster(self) -> None:
-        if self.moved:
-            raise WrongClusterError("The brokers are of another cluster.")
+        """It is the cluster."""
 
     def _check_reachable(self) -> None:
-        self.check_cluster()
         if not self.reachable:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 

@@ -15,6 +15,7 @@ from tests.testkit.history.events import Answer, End, History, Write, answer_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import PLAIN_HTTP
+from tests.testkit.sizes import SEED
 
 _POLL_S: Final = 0.05
 _BACK_OFF_S: Final = 0.5
@@ -29,29 +30,27 @@ class Load:
     """How much, and of what kind.
 
     Attributes:
-        calls: Requests to make up; repeats of one come on top.
         clients: Who call at the same time.
         entities: How many entities they share.
-        several: The share of requests for two or three entities.
-        keyed: The share of requests with an ``Idempotency-Key``, each sent three times at once.
-        expecting: The share of requests that name the value that they believe to hold.
         pause_s: The longest that a client thinks before a call, in seconds.
-        wait: As in the request.
-        seed: What is random follows from it.
         first_value: The least value that is written; null is one that no earlier load had.
     """
 
-    calls: int = 100
-    clients: int = 8
-    entities: int = 20
-    several: float = 0.2
-    keyed: float = 0.15
-    expecting: float = 0.15
-    pause_s: float = 0.0
-    wait: str = "none"
-    seed: int = 1
+    clients: int = 6
+    entities: int = 30
+    pause_s: float = 0.2
     first_value: int | None = None
     name: str = field(default_factory=lambda: unique("load"))
+
+
+_SEVERAL: Final = 0.2
+"""The share of requests for two or three entities."""
+
+_KEYED: Final = 0.15
+"""The share of requests with an ``Idempotency-Key``, each sent three times at once."""
+
+_EXPECTING: Final = 0.15
+"""The share of requests that name the value that they believe to hold."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Plan:
     expected: tuple[Write, ...] = ()
     key: str | None = None
 
-    def body(self, wait: str) -> Mapping[str, Any]:
+    def body(self) -> Mapping[str, Any]:
         wanted = {(item.entity, item.key): item.value for item in self.expected}
         alterations = []
         for entity, writes in groupby(self.writes, key=lambda write: write.entity):
@@ -70,14 +69,14 @@ class Plan:
             alteration = {"entity": entity.as_dict(), "ops": ops}
             held = {key: value for (of, key), value in wanted.items() if of == entity}
             alterations.append({**alteration, "expected": held} if held else alteration)
-        return {"alterations": alterations, "wait": wait}
+        return {"alterations": alterations, "wait": "none"}
 
 
 class Driver:
     """Drives a load against replicas; a call goes to one of them at random.
 
     Attributes:
-        enough: Set it to end the load before its time.
+        enough: Set it to end the load.
     """
 
     def __init__(self, load: Load, urls: Sequence[str], log: History, token: str) -> None:
@@ -85,35 +84,35 @@ class Driver:
         self._load = load
         self._urls = urls
         self._log = log
-        self._random = random.Random(load.seed)
+        self._random = random.Random(SEED)
         self._entities = [_entity(load, number) for number in range(load.entities)]
         self._believed: dict[tuple[ClientQuotaEntity, str], float] = {}
         self._values = count(load.first_value or time.time_ns() // 1_000_000 * 1_000)
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def run(self) -> None:
-        """Make all the calls, or as many as there is time for until it is enough."""
+        """Make calls until it is enough."""
         plans = self._plans()
         async with asyncio.TaskGroup() as clients:
             for number in range(self._load.clients):
                 clients.create_task(self._client(f"client-{number}", plans))
 
     def _plans(self) -> Iterator[Plan]:
-        for number in range(self._load.calls):
+        for number in count():
             if self.enough:
                 return
             yield self._plan(number)
 
     def _plan(self, number: int) -> Plan:
-        several = self._random.random() < self._load.several
+        several = self._random.random() < _SEVERAL
         chosen = self._random.sample(self._entities, self._random.choice((2, 3)) if several else 1)
         writes = tuple(
             Write(entity, self._random.choice(_KEYS), float(next(self._values)))
             for entity in chosen
         )
         kind = self._random.random()
-        key = f"{self._load.name}-{number}" if kind < self._load.keyed else None
-        expecting = key is None and kind < self._load.keyed + self._load.expecting
+        key = f"{self._load.name}-{number}" if kind < _KEYED else None
+        expecting = key is None and kind < _KEYED + _EXPECTING
         return Plan(writes, self._expected(writes) if expecting else (), key)
 
     def _expected(self, writes: Sequence[Write]) -> tuple[Write, ...]:
@@ -147,7 +146,7 @@ class Driver:
 
     async def _call(self, http: httpx.AsyncClient, name: str, plan: Plan) -> Answer | None:
         urls = self._random.sample(self._urls, len(self._urls))
-        return await send(http, urls, plan, self._log, name, wait=self._load.wait)
+        return await send(http, urls, plan, self._log, name)
 
     async def _until_an_answer(self, http: httpx.AsyncClient) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -161,15 +160,13 @@ async def send(
     plan: Plan,
     log: History,
     client: str,
-    *,
-    wait: str = "none",
 ) -> Answer | None:
     """Send a request to the first replica that can be connected to; note how it went."""
     headers = {} if plan.key is None else {"Idempotency-Key": plan.key}
     number, answer = log.begin(client, plan.writes, plan.expected, plan.key), None
     for url in urls:
         try:
-            response = await http.post(url + _PATH, json=plan.body(wait), headers=headers)
+            response = await http.post(url + _PATH, json=plan.body(), headers=headers)
             answer = answer_of(response.status_code, response.json(), response.headers)
         except httpx.ConnectError:
             continue

@@ -82,11 +82,27 @@ def printed(values: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 class RawQuotas:
-    """One connection to one broker, in version 1 of both calls."""
+    """One connection to one broker, in version 1 of both calls.
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        host, _, port = bootstrap_servers.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), DEADLINE_S)
+    Args:
+        bootstrap_servers: The broker's listener, PLAINTEXT or with a login SASL_PLAINTEXT.
+        host: The address to call from, where it matters.
+        login: User and password for PLAIN. Source: RFC 4616.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, host: str = "", login: tuple[str, str] | None = None
+    ) -> None:
+        address, _, port = bootstrap_servers.rpartition(":")
+        self._socket = socket.create_connection(
+            (address, int(port)), DEADLINE_S, source_address=(host, 0) if host else None
+        )
+        if login is not None:
+            handshake = self._ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+            assert handshake.error_code == 0, handshake
+            proof = "\0".join(("", *login)).encode()
+            answer = self._ask(SaslAuthenticateRequest(auth_bytes=proof), SaslAuthenticateResponse)
+            assert answer.error_code == 0, answer
 
     def __enter__(self) -> Self:
         return self
@@ -229,28 +245,3 @@ class RequestLog:
             is_alter = header["requestApiKeyName"] == "ALTER_CLIENT_QUOTAS"
             if is_alter and header["clientId"] == client_id and not record["isForwarded"]:
                 yield record["request"]
-
-
-class RawAnonymous(RawQuotas):
-    """One connection to a PLAINTEXT listener, from an address of choice: ``User:ANONYMOUS``."""
-
-    def __init__(self, bootstrap_servers: str, host: str) -> None:
-        address, _, port = bootstrap_servers.rpartition(":")
-        self._socket = socket.create_connection(
-            (address, int(port)), DEADLINE_S, source_address=(host, 0)
-        )
-
-
-class RawPrincipal(RawAnonymous):
-    """One connection to a SASL_PLAINTEXT listener, logged in with PLAIN, from an address of choice.
-
-    Source: RFC 4616.
-    """
-
-    def __init__(self, bootstrap_servers: str, user: str, password: str, host: str) -> None:
-        super().__init__(bootstrap_servers, host)
-        handshake = self._ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
-        assert handshake.error_code == 0, handshake
-        proof = f"\0{user}\0{password}".encode()
-        answer = self._ask(SaslAuthenticateRequest(auth_bytes=proof), SaslAuthenticateResponse)
-        assert answer.error_code == 0, answer

@@ -208,9 +208,8 @@ def reborn(replica: RunningService) -> Outage:
 
 async def during_a_load(run: Run, outages: Sequence[Outage], *, between_s: float = 1.0) -> None:
     """Let outages happen one after the other while clients alter."""
-    load = Load(calls=1_000_000, clients=6, entities=30, pause_s=size(0.4, 0.2), seed=SEED)
     run.faults += len(outages)
-    await during([run.driver(load)], outages, between_s)
+    await during([run.driver(Load(pause_s=size(0.4, 0.2)))], outages, between_s)
 
 
 async def during(drivers: Sequence[Driver], outages: Sequence[Outage], between_s: float) -> None:

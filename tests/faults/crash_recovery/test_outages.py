@@ -73,7 +73,7 @@ async def replicas_and_brokers_are_out(run: Run, cluster: FakeCluster) -> None:
     assert evidence.records
 
 
-KILLS = size(8, 500)
+KILLS = size(6, 500)
 
 
 async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
@@ -90,7 +90,7 @@ async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
     assert any(entity.was_recovered for entity in evidence.audit.entities)
 
 
-KILLS_OF_TWO = size(8, 200)
+KILLS_OF_TWO = size(6, 200)
 FIRST_VALUES = (1_000_000_000, 2_000_000_000)
 """Each value belongs to one cluster; the entities and the idempotency keys are the same."""
 
@@ -110,7 +110,7 @@ async def test_killing_services_of_two_clusters_leaves_each_record_its_own(world
         for _ in range(2):
             await asyncio.to_thread(run.serve, drift_interval_s="1")
         cluster.schedule = random_faults(SEED)
-    load = Load(1_000_000, 4, 30, pause_s=0.2, seed=SEED)
+    load = Load(clients=4)
     drivers = [
         run.driver(replace(load, first_value=first_value))
         for (run, _), first_value in zip(worlds, FIRST_VALUES, strict=True)
