@@ -4,6 +4,7 @@
 mostly wait, the static checks. Whatever a run starts ends with it.
 """
 
+import asyncio
 import ctypes
 import hashlib
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -46,31 +47,31 @@ class Check:
     live: bool = False
     seconds: float = 0.0
     code: int | None = None
-    process: "subprocess.Popen[bytes] | None" = None
 
-    def start(self, output: Path) -> int:
-        """Start it in a process group of its own, which Ctrl-C does not reach; return its id."""
+    async def run(self, output: Path) -> None:
+        """Run it in a process group of its own, which Ctrl-C does not reach; print the result."""
         program, *arguments = self.command
         command: list[str | Path] = [BIN / program, *arguments]
         if not self.live:
             command = ["nice", "-n", "5", *command]
-        self.seconds = -time.monotonic()
+        begun = time.monotonic()
         with output.open("wb") as file:
-            # Not dropped before `run` has waited for it: that would wait for it as well.
-            self.process = subprocess.Popen(
-                command,
+            process = await asyncio.create_subprocess_exec(
+                *command,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.live else file,
                 stderr=None if self.live else subprocess.STDOUT,
                 process_group=0,
             )
-        return self.process.pid
-
-    def end(self, status: int) -> None:
-        """Note the exit status, and print the result."""
-        self.seconds += time.monotonic()
-        self.code = os.waitstatus_to_exitcode(status)
+        try:
+            self.code = await process.wait()
+        except asyncio.CancelledError:
+            # pytest stops its servers; mypy, which is compiled, heeds SIGINT only seconds later.
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT if self.live else signal.SIGTERM)
+            raise
+        self.seconds = time.monotonic() - begun
         print(f"\n{self}", flush=True)
 
     def __str__(self) -> str:
@@ -135,7 +136,7 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _run(queues, Path(folder))
+            asyncio.run(_run(queues, Path(folder)))
         except KeyboardInterrupt:
             print("\nInterrupted: everything ends.", flush=True)
             end_everything()
@@ -150,28 +151,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _run(queues: Sequence[Sequence[Check]], folder: Path) -> None:
-    running: dict[int, tuple[Check, Iterator[Check]]] = {}
+async def _run(queues: Sequence[Sequence[Check]], folder: Path) -> None:
+    async def run_in_order(queue: Sequence[Check]) -> None:
+        for check in queue:
+            await check.run(folder / check.name)
 
-    def start_next(queue: Iterator[Check]) -> None:
-        check = next(queue, None)
-        if check is not None:
-            running[check.start(folder / check.name)] = check, queue
-
-    try:
-        for queue in queues:
-            start_next(iter(queue))
-        while running:
-            pid, status = os.wait()
-            if pid in running:
-                check, queue_of_check = running.pop(pid)
-                check.end(status)
-                start_next(queue_of_check)
-    except KeyboardInterrupt:
-        for pid, (check, _) in running.items():
-            # pytest stops its servers; mypy, which is compiled, heeds SIGINT only seconds later.
-            os.kill(pid, signal.SIGINT if check.live else signal.SIGTERM)
-        raise
+    await asyncio.gather(*map(run_in_order, queues))
 
 
 def end_everything() -> list[str]:

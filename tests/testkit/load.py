@@ -15,7 +15,7 @@ from tests.testkit.history.events import Answer, End, History, Write, answer_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import PLAIN_HTTP
-from tests.testkit.sizes import SEED
+from tests.testkit.sizes import SEED, size
 
 _POLL_S: Final = 0.05
 _BACK_OFF_S: Final = 0.5
@@ -38,7 +38,7 @@ class Load:
 
     clients: int = 6
     entities: int = 30
-    pause_s: float = 0.2
+    pause_s: float = size(1.0, 0.2)
     first_value: int | None = None
     name: str = field(default_factory=lambda: unique("load"))
 

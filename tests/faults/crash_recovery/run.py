@@ -29,7 +29,7 @@ from tests.testkit.history.evidence import Audit, Evidence, read_audit
 from tests.testkit.load import Driver, Load, Plan, send
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.service import PLAIN_HTTP, RunningService, new_service
-from tests.testkit.sizes import SEED, size
+from tests.testkit.sizes import SEED
 
 FINAL_AFTER_S: Final = 2.0
 """Instead of 95 s, where nothing is applied late."""
@@ -125,7 +125,9 @@ class Run:
             How long that took, in seconds.
         """
         began = time.monotonic()
-        while self._open() and time.monotonic() < began + self.quiet_within_s:
+        while (
+            await asyncio.to_thread(self._open) and time.monotonic() < began + self.quiet_within_s
+        ):
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - began
 
@@ -209,7 +211,7 @@ def reborn(replica: RunningService) -> Outage:
 async def during_a_load(run: Run, outages: Sequence[Outage], *, between_s: float = 1.0) -> None:
     """Let outages happen one after the other while clients alter."""
     run.faults += len(outages)
-    await during([run.driver(Load(pause_s=size(0.4, 0.2)))], outages, between_s)
+    await during([run.driver(Load())], outages, between_s)
 
 
 async def during(drivers: Sequence[Driver], outages: Sequence[Outage], between_s: float) -> None:

@@ -131,7 +131,8 @@ async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
 
 async def killed_while_altering(run: Run, cluster: FakeCluster) -> None:
     writes = {point: a_write() for point in CONCLUSIONS}
-    await asyncio.gather(*(killed_at(run, point, write) for point, write in writes.items()))
+    for point, write in writes.items():
+        await killed_at(run, point, write)
     await asyncio.to_thread(run.serve)
     evidence = await run.judge()
     found = {point: conclusions_of(evidence, write) for point, write in writes.items()}
@@ -140,9 +141,8 @@ async def killed_while_altering(run: Run, cluster: FakeCluster) -> None:
 
 async def killed_during_recovery(run: Run, cluster: FakeCluster, point: str) -> None:
     applied, not_applied = a_write(), a_write()
-    await asyncio.gather(
-        killed_at(run, "after_answer", applied), killed_at(run, "before_send", not_applied)
-    )
+    await killed_at(run, "after_answer", applied)
+    await killed_at(run, "before_send", not_applied)
     recovering = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
     await asyncio.to_thread(recovering.wait_until_ended)
     await asyncio.to_thread(run.serve)

@@ -44,11 +44,10 @@ def run_of(url: str, run_id: str) -> dict[str, Any]:
 
 
 def work(url: str, folder: Path) -> Mapping[str, Any]:
-    """Let a worker do what is queued, by code that Spark generates; return its report."""
-    compiled = os.environ["SPARK_SUBMIT_OPTS"].partition(" -Dspark")[0]
+    """Let a worker do what is queued, and return its report."""
     done = subprocess.run(
         [*WORKER, "--once", "--data-dir", str(folder)],
-        env={**os.environ, "SPARK_SUBMIT_OPTS": compiled, URL_VARIABLE: url},
+        env={**os.environ, URL_VARIABLE: url},
         capture_output=True,
         text=True,
         check=False,
