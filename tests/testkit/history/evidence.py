@@ -105,7 +105,7 @@ class Audit:
 
     entities: Sequence[AuditedEntity]
     open_locks: Sequence[tuple[str, int]] = ()
-    states: Mapping[ClientQuotaEntity, Mapping[str, float]] | None = None
+    states: Mapping[ClientQuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     drift: Sequence[Write] = ()
 
 
@@ -186,7 +186,6 @@ class Evidence:
         records: What the cluster did: its metadata log.
         described: What a broker shows at the end.
         documents: What the service shows at the end of each alteration that a client knows.
-        outside: What others wrote on purpose.
         bounded: Whether nothing was applied later than the final verdict allows for; otherwise a
             late apply must be in the log as drift.
     """
@@ -196,7 +195,6 @@ class Evidence:
     records: Sequence[LogRecord]
     described: Described
     documents: Mapping[str, Mapping[ClientQuotaEntity, str]] = field(default_factory=dict)
-    outside: frozenset[Write] = field(default_factory=frozenset)
     bounded: bool = True
 
     @cached_property
