@@ -21,6 +21,7 @@ from tests.testkit.raw_quotas import (
     entity_of,
     printed,
 )
+from tests.testkit.sizes import size
 
 NAN, INFINITY = float("nan"), float("inf")
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
@@ -280,7 +281,7 @@ def any_entry(chance: random.Random) -> Entry:
     return Entry(names, ops)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(size(2, 4)))
 def test_whatever_is_asked_is_answered_alike(pair: Pair, seed: int):
     chance = random.Random(seed)
     for _ in range(50):

@@ -156,12 +156,12 @@ def _named(statuses: Counter[int]) -> dict[str, int]:
 async def test_no_increment_of_an_expected_value_is_lost(
     patient_service: RunningService, kafka: LocalKafka
 ):
-    count = await count_up(patient_service, writers=size(12, 100), attempts=size(6, 100))
+    count = await count_up(patient_service, writers=size(8, 100), attempts=size(5, 100))
     assert_none_is_lost(kafka, count)
 
 
 async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
     patient_service: RunningService, kafka: LocalKafka
 ):
-    team = await ask_thrice(patient_service, requests=size(60, 1000))
+    team = await ask_thrice(patient_service, requests=size(30, 1000))
     assert_each_is_one_change(patient_service, kafka, team)
