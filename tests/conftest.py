@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.testkit.sizes import LONG, SHORT, SIZE, size
@@ -23,13 +24,17 @@ settings.register_profile(
 settings.register_profile(LONG, settings.get_profile(SHORT), max_examples=1000)
 settings.load_profile(SIZE)
 
-pytest_plugins = [
-    "tests.testkit.groups",
-    "tests.testkit.report",
-    "tests.testkit.postgres",
-    "tests.testkit.service",
-    "tests.testkit.kafka",
-]
+pytest_plugins = ["tests.testkit.groups", "tests.testkit.report"]
+FIXTURES = ("tests.testkit.postgres", "tests.testkit.service", "tests.testkit.kafka")
+pytest.register_assert_rewrite(*FIXTURES)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the fixtures, which import all of the service, unless workers run the tests."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        for name in FIXTURES:
+            config.pluginmanager.import_plugin(name)
+
 
 # Spark's own variables: a JVM that runs for seconds is done before its second compiler pays. Java
 # then reserves a fifth of the memory for compiled code, which Spark fills. To verify the classes
