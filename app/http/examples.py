@@ -24,7 +24,6 @@ from app.http.plans.routes import plan_document
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities
 from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
-from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users
 from app.service.alterations.command import AlterationReport
 from app.service.plans import PLAN_TTL, planned
@@ -499,6 +498,5 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     **RUN_REQUESTS,
     **ANALYTICS_EXAMPLES,
     **ANSWER_EXAMPLES,
-    **PROBLEM_EXAMPLES,
 }
 """By the names that routes give."""

@@ -13,7 +13,7 @@ from app.http.example_values import (
 from app.http.headers import KEY_HEADER, LONGEST_KEY, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.models import UUID7_PATTERN
 from app.http.problem_catalog import PROBLEMS
-from app.http.problems import MEDIA_TYPE, problem_document
+from app.http.problems import MEDIA_TYPE
 
 JSON: Final = "application/json"
 
@@ -293,30 +293,15 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 
 def _problem(kind: _Kind) -> Response:
-    titles = [f"{PROBLEMS[code].words.title} (`{code}`)." for code in kind.codes]
-    examples = (f"problem-{code}" for code in kind.codes)
     return {
-        "description": " ".join(titles),
+        "description": " ".join(f"{PROBLEMS[code].words.title} (`{code}`)." for code in kind.codes),
         "headers": headers_of(*kind.headers),
-        "content": {MEDIA_TYPE: content_of(*examples, schema=reference("Problem"))},
+        "content": {MEDIA_TYPE: {"schema": reference("Problem")}},
     }
 
 
 PROBLEM_RESPONSES: Final[Mapping[str, Response]] = {
     name: _problem(kind) for name, kind in _KINDS.items()
-}
-
-
-def _example(code: str) -> dict[str, Any]:
-    problem = PROBLEMS[code]
-    error = problem.error(problem.words.cause)
-    error.code = code
-    document = problem_document(error, REQUEST_ID, "/quotas/alterations")
-    return {"summary": problem.words.title, "value": document}
-
-
-PROBLEM_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
-    f"problem-{code}": _example(code) for kind in _KINDS.values() for code in kind.codes
 }
 
 

@@ -6,6 +6,7 @@ writes those of the present document.
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,8 @@ class Promises:
         }
         yield f"{status} headers {' '.join(sorted(headers))}"
         content = response.get("content", {})
-        for example in content.get(_PROBLEM, {}).get("examples", {}).values():
-            yield f"{status} code {self._resolved(example)['value']['code']}"
+        for code in codes_of(response):
+            yield f"{status} code {code}"
         yield from self._content(status, content)
 
     def _content(self, name: str, content: Mapping[str, Any]) -> Iterator[str]:
@@ -118,6 +119,11 @@ class Promises:
         for keyword in ("anyOf", "oneOf", "allOf"):
             for branch in schema.get(keyword, ()):
                 yield from self._branches(branch)
+
+
+def codes_of(response: Mapping[str, Any]) -> list[str]:
+    """Return the codes of problems that the description of an answer names."""
+    return re.findall(r"\(`([a-z-]+)`\)", response["description"])
 
 
 def _rules(schema: Mapping[str, Any]) -> Iterator[str]:

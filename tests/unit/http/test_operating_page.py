@@ -38,7 +38,7 @@ def problem_table(problems: Rows) -> str:
     lines = ["| Code | It means | Callers | Operators |", "|---|---|---|---|"]
     lines += [
         f"| `{code}` | {text.cause} | {text.action} | {text.operator} |"
-        for (code, _, _), text in problems.items()
+        for (code, _), text in problems.items()
     ]
     return "\n".join(lines)
 

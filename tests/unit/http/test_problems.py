@@ -76,12 +76,6 @@ def test_each_class_of_error_has_the_status_of_the_contract(subtests: pytest.Sub
             assert status_of(kind("why")) == status
 
 
-def test_a_row_has_the_status_of_its_class(subtests: pytest.Subtests):
-    for code, problem in PROBLEMS.items():
-        with subtests.test(code=code):
-            assert status_of(problem.error("why")) == problem.status
-
-
 def test_no_error_class_of_the_project_is_a_fault_by_oversight():
     faults = {kind.__name__ for kind in kinds() if status_of(kind("why")) == 500}
     assert faults == {"QuotaError"}
