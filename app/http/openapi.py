@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Annotated, Any, Final
 
+import yaml
 from fastapi import FastAPI
 from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
-from app.http.examples import EXAMPLES
 from app.http.models import AlterationId, AlterationResult, QuotaValues, RequestId, ResponseModel
 from app.http.quotas.models import QuotaDocument
 from app.http.responses import HEADERS, PROBLEM_RESPONSES, REQUEST_HEADERS, SCHEMES
@@ -104,6 +105,8 @@ _TYPES: Final = {str: "string", bool: "boolean", int: "integer"}
 
 _TEMPLATE: Final = "#/components/schemas/{model}"
 
+_EXAMPLES: Final = files("app.http") / "examples.yaml"
+
 _MoreModels = Problem | QuotaDocument
 """What no route names as its model."""
 
@@ -139,7 +142,7 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
             "schemas": {name: _plain(schemas[name]) for name in sorted(named)},
             "responses": PROBLEM_RESPONSES,
             "parameters": REQUEST_HEADERS,
-            "examples": EXAMPLES,
+            "examples": yaml.safe_load(_EXAMPLES.read_bytes()),
             "headers": HEADERS,
             "securitySchemes": SCHEMES,
         },

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from fastapi import Depends, Path, Request
 from starlette.responses import HTMLResponse, Response
@@ -158,18 +158,13 @@ async def show_start(request: Request) -> Response:
         cluster_id = await services_of(request).cluster.cluster_id(timeout_s=_WITHIN_S)
     except NotSentError:
         cluster_id = None
-    document = service_json(version("kafka-quota-service"), cluster_id)
-    return JsonResponse(document, headers={"Vary": "Accept"})
-
-
-def service_json(number: str, cluster_id: str | None) -> dict[str, Any]:
-    """Return what answers here."""
-    return {
+    document = {
         "service": "kafka-quota-service",
-        "version": number,
+        "version": version("kafka-quota-service"),
         "cluster_id": cluster_id,
         "links": _LINKS,
     }
+    return JsonResponse(document, headers={"Vary": "Accept"})
 
 
 @router.get("/ui/{name:path}", include_in_schema=False, dependencies=_UNREAD)

@@ -3,13 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from app.http.example_values import (
-    ALTERATION_ID,
-    CLUSTER_ID,
-    IDEMPOTENCY_KEY,
-    PAGE_TOKEN,
-    REQUEST_ID,
-)
 from app.http.headers import KEY_HEADER, LONGEST_KEY, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.models import UUID7_PATTERN
 from app.http.problem_catalog import PROBLEMS
@@ -52,7 +45,9 @@ CALLER: Final[Mapping[str, Any]] = {"security": [{name: []} for name in SCHEMES]
 """Of an operation that needs a caller."""
 
 
-_ALTERATION: Final = f"/quotas/alterations/{ALTERATION_ID}"
+_REQUEST_ID: Final = "3b0f6a52-7d5e-4a5f-9a54-6d1c0a1f2e3d"
+_ALTERATION_ID: Final = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
+_ALTERATION: Final = f"/quotas/alterations/{_ALTERATION_ID}"
 
 Header = dict[str, Any]
 
@@ -71,7 +66,7 @@ def _header(
 HEADERS: Final[Mapping[str, Header]] = {
     "X-Request-Id": _header(
         "The id of this request in the log and in the audit log.",
-        REQUEST_ID,
+        _REQUEST_ID,
         reference("RequestId"),
     ),
     "Cache-Control": _header("How an answer may be cached.", "no-store"),
@@ -81,13 +76,13 @@ HEADERS: Final[Mapping[str, Header]] = {
         {**_TEXT, "pattern": '^"[0-9a-f]+"$'},
     ),
     "Vary": _header("The answer depends on `Accept`.", "Accept"),
-    "X-Cluster-Id": _header("The member `cluster_id`, for every format.", CLUSTER_ID),
+    "X-Cluster-Id": _header("The member `cluster_id`, for every format.", "MkU3OEVBNTcwNTJENDM2Qg"),
     "X-As-Of": _header(
         "The member `as_of`, for every format.", "2026-11-21T01:02:03.456Z", reference("Time")
     ),
     "X-Next-Page-Token": _header(
         "The member `next_page_token`, for every format; missing where it is null.",
-        PAGE_TOKEN,
+        "Yl9zaWduYXR1cmVfaGVyZVsxNzMyMTUwOTIzXQ",
         required=False,
     ),
     "Location": _header("Where the alteration's record is.", _ALTERATION),
@@ -144,7 +139,7 @@ _REQUEST_HEADERS: Final = (
         "X-Request-Id",
         "The caller's own id for this request: 1 to 128 of `[A-Za-z0-9._-]`. Anything else is "
         "replaced by one made here.",
-        REQUEST_ID,
+        _REQUEST_ID,
         dict(_TEXT),
     ),
     _request_header(
@@ -169,7 +164,7 @@ _REQUEST_HEADERS: Final = (
         "with another body it is 422, while the first one runs 409. Nothing is stored of requests "
         "that were refused before they were recorded, of which nothing was sent, or that the "
         "broker throttled, nor with `validate_only`.",
-        IDEMPOTENCY_KEY,
+        "inc-4711-raise-for-backfill",
         {"anyOf": [{**_TEXT, "pattern": _BARE_KEY}, {**_TEXT, "pattern": _QUOTED_KEY}]},
     ),
     _request_header(
@@ -177,7 +172,7 @@ _REQUEST_HEADERS: Final = (
         "The `alteration_id` of an alteration whose outcome is unknown. It is closed as "
         "`superseded` and this one takes over its entities; the outcome of the old one stays "
         "unknown.",
-        ALTERATION_ID,
+        _ALTERATION_ID,
         {**_TEXT, "pattern": UUID7_PATTERN},
     ),
 )
@@ -204,19 +199,13 @@ def content_of(*examples: str, schema: Schema | None = None) -> Schema:
 def answer_of(
     model: Any, description: str, *examples: str, headers: tuple[str, ...] = ()
 ) -> Response:
-    """Describe an answer in JSON; examples are named as in ``examples``."""
+    """Describe an answer in JSON; examples are named as in ``examples.yaml``."""
     return {
         "model": model,
         "description": description,
         "headers": headers_of(*headers),
         "content": {JSON: content_of(*examples)},
     }
-
-
-def link_to(operation: str, member: str, description: str) -> dict[str, Any]:
-    """Return a link from an answer to an operation on the id that is a member of it."""
-    parameters = {member: f"$response.body#/{member}"}
-    return {"operationId": operation, "parameters": parameters, "description": description}
 
 
 def answers(model: Any, description: str, *examples: str, errors: tuple[str, ...]) -> Responses:

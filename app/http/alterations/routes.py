@@ -28,7 +28,6 @@ from app.http.responses import (
     TIED,
     answer_of,
     answers,
-    link_to,
     problems,
     request_examples,
 )
@@ -43,17 +42,11 @@ router = feature_router("alterations")
 
 AlterationIdPath = Annotated[str, path_id("alteration_id", "an answer", UUID7_PATTERN)]
 
-_LINKS: Final = {
-    "record": link_to("showAlteration", "alteration_id", "The record of this alteration.")
-}
-
 
 def altered(description: str, *examples: str) -> dict[str, Any]:
     """Describe the answer of a route that alters."""
-    answer = answer_of(
-        ReportDocument, description, *examples, headers=("Location", REPLAYED_HEADER)
-    )
-    return {**answer, "links": _LINKS}
+    headers = ("Location", REPLAYED_HEADER)
+    return answer_of(ReportDocument, description, *examples, headers=headers)
 
 
 def command_of(
@@ -87,9 +80,7 @@ may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_
     "/quotas/alterations",
     summary="Alter quotas",
     responses={
-        200: altered(
-            "All applied, or all validated.", "alteration-applied", "alteration-validated"
-        ),
+        200: altered("All applied, or all validated.", "alteration-applied"),
         207: altered("Some refused, the others done.", "alteration-partial"),
         **problems(*ALTERING),
     },

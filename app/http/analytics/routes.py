@@ -32,7 +32,6 @@ from app.http.responses import (
     WITH_BODY,
     answer_of,
     answers,
-    link_to,
     problems,
     request_examples,
 )
@@ -142,15 +141,12 @@ async def show_run(request: Request, run_id: RunId) -> Response:
     summary="Queue a run of the pipeline",
     status_code=202,
     responses={
-        202: {
-            **answer_of(
-                PipelineRun,
-                "Queued for the next worker that is free.",
-                "run-queued",
-                headers=("Run-Location",),
-            ),
-            "links": {"record": link_to("showRun", "run_id", "The record of this run.")},
-        },
+        202: answer_of(
+            PipelineRun,
+            "Queued for the next worker that is free.",
+            "run-queued",
+            headers=("Run-Location",),
+        ),
         **problems(*READING, *WITH_BODY, "InvalidRequest"),
     },
     openapi_extra=request_examples("whole-chain", "one-day"),

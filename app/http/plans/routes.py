@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Request, Response
 from pydantic import MISSING
@@ -21,7 +21,6 @@ from app.http.responses import (
     WITH_BODY,
     answer_of,
     answers,
-    link_to,
     problems,
     request_examples,
 )
@@ -34,20 +33,12 @@ router = feature_router("plans")
 
 PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
 
-_LINKS: Final = {
-    "plan": link_to("showPlan", "plan_id", "This plan again."),
-    "apply": link_to("applyPlan", "plan_id", "Apply this plan."),
-}
-
 
 @router.post(
     "/quotas/plans",
     summary="Plan what a document would change",
     responses={
-        200: {
-            **answer_of(Plan, "What would have to change; nothing has.", "plan", "plan-of-nothing"),
-            "links": _LINKS,
-        },
+        200: answer_of(Plan, "What would have to change; nothing has.", "plan"),
         **problems(*READING, *WITH_BODY, "InvalidRequest"),
     },
     openapi_extra=request_examples("desired", "desired-within-a-scope"),

@@ -152,7 +152,7 @@ _CONDITIONAL: Final = {
     _PATH,
     summary="Replace the quotas of one entity",
     responses={
-        200: altered("Replaced, or only checked.", "alteration-applied", "alteration-validated"),
+        200: altered("Replaced, or only checked.", "alteration-applied"),
         **problems(*REPLACING),
     },
     openapi_extra={**_CONDITIONAL, **request_examples("replace", "check-replacing")},
@@ -182,7 +182,7 @@ async def replace_entity(
     _PATH,
     summary="Remove the quotas of one entity",
     responses={
-        200: altered("Removed, or only checked.", "alteration-applied", "alteration-validated"),
+        200: altered("Removed, or only checked.", "alteration-applied"),
         **problems(*REMOVING),
     },
     openapi_extra=_CONDITIONAL,
