@@ -20,7 +20,7 @@ from app.domain.entities import (
 from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
-    FILTER_SCHEMA,
+    COMPONENT_SCHEMA,
     READ_INTEGER,
     Filter,
     Flag,
@@ -161,7 +161,7 @@ def test_the_table_documents_itself():
         "in": "query",
         "required": False,
         "description": "Components. For example `user=alice`.",
-        "schema": FILTER_SCHEMA,
+        "schema": {"type": "array", "items": COMPONENT_SCHEMA},
     }
     assert keys["schema"] == {"type": "array", "items": {"type": "string"}}
     assert strict["schema"] == {"type": "boolean", "default": False}
