@@ -13,7 +13,7 @@ from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
 from app.http.models import AlterationId, AlterationResult, QuotaValues, RequestId, ResponseModel
 from app.http.quotas.models import QuotaDocument
-from app.http.responses import HEADERS, PROBLEM_RESPONSES, REQUEST_HEADERS, SCHEMES
+from app.http.responses import PROBLEM_RESPONSES
 
 _CODE: Final = "[a-z0-9]+(-[a-z0-9]+)*"
 
@@ -69,33 +69,6 @@ class Problem(ResponseModel):
     """In request order, where the alteration got that far."""
 
 
-_INTRODUCTION: Final = """\
-Describe, alter and resolve the client quotas of an Apache Kafka cluster.
-
-* **Entities** are objects from entity type (`user`, `client-id`, `ip`) to name. `null` is the \
-default entity; a type that the entity does not have is missing.
-* **Errors** are problem documents (RFC 9457) that list every violation. `sent_to_cluster` and \
-`retry` say whether something may have changed and whether to repeat.
-* **Repeating** an alteration is safe with an `Idempotency-Key`: it is answered with what became \
-of the first request, and changes nothing.
-* **Strictness**: what cannot be read is 400: unknown fields and parameters, repeated JSON keys, \
-wrong types. What can be read and breaks a rule is 422.
-* **Rights** are the broker's: reading needs `DESCRIBE_CONFIGS`, altering `ALTER_CONFIGS` on the \
-Cluster resource `kafka-cluster`.
-* **Times** are RFC 3339 in UTC with milliseconds.
-"""
-
-_TAGS: Final = (
-    {"name": "quotas", "description": "What is stored, and what can be."},
-    {"name": "alterations", "description": "Change quotas; every change has a record."},
-    {"name": "plans", "description": "Documents of desired quotas: compare, then apply."},
-    {"name": "resolve", "description": "Which limits apply to a client, and why."},
-    {"name": "audit", "description": "Who changed what, when, and what became of it."},
-    {"name": "users", "description": "Who can log in, so that a quota can have a user."},
-    {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
-    {"name": "operation", "description": "For operators; no credential is needed."},
-)
-
 _LINE_END: Final = re.compile("(?<!\n)\n(?!\n)")
 """Within a paragraph of a docstring."""
 
@@ -104,8 +77,6 @@ _REFERENCE: Final = re.compile('"#/components/schemas/([^"]+)"')
 _TYPES: Final = {str: "string", bool: "boolean", int: "integer"}
 
 _TEMPLATE: Final = "#/components/schemas/{model}"
-
-_EXAMPLES: Final = files("app.http") / "examples.yaml"
 
 _MoreModels = Problem | QuotaDocument
 """What no route names as its model."""
@@ -131,22 +102,27 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
         path: {method: _operation(operation) for method, operation in methods.items()}
         for path, methods in document["paths"].items()
     }
-    named = _referenced_schemas([paths, PROBLEM_RESPONSES, HEADERS], schemas)
+    written = _read("openapi.yaml")
+    components = {
+        **written["components"],
+        "responses": PROBLEM_RESPONSES,
+        "examples": _read("examples.yaml"),
+    }
+    named = _referenced_schemas([paths, components], schemas)
     return {
         **document,
-        "info": {**document["info"], "description": _INTRODUCTION},
-        "servers": [{"url": "/", "description": "This service."}],
-        "tags": [dict(tag) for tag in _TAGS],
+        **written,
+        "info": {**document["info"], **written["info"]},
         "paths": paths,
         "components": {
             "schemas": {name: _plain(schemas[name]) for name in sorted(named)},
-            "responses": PROBLEM_RESPONSES,
-            "parameters": REQUEST_HEADERS,
-            "examples": yaml.safe_load(_EXAMPLES.read_bytes()),
-            "headers": HEADERS,
-            "securitySchemes": SCHEMES,
+            **components,
         },
     }
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((files("app.http") / name).read_bytes())
 
 
 def _with_named_objects(schemas: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class GuardedRoute(APIRoute):
         model = self.query.model
         parameters = [] if model is None else openapi_parameters(model)
         self.openapi_extra = {
-            "security": [] if isinstance(self.guard, Everybody) else CALLER["security"],
+            "security": [] if isinstance(self.guard, Everybody) else CALLER,
             **extra,
             "parameters": [
                 *parameters,
