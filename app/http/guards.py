@@ -20,7 +20,7 @@ from app.http.authentication.basic import SessionCaller
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import UntrustedIdentityError
 from app.http.metrics import HttpMetrics
-from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
+from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, BodySlot, JsonObject, parse_object, read_json_body
 from app.service.alterations.alter import AlterQuotas
@@ -102,7 +102,7 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
     """
     services = services_of(request)
     caller = await _authenticate(request, services)
-    remember_caller(request, caller)
+    context_of(request).caller = caller
     services.limits.admit(caller.principal, kind)
     services.check_cluster()
     if request.scope["method"] in _WITHOUT_BODY:
@@ -133,8 +133,7 @@ async def _authenticate(request: Request, services: Services) -> Caller:
     try:
         caller = await services.authenticator.authenticate(presented)
     except (UnauthenticatedError, UntrustedIdentityError) as refusal:
-        context = context_of(request)
-        context.refused_credential, context.refused_method = refusal.code, refusal.method
+        context_of(request).refusal = (refusal.method, refusal.code)
         address = presented.address or presented.peer
         services.failures.count(address, refusal.method, refusal.code)
         services.limits.admit_failure(address)
@@ -144,7 +143,7 @@ async def _authenticate(request: Request, services: Services) -> Caller:
 
 def _in_session(request: Request, caller: SessionCaller) -> Caller:
     """Let the session's services answer this request, and hold the session until its end."""
-    context_of(request).at_end.append(caller.lease.release)
+    context_of(request).held.callback(caller.lease.release)
     request.scope["state"]["services"] = services_of(request).of_caller(
         caller.lease.content.services
     )
@@ -160,7 +159,7 @@ def begin_work(request: Request) -> None:
         RateLimitedError: The principal has as many as it may.
     """
     context = context_of(request)
-    context.end_work = services_of(request).limits.begin(context.principal or "")
+    context.work.callback(services_of(request).limits.begin(context.principal or ""))
 
 
 async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:

@@ -3,7 +3,8 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -34,38 +35,24 @@ class RequestContext:
 
     Attributes:
         request_id: The caller's own or made here.
-        principal: Who calls, once authenticated.
-        authentication: How the caller proved it, once authenticated.
+        caller: Who calls, once authenticated.
+        refusal: Which method of authentication refused the credential, and the problem's code.
         problem_code: The code of the problem that was answered, if one was.
-        refused_credential: The code of the problem with the credential, if there was one.
-        refused_method: Which method of authentication it was that refused it.
-        end_work: Tells that the request is no longer worked on; null before and after that.
-        caller: The same, with the address.
-        at_end: What is done when the request has ended, however it ends.
+        work: Ends when the answer begins: the request is no longer worked on.
+        held: Ends when the request has ended, however it ends.
     """
 
     request_id: str
-    principal: str | None = None
-    authentication: str | None = None
-    problem_code: str | None = None
-    refused_credential: str | None = None
-    refused_method: str = "none"
-    end_work: Callable[[], None] | None = None
     caller: Caller | None = None
-    at_end: list[Callable[[], None]] = field(default_factory=list)
+    refusal: tuple[str, str] | None = None
+    problem_code: str | None = None
+    work: ExitStack = field(default_factory=ExitStack)
+    held: ExitStack = field(default_factory=ExitStack)
 
-    def has_ended(self) -> None:
-        """Let go of what the request held."""
-        if self.end_work is not None:
-            self.work_has_ended()
-        while self.at_end:
-            self.at_end.pop()()
-
-    def work_has_ended(self) -> None:
-        """Count the request as done, once."""
-        if self.end_work is not None:
-            self.end_work()
-            self.end_work = None
+    @property
+    def principal(self) -> str | None:
+        """Return who calls; null before that is certain."""
+        return None if self.caller is None else self.caller.principal
 
 
 _current: Final[ContextVar[RequestContext | None]] = ContextVar("request", default=None)
@@ -99,14 +86,6 @@ def context_of(request: Request) -> RequestContext:
     """Return the context of a request."""
     context: RequestContext = request.scope["state"]["context"]
     return context
-
-
-def remember_caller(request: Request, caller: Caller) -> None:
-    """Note who calls, for the log lines and metrics of this request."""
-    context = context_of(request)
-    context.caller = caller
-    context.principal = caller.principal
-    context.authentication = caller.authentication
 
 
 def action_of(request: Request) -> str:
@@ -145,10 +124,6 @@ def answer_to_fault(request: Request) -> Response:
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NO_ANSWER: Final = 499
 """What the log and the metrics show where the request ended before its answer began."""
-
-_CREDENTIAL_CODES: Final = frozenset(
-    {"unauthenticated", "invalid-token", "invalid-certificate", "login-failed"}
-)
 
 _REQUEST_ID_HEADER: Final = b"x-request-id"
 _SECURITY_HEADERS: Final = (
@@ -236,7 +211,8 @@ class RequestMiddleware:
         except PreflightRefusedError as error:
             await answer(Request(scope), error)(scope, receive, exchange.send)
         finally:
-            context.has_ended()
+            context.work.close()
+            context.held.close()
             self._metrics.active_requests.dec()
             self._record(scope, method, exchange)
 
@@ -276,15 +252,12 @@ class RequestMiddleware:
         )
 
     def _count_judgements(self, context: RequestContext) -> None:
-        if context.authentication is not None:
-            self._metrics.count_authentication(context.authentication)
-        refused = context.refused_credential
+        if context.caller is not None:
+            self._metrics.count_authentication(context.caller.authentication)
+        if context.refusal is not None:
+            self._metrics.count_authentication(*context.refusal)
         if context.problem_code is not None:
             self._metrics.rejected.labels(context.problem_code).inc()
-            if context.problem_code in _CREDENTIAL_CODES:
-                refused = context.problem_code
-        if refused is not None:
-            self._metrics.count_authentication(context.refused_method, refused)
 
 
 class _ResponseRecorder:
@@ -301,7 +274,7 @@ class _ResponseRecorder:
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message on; of the type ``Send``, without a coroutine of its own."""
         if message["type"] == "http.response.start":
-            self.context.work_has_ended()
+            self.context.work.close()
             self.status = message["status"]
             self._complete(message)
         elif message["type"] == "http.response.body":
@@ -340,45 +313,24 @@ def refuse_bad_headers(scope: Scope) -> None:
         HeadersTooLargeError: Over 32 KiB in all.
         UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
     """
+    headers = scope["headers"]
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-    judged: list[tuple[bytes, bytes]] = []
-    for pair in scope["headers"]:
-        name, value = pair
-        size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
-        if name in _AMBIGUOUS_HEADERS:
-            judged.append(pair)
+    size += sum(len(name) + len(value) + _LINE_OVERHEAD_BYTES for name, value in headers)
     if size > MAX_HEADER_BYTES:
         detail = f"Path, query and headers have over {MAX_HEADER_BYTES} bytes; send fewer."
         raise HeadersTooLargeError(detail)
-    _refuse_ambiguous(judged)
+    credentials = [value for name, value in headers if name == b"authorization"]
+    if len(credentials) > 1 or any(map(_JOINED_CREDENTIALS.search, credentials)):
+        detail = "Give exactly one Authorization header."
+        raise bad_header("authorization", "several-credentials", detail)
+    names = [name for name, _ in headers]
+    if names.count(b"content-length") + (b"transfer-encoding" in names) > 1:
+        detail = "Give one Content-Length, and none with Transfer-Encoding."
+        raise bad_header("content-length", "ambiguous-length", detail)
 
 
-def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
-    credentials = [value for name, value in judged if name == _AUTHORIZATION]
-    if len(credentials) > 1 or any(b"," in item and _are_joined(item) for item in credentials):
-        raise bad_header("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
-    names = [name for name, _ in judged]
-    if len(names) == len(credentials):
-        return
-    lengths = names.count(_CONTENT_LENGTH)
-    if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
-        raise bad_header("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
-
-
-def _are_joined(credentials: bytes) -> bool:
-    return _JOINED_CREDENTIALS.search(credentials.decode("latin-1")) is not None
-
-
-_AUTHORIZATION: Final = b"authorization"
-_CONTENT_LENGTH: Final = b"content-length"
-_TRANSFER_ENCODING: Final = b"transfer-encoding"
-_AMBIGUOUS_HEADERS: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
-
-_JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
+_JOINED_CREDENTIALS: Final = re.compile(rb"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
 """Two credentials in one header, as a proxy may join them.
 
 Possessive and from the beginning of a word: a long header takes no longer than its length.
 """
-
-_SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
-_AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."

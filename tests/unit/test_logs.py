@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from starlette.requests import Request
 
 from app.domain.entities import Caller
-from app.http.middleware import open_context, remember_caller
+from app.http.middleware import open_context
 from app.logs import configure_logs, name_worker
 from app.main import main
 from app.settings import LogFormat
@@ -95,9 +94,9 @@ def test_each_line_within_a_request_names_the_request_and_its_caller(capsysbinar
     scope = {"type": "http", "headers": []}
 
     def handle() -> None:
-        open_context(scope, "req-1")
+        context = open_context(scope, "req-1")
         logging.getLogger("library").warning("before there is a caller")
-        remember_caller(Request(scope), Caller("User:alice", "192.0.2.1", "bearer-token"))
+        context.caller = Caller("User:alice", "192.0.2.1", "bearer-token")
         logging.getLogger("library").warning("afterwards")
 
     copy_context().run(handle)

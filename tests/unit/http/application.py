@@ -18,7 +18,7 @@ from app.http.application import install_problem_handlers
 from app.http.authentication.proxies import NO_PROXIES
 from app.http.encoding import JsonResponse
 from app.http.metrics import HttpMetrics
-from app.http.middleware import RequestMiddleware, remember_caller
+from app.http.middleware import RequestMiddleware, context_of
 from app.http.rate_limits import Limits, RateLimits
 from app.http.request_body import parse_object, read_json_body
 
@@ -57,7 +57,7 @@ async def describe_echo() -> Response:
 
 @routes.get("/whoami")
 async def whoami(request: Request) -> Response:
-    remember_caller(request, Caller("User:alice", "127.0.0.1", "bearer-token"))
+    context_of(request).caller = Caller("User:alice", "127.0.0.1", "bearer-token")
     return JsonResponse({"request_id": request.state.request_id})
 
 

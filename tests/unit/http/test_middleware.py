@@ -216,17 +216,11 @@ async def test_requests_are_counted_by_template_method_and_status(
     assert metrics.registry.get_sample_value("http_server_active_requests") == 0.0
 
 
-async def test_judged_credentials_are_counted(app: ASGIApp, metrics: HttpMetrics):
-    for path in ("/whoami", "/whoami", "/raise/2", "/raise/3"):
-        await send(app, "GET", path)
-
-    def judged(method: str, result: str, reason: str) -> float | None:
-        labels = {"method": method, "result": result, "reason": reason}
-        return sample(metrics, "authn_total", **labels)
-
-    assert judged("bearer-token", "accepted", "") == 2.0
-    assert judged("none", "refused", "unauthenticated") == 1.0
-    assert judged("none", "refused", "invalid-token") == 1.0
+async def test_accepted_credentials_are_counted(app: ASGIApp, metrics: HttpMetrics):
+    for _ in range(2):
+        await send(app, "GET", "/whoami")
+    accepted = {"method": "bearer-token", "result": "accepted", "reason": ""}
+    assert sample(metrics, "authn_total", **accepted) == 2.0
 
 
 async def test_outcomes_and_decisions_are_counted_and_exposed(metrics: HttpMetrics):
