@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
 
@@ -45,55 +46,43 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _NOWHERE: Final = "Nothing is at this path; /docs lists the routes."
 
-_OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
-    404: (NotFoundError, _NOWHERE),
-    405: (
-        MethodNotAllowedError,
-        "This path does not take that method; use one of the header Allow.",
-    ),
-}
-
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error a problem document, faults included."""
-    app.add_exception_handler(QuotaError, _on_quota_error)
-    app.add_exception_handler(RefusedAtTheActError, _on_refusal_at_the_act)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(RequestValidationError, _on_fault)
-    app.add_exception_handler(Exception, _on_fault)
+    for kind in (
+        QuotaError,
+        RefusedAtTheActError,
+        HTTPException,
+        RequestValidationError,
+        Exception,
+    ):
+        app.add_exception_handler(kind, _on_error)
 
 
-async def _on_fault(request: Request, _: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
+    match error:
+        case RefusedAtTheActError():
+            await _record_attempt(request, error)
+            return answer(request, error)
+        case QuotaError():
+            number = len(error.results or ()) + len(error.violations)
+            return await off_loop(number, answer, request, error)
+        case HTTPException(status_code=HTTPStatus.NOT_FOUND):
+            return answer(request, NotFoundError(_NOWHERE), error.headers)
+        case HTTPException(status_code=HTTPStatus.METHOD_NOT_ALLOWED):
+            detail = "This path does not take that method; use one of the header Allow."
+            allowed = {"Allow": ", ".join(_allowed_methods(request))}
+            return answer(request, MethodNotAllowedError(detail), allowed)
     return answer_to_fault(request)
 
 
-async def _on_quota_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, QuotaError):
-        raise error
-    number = len(error.results or ()) + len(error.violations)
-    return await off_loop(number, answer, request, error)
-
-
-async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response:
+async def _record_attempt(request: Request, error: RefusedAtTheActError) -> None:
     """Record the attempt of a caller where a broker refused a read that seemed allowed."""
-    if not isinstance(error, RefusedAtTheActError):
-        raise error
     context = context_of(request)
     if context.caller is not None:
         evidence = {"allowed": False, "rule": RULE, "asked": "DescribeClientQuotas"}
         attempt = DeniedAttempt(context.request_id, action_of(request), evidence)
         await services_of(request).denials.record(context.caller, error, attempt)
-    return answer(request, error)
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    kind, detail = _OF_STATUS.get(error.status_code, (QuotaError, "The request failed."))
-    headers = dict(error.headers or {})
-    if kind is MethodNotAllowedError:
-        headers["Allow"] = ", ".join(_allowed_methods(request))
-    return answer(request, kind(detail), headers)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -168,23 +157,21 @@ def create_asgi(
     """Return the application behind its limits, request ids and access log."""
     app: ASGIApp = create_application(lifespan)
     if has_operations_port:
-        app = OperationsApart(app)
+        app = _separate_operations(app)
     return RequestMiddleware(app, metrics, cors_origins)
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
-class OperationsApart:
-    """Serves probes and metrics on the port for operations, and everything else on the others."""
+def _separate_operations(app: ASGIApp) -> ASGIApp:
+    """Serve probes and metrics on the port for operations, and everything else on the others."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request where it belongs."""
+    async def separated(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            belongs_there = scope["path"] in _OPERATIONS_PATHS
-            if belongs_there != scope["state"].get(ON_OPERATIONS_PORT, False):
+            is_operation = scope["path"] in _OPERATIONS_PATHS
+            if is_operation != scope["state"].get(ON_OPERATIONS_PORT, False):
                 raise NotFoundError(_NOWHERE)
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return separated

@@ -4,8 +4,8 @@ Authentication, limits and Kafka's question come before the body is read.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -37,6 +37,7 @@ from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.dependencies import Readiness
+from app.service.runtime.tasks import timed
 
 T = TypeVar("T")
 
@@ -110,24 +111,6 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
     return caller
 
 
-def admit_without_credential(request: Request) -> None:
-    """Count a request of a public route.
-
-    Neither the operations port nor a proxy that names no caller has a limit.
-
-    Raises:
-        RateLimitedError: One too many from one address.
-    """
-    if request.scope["state"].get(ON_OPERATIONS_PORT, False):
-        return
-    services = services_of(request)
-    presented = presented_by(request, services.proxies)
-    if presented.is_from_proxy and presented.address == presented.peer:
-        return
-    route = getattr(request.scope.get("route"), "path", "")
-    services.limits.admit_public(presented.address or presented.peer, route)
-
-
 async def _authenticate(request: Request, services: Services) -> Caller:
     presented = presented_by(request, services.proxies)
     try:
@@ -138,15 +121,12 @@ async def _authenticate(request: Request, services: Services) -> Caller:
         services.failures.count(address, refusal.method, refusal.code)
         services.limits.admit_failure(address)
         raise
-    return _in_session(request, caller) if isinstance(caller, SessionCaller) else caller
-
-
-def _in_session(request: Request, caller: SessionCaller) -> Caller:
-    """Let the session's services answer this request, and hold the session until its end."""
+    if not isinstance(caller, SessionCaller):
+        return caller
+    # The session's services answer this request; the session is held until its end.
     context_of(request).held.callback(caller.lease.release)
-    request.scope["state"]["services"] = services_of(request).of_caller(
-        caller.lease.content.services
-    )
+    own = caller.lease.content.services
+    request.scope["state"]["services"] = services.of_caller(own)
     return caller.without_session()
 
 
@@ -201,8 +181,19 @@ class Everybody(Guard):
     """Lets everybody pass, with a credential or without."""
 
     async def admit(self, request: Request) -> None:
-        """Count the request."""
-        admit_without_credential(request)
+        """Count the request; neither the operations port nor a proxy that names no caller counts.
+
+        Raises:
+            RateLimitedError: One too many from one address.
+        """
+        if request.scope["state"].get(ON_OPERATIONS_PORT, False):
+            return
+        services = services_of(request)
+        presented = presented_by(request, services.proxies)
+        if presented.is_from_proxy and presented.address == presented.peer:
+            return
+        route = getattr(request.scope.get("route"), "path", "")
+        services.limits.admit_public(presented.address or presented.peer, route)
 
 
 class Granted(NamedTuple):
@@ -215,13 +206,6 @@ class Granted(NamedTuple):
 _MAX_DENIED_BODY_BYTES: Final = 16 * 1024
 _DENIED_BODY_DEADLINE_S: Final = 1.0
 """What is read of a denied alteration for its row in the audit log: no more, and no longer."""
-
-_LIMITED: Final = {
-    Operation.ALTER_CONFIGS: Limited.ALTERATIONS,
-    Operation.DESCRIBE_CONFIGS: Limited.READS,
-    Operation.DESCRIBE: Limited.READS,
-}
-
 
 ReadDenied = Callable[[Request, bytes], RequestedChange]
 
@@ -242,7 +226,6 @@ class Permission(Guard):
         self.operation = operation
         self.or_audit = or_audit
         self._read_denied = read_denied
-        self._limited = _LIMITED[operation]
         self._alters = operation is Operation.ALTER_CONFIGS
 
     async def admit(self, request: Request) -> Granted:
@@ -254,7 +237,8 @@ class Permission(Guard):
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
             NotSentError: The ACLs cannot be had.
         """
-        caller = await authenticate_and_limit(request, self._limited)
+        limited = Limited.ALTERATIONS if self._alters else Limited.READS
+        caller = await authenticate_and_limit(request, limited)
         services = services_of(request)
         authorizer = services.authorizer
         if self.or_audit and authorizer.is_auditor(caller):
@@ -269,11 +253,9 @@ class Permission(Guard):
         return Granted(caller, access.evidence)
 
     async def _decide(self, services: Services, caller: Caller) -> Access:
-        began = time.perf_counter()
-        access = await services.authorizer.decide(caller, self.operation)
         metrics = services.metrics
-        if self._alters:
-            metrics.alterations.phase_took(Phase.AUTHZ, time.perf_counter() - began)
+        with timed(metrics.alterations, Phase.AUTHZ) if self._alters else nullcontext():
+            access = await services.authorizer.decide(caller, self.operation)
         result = "allowed" if access.refusal is None else "denied"
         metrics.authorizations.labels(self.operation.value, result).inc()
         age_s = access.evidence.get("acl_age_s")

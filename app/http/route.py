@@ -1,6 +1,6 @@
 """The one kind of route: it judges the caller before anything of the request is read."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Annotated, Any
 
@@ -150,21 +150,16 @@ class ReadRequest(Request):
 
 
 def refuse_undeclared(routes: Iterable[BaseRoute]) -> None:
-    """Look at the live table of routes, and into what is mounted.
+    """Look at the live table of routes; nothing may be mounted beside them.
 
     Raises:
-        UndeclaredRouteError: With a line for each route that declares nothing or is not guarded.
+        UndeclaredRouteError: With a line for each route that is not guarded.
     """
-    faults = [fault for route in routes for fault in _faults(route)]
+    faults = [
+        f"The route {getattr(route, 'path', None) or type(route).__name__} is not of the kind that "
+        "asks a permission."
+        for route in routes
+        if not isinstance(route, GuardedRoute)
+    ]
     if faults:
         raise UndeclaredRouteError("\n".join(faults))
-
-
-def _faults(route: BaseRoute) -> Iterator[str]:
-    name = f"The route {getattr(route, 'path', None) or type(route).__name__}"
-    inner = getattr(route, "routes", None)
-    if inner:
-        for mounted in inner:
-            yield from _faults(mounted)
-    elif not isinstance(route, GuardedRoute):
-        yield f"{name} is not of the kind that asks a permission."
