@@ -163,7 +163,7 @@ def _response(page: RowPage, token: str | None) -> Response:
 
 def _query(query: AuditParameters, after: tuple[datetime, str, int] | None) -> AuditQuery:
     return AuditQuery(
-        entity=parse_filter(query.entity, parameter="entity") if query.entity else None,
+        entity=parse_filter(query.entity) if query.entity else None,
         actor=query.actor,
         since=query.since,
         until=query.until,

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from operator import itemgetter
 from typing import Any, Final
 
@@ -144,14 +144,13 @@ def _canonical(value: JsonValue) -> Any:
     return value
 
 
+_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
 def _number(value: Decimal) -> str:
     """Return one text for each value, exact to the last digit."""
-    sign, digits, exponent = value.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    stripped = text.rstrip("0")
-    if not stripped or not isinstance(exponent, int):
-        return "0"
-    return f"{'-' if sign else ''}{stripped}e{exponent + len(text) - len(stripped)}"
+    sign, digits, exponent = value.normalize(_EXACT).as_tuple()
+    return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}" if value else "0"
 
 
 def _unquote(text: str) -> str:

@@ -40,38 +40,13 @@ _WORDS: Final[Mapping[str, MatchType]] = {
 _SUBSTRING_TYPES: Final[Mapping[str, MatchType]] = {"^": MatchType.PREFIX, "~": MatchType.CONTAINS}
 
 
-def parse_filter(
-    components: Sequence[str], *, strict: bool = False, parameter: str = "filter"
-) -> ClientQuotaFilter:
-    """Read the components of a filter; they are ANDed.
+def parse_filter(components: "Filter", *, strict: bool = False) -> ClientQuotaFilter:
+    """Return the filter of components in the grammar; they are ANDed.
 
     The first of ``=``, ``:``, ``^`` and ``~`` ends the type, so a name needs no escape of its own.
     Types are not judged here: ``filter_violations`` does.
-
-    Raises:
-        UnreadableRequestError: A component outside the grammar; every one of them.
     """
-    read = [parse_component(text) for text in components]
-    readable = tuple(component for component in read if component is not None)
-    if len(readable) < len(read):
-        detail = f"The parameter {parameter} cannot be read; errors say how it is written."
-        violations = unreadable_components(components, parameter)
-        raise UnreadableRequestError(detail, violations=violations)
-    return ClientQuotaFilter(readable, strict)
-
-
-def unreadable_components(components: Sequence[str], parameter: str) -> list[Violation]:
-    """Return a violation for each component outside the grammar."""
-    return [
-        Violation(parameter, "unreadable-filter", unreadable_detail(text))
-        for text in components
-        if parse_component(text) is None
-    ]
-
-
-def unreadable_detail(text: str) -> str:
-    """Return the sentence for a component outside the grammar."""
-    return f"{quote(text)} cannot be read. {GRAMMAR}"
+    return ClientQuotaFilter(tuple(filter(None, map(parse_component, components))), strict)
 
 
 GRAMMAR: Final = (
@@ -114,12 +89,11 @@ class StrictQuery(Generic[Q]):
 
     Args:
         model: The parameters; null where the query is not looked at.
-        cached: Whether short queries are worth remembering, because they come again and again.
     """
 
-    def __init__(self, model: type[Q] | None, *, cached: bool = False) -> None:
+    def __init__(self, model: type[Q] | None) -> None:
         self.model = model
-        self._cached = lru_cache(maxsize=1024 if cached else 0)(self._read)
+        self._cached = lru_cache(maxsize=256)(self._read)
 
     async def __call__(self, request: Request) -> Q | None:
         """Return the parameters."""
@@ -127,7 +101,7 @@ class StrictQuery(Generic[Q]):
         return query
 
     def read(self, query_string: bytes) -> Q | None:
-        """Read a query string as it came over the wire."""
+        """Read a query string as it came over the wire; short ones come again and again."""
         short = len(query_string) <= _SHORT
         return self._cached(query_string) if short else self._read(query_string)
 
@@ -137,7 +111,7 @@ class StrictQuery(Generic[Q]):
 
 _SHORT: Final = 512
 
-no_parameters: Final = StrictQuery(QueryParameters, cached=True)
+no_parameters: Final = StrictQuery(QueryParameters)
 """Of a route that takes none."""
 
 any_query: Final = StrictQuery[QueryParameters](None)
@@ -221,7 +195,7 @@ def _violation(error: Mapping[str, Any], names_: Sequence[str]) -> Violation:
 def _refused_by_brokers(values: Mapping[str, Any], model: type[BaseModel]) -> Iterator[Violation]:
     for name, field in model.model_fields.items():
         if _FILTER in field.metadata:
-            yield from filter_violations(parse_filter(values.get(name, ()), parameter=name), name)
+            yield from filter_violations(parse_filter(values.get(name, ())), name)
 
 
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -291,7 +265,7 @@ def _read_time(text: str, info: ValidationInfo) -> datetime:
 
 def _check_component(text: str) -> str:
     if parse_component(text) is None:
-        raise own_error("unreadable-filter", unreadable_detail(text))
+        raise own_error("unreadable-filter", f"{quote(text)} cannot be read. {GRAMMAR}")
     return text
 
 

@@ -61,7 +61,7 @@ class TokenBuckets:
     """
 
     def __init__(self, rate_per_s: float, burst_s: float, *, most: int = MAX_BUCKETS) -> None:
-        self._rate_per_s = rate_per_s
+        self.rate_per_s = rate_per_s
         self._burst_s = burst_s
         self._most = most
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
@@ -71,11 +71,11 @@ class TokenBuckets:
 
     def take(self, name: str, now: float) -> float:
         """Take a token of a name and return 0, or return in how many seconds there will be one."""
-        if self._rate_per_s == 0:
+        if self.rate_per_s == 0:
             return 0.0
         bucket = self._buckets.get(name)
         if bucket is None:
-            bucket = self._buckets[name] = TokenBucket(self._rate_per_s, self._burst_s, now)
+            bucket = self._buckets[name] = TokenBucket(self.rate_per_s, self._burst_s, now)
             if len(self._buckets) > self._most:
                 self._buckets.popitem(last=False)
         else:
@@ -145,35 +145,35 @@ class RateLimits:
         self._limits = limits
         self._count = count
         self._now = now
-        self._reads = TokenBuckets(limits.reads_per_s, BURST_S)
-        self._alterations = TokenBuckets(limits.alterations_per_s, BURST_S)
-        self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
-        self._public = TokenBuckets(limits.public_per_s, PUBLIC_BURST_S)
+        self._buckets = {
+            Limited.READS: TokenBuckets(limits.reads_per_s, BURST_S),
+            Limited.ALTERATIONS: TokenBuckets(limits.alterations_per_s, BURST_S),
+            Limited.FAILURES: TokenBuckets(limits.failures_per_s, FAILURES_BURST_S),
+            Limited.PUBLIC: TokenBuckets(limits.public_per_s, PUBLIC_BURST_S),
+        }
         self._working: Counter[str] = Counter()
         self.bodies = LargeBodies()
 
     def admit(self, principal: str, kind: Limited) -> None:
         """Count a request."""
-        is_read = kind is Limited.READS
-        wait_s = (self._reads if is_read else self._alterations).take(principal, self._now())
-        if wait_s:
-            per_s = self._limits.reads_per_s if is_read else self._limits.alterations_per_s
-            detail = f"{principal} sends more than {per_s:g} {kind} a second."
-            raise self._refusal(kind, detail, wait_s)
+        self._take(kind, principal, principal, f"{kind} a second")
 
     def admit_failure(self, address: str) -> None:
         """Count a refused credential."""
-        if wait_s := self._failures.take(network_of(address), self._now()):
-            detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
-            raise self._refusal(Limited.FAILURES, detail, wait_s)
+        self._take(
+            Limited.FAILURES, network_of(address), "This address", "bad credentials a second"
+        )
 
     def admit_public(self, address: str, route: str) -> None:
         """Count a request that needs no credential; one route takes nothing from another."""
-        if self._limits.public_per_s == 0:
-            return
-        if wait_s := self._public.take(f"{network_of(address)} {route}", self._now()):
-            detail = f"More than {self._limits.public_per_s:g} requests a second for {route}."
-            raise self._refusal(Limited.PUBLIC, detail, wait_s)
+        name = f"{network_of(address)} {route}"
+        self._take(Limited.PUBLIC, name, "This address", f"requests a second for {route}")
+
+    def _take(self, kind: Limited, name: str, sender: str, what: str) -> None:
+        buckets = self._buckets[kind]
+        if wait_s := buckets.take(name, self._now()):
+            detail = f"{sender} sends more than {buckets.rate_per_s:g} {what}."
+            raise self._refusal(kind, detail, wait_s)
 
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once."""

@@ -6,6 +6,7 @@ What RFC 8259 leaves open is refused, and numbers keep every digit.
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -143,14 +144,10 @@ def _flaws(value: Any, pointer: str) -> Iterator[Violation]:
 
 
 def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violation]:
-    seen: set[str] = set()
-    reported: set[str] = set()
-    for name, _ in pairs:
-        if name in seen and name not in reported:
-            reported.add(name)
+    for name, number in Counter(name for name, _ in pairs).items():
+        if number > 1:
             detail = f"The key {quote(name)} is there more than once; send it once."
             yield Violation(child(pointer, name), "duplicate-json-key", detail)
-        seen.add(name)
 
 
 def _decode(body: bytes) -> str:
@@ -279,9 +276,8 @@ async def _receive(
     received = bytearray()
     began: float | None = None
     clock, latest = asyncio.get_running_loop().time, deadline.when() or math.inf
-    more = True
-    while more:
-        more = await _receive_into(received, request)
+    async for chunk in request.stream():
+        received += chunk
         if len(received) > limit:
             raise _too_large(limit)
         if slot is not None and began is None and len(received) > SMALL_BYTES:
@@ -297,14 +293,6 @@ def _content_length(request: Request) -> float:
     """Return how many bytes the body will have, as its header says; infinite without it."""
     length = request.headers.get("content-length", "")
     return int(length[:20]) if length.isdecimal() else math.inf
-
-
-async def _receive_into(received: bytearray, request: Request) -> bool:
-    message = await request.receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    received += message.get("body", b"")
-    return bool(message.get("more_body", False))
 
 
 def _too_large(limit: int) -> BodyTooLargeError:

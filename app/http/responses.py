@@ -21,7 +21,7 @@ def reference(name: str, section: str = "schemas") -> Schema:
     return {"$ref": f"#/components/{section}/{name}"}
 
 
-CALLER: Final = [{"bearer": []}, {"basic": []}, {"certificate": []}]
+CALLER: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 """The security of an operation that needs a caller."""
 
 HEADER_NAMES: Final[Mapping[str, str]] = {

@@ -201,7 +201,7 @@ async def _page(
 
 def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
     entity = conditions.get("entity")
-    return {**conditions, "entity": parse_filter(entity, parameter="entity") if entity else None}
+    return {**conditions, "entity": parse_filter(entity) if entity else None}
 
 
 _MODELS: Final[Mapping[Result, type[ResponseModel]]] = {

@@ -310,7 +310,7 @@ _IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
 )
 async def resolve_quotas(
     request: Request,
-    parameters: Annotated[ResolveParameters, Depends(StrictQuery(ResolveParameters, cached=True))],
+    parameters: Annotated[ResolveParameters, Depends(StrictQuery(ResolveParameters))],
 ) -> Response:
     """Report for each key which quota applies to one identity, and which entities it overrides."""
     query = parameters.query

@@ -214,18 +214,15 @@ def test_every_text_is_a_component_or_is_unreadable(text: str):
 def test_a_component_outside_the_grammar_is_unreadable(subtests: pytest.Subtests):
     for text in ["", "user:", "user:Default", "user:any ", "user^team", "user^", "user~a"]:
         with subtests.test(text=text):
-            with pytest.raises(UnreadableRequestError) as caught:
-                parse_filter(["user=alice", text], parameter="entity")
-            (violation,) = caught.value.violations
-            assert (violation.pointer, violation.code) == ("entity", "unreadable-filter")
+            assert parse_component(text) is None
 
 
 def test_no_component_is_every_entity():
-    assert parse_filter([]) == ALL_ENTITIES
+    assert parse_filter(()) == ALL_ENTITIES
 
 
 def test_components_keep_their_order_and_strict_its_value():
-    assert parse_filter(["client-id:default", "user=a"], strict=True) == ClientQuotaFilter(
+    assert parse_filter(("client-id:default", "user=a"), strict=True) == ClientQuotaFilter(
         (
             ClientQuotaFilterComponent.of_default_entity("client-id"),
             ClientQuotaFilterComponent.of_entity("user", "a"),
