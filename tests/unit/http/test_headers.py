@@ -16,9 +16,10 @@ from app.http.errors import NotAcceptableError
 from app.http.headers import LONGEST_KEY, fingerprint, names_tag, read_key, read_superseded
 from app.http.quotas.formats import Format, negotiate, quotas_etag
 from app.http.request_body import parse_object
-from app.http.responses import REQUEST_HEADERS
 from tests.unit.http.application import send
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import FakeService, document
+
+PARAMETERS = document()["components"]["parameters"]
 
 
 def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtests):
@@ -220,7 +221,7 @@ def test_two_headers_are_refused_even_where_they_are_equal(second: bytes):
 
 
 def described(name: str) -> Draft202012Validator:
-    return Draft202012Validator(REQUEST_HEADERS[name]["schema"])
+    return Draft202012Validator(PARAMETERS[name]["schema"])
 
 
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=300))
