@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from app.http.rate_limits import network_of
@@ -87,7 +86,7 @@ class Slot:
     network: str
     is_handshake: bool
     is_refused: bool = False
-    close: Callable[[], None] = lambda: None
+    close: Callable[[], object] = lambda: None
 
     def open(self, close: Callable[[], None]) -> None:
         """Note that requests can come now, and what ends the connection from now on."""
@@ -264,7 +263,7 @@ class Acceptor:
             connection.close()
             return
         task = self._loop.create_task(self._open(connection, slot), context=Context())
-        slot.close = partial(_cancel, task)
+        slot.close = task.cancel
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
@@ -290,7 +289,3 @@ class Acceptor:
     def _resume(self) -> None:
         if self._listening.fileno() >= 0:
             self._loop.add_reader(self._listening, self._accept)
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()

@@ -78,17 +78,13 @@ class _Counts(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
-            metric.samples = [
-                sample._replace(
-                    labels={_rename_label(name): value for name, value in sample.labels.items()}
-                )
-                for sample in metric.samples
-            ]
+            for index, sample in enumerate(metric.samples):
+                labels = dict(sample.labels)
+                if "pid" in labels:
+                    metric.samples[index] = sample._replace(
+                        labels={"worker": labels.pop("pid"), **labels}
+                    )
             yield metric
-
-
-def _rename_label(label: str) -> str:
-    return "worker" if label == "pid" else label
 
 
 class _Processes(Collector):
@@ -121,20 +117,20 @@ async def observed_lag(
     observe: Callable[[float], None], *, every_s: float = EVERY_S
 ) -> AsyncIterator[None]:
     """Measure while the block runs; ``observe`` receives the lag in seconds."""
-    task = asyncio.create_task(_observe(observe, every_s))
+
+    async def measure() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(every_s)
+            observe(max(0.0, time.monotonic() - began - every_s))
+
+    task = asyncio.create_task(measure())
     try:
         yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def _observe(observe: Callable[[float], None], every_s: float) -> None:
-    while True:
-        began = time.monotonic()
-        await asyncio.sleep(every_s)
-        observe(max(0.0, time.monotonic() - began - every_s))
 
 
 _METHODS: Final = frozenset(
@@ -258,12 +254,7 @@ class HttpMetrics:
 
     def watch_key_age(self, age_s: Callable[[], float | None]) -> None:
         """Show how old the identity provider's keys are; null is none."""
-
-        def seconds() -> float:
-            age = age_s()
-            return math.nan if age is None else age
-
-        self._make.observe(self._key_age, seconds)
+        self._make.observe(self._key_age, lambda: math.nan if (age := age_s()) is None else age)
 
     def count_rate_limited(self, scope: str) -> None:
         """Note a request over a limit; see ``Limited``."""

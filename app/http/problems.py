@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,12 +25,6 @@ from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
 
-_RETRY_AFTER_S: Final[Mapping[type[QuotaError], float]] = {
-    EntityBusyError: 1.0,
-    TooManyRequestsError: 1.0,
-}
-"""When to come back where the error does not say."""
-
 
 def status_of(error: QuotaError) -> HTTPStatus:
     """Return the status for an error: of its code, or of the nearest class with a row."""
@@ -45,19 +39,16 @@ def code_of(error: QuotaError) -> str:
     as ``no-alterations``, that is the code.
     """
     codes = {violation.code for violation in error.violations}
-    if (
-        error.code == InvalidRequestError.default_code
-        and len(codes) == 1
-        and codes <= set(PROBLEMS)
-    ):
+    is_of_one_kind = len(codes) == 1 and codes <= PROBLEMS.keys()
+    if is_of_one_kind and error.code == InvalidRequestError.default_code:
         return codes.pop()
     return error.code
 
 
 def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[str, Any]:
     """Return the problem document for an error."""
-    code = code_of(error)
-    status = status_of(error)
+    code, status = code_of(error), status_of(error)
+    kafka_errors = (violation.kafka_error for violation in error.violations)
     document: dict[str, Any] = {
         "type": f"/problems/{code}",
         "title": PROBLEMS[code].words.title if code in PROBLEMS else status.phrase,
@@ -66,7 +57,7 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
         "instance": instance,
         "code": code,
         "request_id": request_id,
-        "kafka_error": error.kafka_error or _first_kafka_error(error.violations),
+        "kafka_error": error.kafka_error or next(filter(None, kafka_errors), None),
         "sent_to_cluster": error.sent.value,
         "retry": error.retry.value,
         "errors": [_violation_json(violation) for violation in _limit(error.violations)],
@@ -83,8 +74,8 @@ def problem_headers(error: QuotaError) -> dict[str, str]:
     """Return the headers that belong to an error."""
     headers: dict[str, str] = {}
     retry_after_s = error.retry_after_s
-    if retry_after_s is None:
-        retry_after_s = _RETRY_AFTER_S.get(type(error))
+    if retry_after_s is None and isinstance(error, EntityBusyError | TooManyRequestsError):
+        retry_after_s = 1.0
     if retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
     if isinstance(error, UnauthenticatedError):
@@ -113,13 +104,6 @@ def problem_response(
         status_of(error).value,
         {**problem_headers(error), **(headers or {})},
         MEDIA_TYPE,
-    )
-
-
-def _first_kafka_error(violations: Iterable[Violation]) -> str | None:
-    return next(
-        (violation.kafka_error for violation in violations if violation.kafka_error is not None),
-        None,
     )
 
 

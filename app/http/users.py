@@ -12,7 +12,6 @@ from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, Number, ResponseModel, Time
 from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
-from app.service.ports.brokers import ScramUsers as Users
 
 router = feature_router("users")
 
@@ -140,14 +139,9 @@ class ScramUsers(ResponseModel):
 )
 async def describe_scram_credentials(request: Request) -> Response:
     """Report mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""
-    return JsonResponse(scram_users(await services_of(request).scram_users()))
-
-
-def scram_users(answer: Users) -> ScramUsers:
-    """Return the users by name, with what Kafka reports of their credentials."""
+    answer = await services_of(request).scram_users()
     users = [
         {"user": user, "credentials": credentials} for user, credentials in answer.users.items()
     ]
-    return ScramUsers.model_validate(
-        {"cluster_id": answer.cluster_id, "as_of": answer.as_of, "users": users}
-    )
+    document = {"cluster_id": answer.cluster_id, "as_of": answer.as_of, "users": users}
+    return JsonResponse(ScramUsers.model_validate(document))
