@@ -22,7 +22,7 @@ from app.authenticators import tls_context
 from app.http.application import create_asgi
 from app.http.connections import Acceptor, ConnectionLimits, Connections, raise_fd_limit
 from app.http.middleware import ON_OPERATIONS_PORT
-from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
+from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
 
@@ -194,11 +194,17 @@ class Server(uvicorn.Server):
 
     def _listen(self, port: Port) -> Sequence[Bound]:
         """Listen; uvicorn itself does so on one port, and counts no connection before TLS."""
-        protocol = cast("type[DeadlineHttpProtocol]", self.config.http_protocol_class)
         connections, state = self._connections, self.lifespan.state
         if port.listener.is_for_operations:
             connections, state = Connections(_OPERATIONS), {**state, ON_OPERATIONS_PORT: True}
-        make = partial(protocol, self.config, self.server_state, state)
+        make = partial(
+            DeadlineHttpProtocol,
+            self.config,
+            self.server_state,
+            state,
+            metrics=self._wiring.metrics,
+            limits=ReceiveLimits(),
+        )
         own = [reuseport_socket(listening) for listening in port.reserved] or port.listener.bind(
             shared=False
         )
@@ -259,7 +265,6 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
         wiring.proxies.trust,
     )
     connections = Connections(limits, wiring.metrics.count_dropped)
-    protocol = deadline_protocol(ReceiveLimits(), wiring.metrics)
     has_operations_port = settings.operations_port is not None
     app = create_asgi(
         wiring.services,
@@ -268,16 +273,15 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
         cors_origins=settings.cors_origins,
     )
     grace_s = int(settings.shutdown_grace_s) or 1
-    config = _config(app, protocol, grace_s)
+    config = _config(app, grace_s)
     return Server(config, connections, wiring, settings.stop_delay_s, ports)
 
 
-def _config(app: ASGIApp, connections: type[DeadlineHttpProtocol], grace_s: int) -> uvicorn.Config:
+def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
-        http=connections,
         ws="none",
         loop="uvloop",
         proxy_headers=False,

@@ -222,7 +222,7 @@ class Acceptor:
         self,
         listening: socket.socket,
         connections: Connections,
-        make: Callable[[Slot], asyncio.Protocol],
+        make: Callable[..., asyncio.Protocol],
         tls: ssl.SSLContext | None,
         backlog: int,
     ) -> None:
@@ -270,7 +270,7 @@ class Acceptor:
     async def _open(self, connection: socket.socket, slot: Slot) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self._make(slot),
+                lambda: self._make(slot=slot),
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,

@@ -10,11 +10,9 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Any, Final
 
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from app.domain.errors import QuotaError, UnreadableRequestError
 from app.http.connections import Slot
@@ -76,21 +74,15 @@ _HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[
 
 
 class DeadlineHttpProtocol(HttpToolsProtocol):
-    """One connection. Made by ``deadline_protocol``."""
-
-    limits: ClassVar[ReceiveLimits]
-    metrics: ClassVar[HttpMetrics]
+    """One connection; ``of_uvicorn`` is what its own protocol takes."""
 
     def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, object],
-        slot: Slot | None = None,
+        self, *of_uvicorn: Any, slot: Slot, metrics: HttpMetrics, limits: ReceiveLimits
     ) -> None:
-        super().__init__(config, server_state, app_state)
+        super().__init__(*of_uvicorn)
         self._slot = slot
-        limits = self.limits
+        self._metrics = metrics
+        self._limits = limits
         shortest = min(limits.idle_s, limits.headers_s, limits.body_s, limits.answer_s)
         self._pause_s = min(_LONGEST_PAUSE_S, shortest / _LOOKS)
         self._stage: Stage | None = Stage.IDLE
@@ -106,17 +98,15 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait; one connection too many is refused."""
-        slot = self._slot
-        if slot is not None:
-            slot.open(transport.abort)
+        self._slot.open(transport.abort)
         super().connection_made(transport)
         self._tls = _tls_extension(transport)
-        self.metrics.connections.inc()
+        self._metrics.connections.inc()
         connection = transport.get_extra_info("socket")
         if connection is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
-        if slot is not None and slot.is_refused:
+        if self._slot.is_refused:
             self._refuse(
                 TooManyConnectionsError(
                     "There are too many connections; come back after Retry-After.", retry_after_s=1
@@ -127,10 +117,9 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         """Stop looking."""
         if self._look_later is not None:
             self._look_later.cancel()
-        self.metrics.connections.dec()
+        self._metrics.connections.dec()
         super().connection_lost(exc)
-        if self._slot is not None:
-            self._slot.end()
+        self._slot.end()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless it is the rest of something refused."""
@@ -145,10 +134,9 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             self._bare_bytes = 0
         if self._body_came and self._stage is Stage.BODY and self._answering:
             self.flow.pause_reading()  # until the application asks for more
-        if self._bare_bytes > self.limits.header_bytes:
-            detail = (
-                f"Over {self.limits.header_bytes} bytes came without an end of headers; send fewer."
-            )
+        if self._bare_bytes > self._limits.header_bytes:
+            most = self._limits.header_bytes
+            detail = f"Over {most} bytes came without an end of headers; send fewer."
             self._refuse(HeadersTooLargeError(detail))
 
     def on_message_begin(self) -> None:
@@ -174,8 +162,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         if self._fault is None:
             super().on_headers_complete()
             self._wait_for(Stage.BODY)
-            if self._slot is not None:
-                self._slot.work()
+            self._slot.work()
             if len(self.pipeline) > _MAX_PIPELINED:
                 detail = "Too many requests were sent without waiting for an answer; wait for each."
                 self._fault = UnreadableRequestError(detail, code=_MALFORMED)
@@ -197,7 +184,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for what is left of this one."""
         super().on_response_complete()
-        if self._slot is not None and not self._answering:
+        if not self._answering:
             self._slot.wait()
         if self._stage is None:
             self._wait_for(Stage.IDLE)
@@ -233,12 +220,12 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         if stage is None:
             return
         if self._refused_at is None:
-            self.metrics.closed.labels(stage.value).inc()
+            self._metrics.closed.labels(stage.value).inc()
         self.transport.abort()
 
     def _overdue_stage(self, now: float) -> Stage | None:
         if self.transport.get_write_buffer_size() > 0:
-            return Stage.ANSWER if self._unread_for(now) >= self.limits.answer_s else None
+            return Stage.ANSWER if self._unread_for(now) >= self._limits.answer_s else None
         if self._unread_since is not None:
             self._unread_since = None
             if self._stage is Stage.IDLE:
@@ -247,7 +234,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             return None
         if self._refused_at is not None:
             return self._stage if now - self._refused_at >= _LINGER_S else None
-        deadline_s: float = getattr(self.limits, f"{self._stage}_s")
+        deadline_s: float = getattr(self._limits, f"{self._stage}_s")
         return self._stage if now - self._since >= deadline_s else None
 
     def _unread_for(self, now: float) -> float:
@@ -261,7 +248,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: QuotaError) -> None:
         """Say why nothing more is read, where that cannot be taken for another request's answer."""
         self._refused_at = self.loop.time()
-        self.metrics.rejected.labels(error.code).inc()
+        self._metrics.rejected.labels(error.code).inc()
         if self._answering and not self._may_interrupt():
             self.cycle.keep_alive = False
             return
@@ -314,14 +301,3 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
     if len(codings) > 1:
         return UnsupportedTransferCodingError("Chunked is the only Transfer-Encoding read here.")
     return None
-
-
-def deadline_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[DeadlineHttpProtocol]:
-    """Return the class that makes connections with these limits; ``metrics`` count them."""
-
-    class Limited(DeadlineHttpProtocol):
-        """Connections of one server."""
-
-    Limited.limits = limits
-    Limited.metrics = metrics
-    return Limited

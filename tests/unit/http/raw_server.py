@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
-from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
+from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits
 from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30.0
@@ -160,15 +160,19 @@ class _Server(uvicorn.Server):
     """Accepts as the service does."""
 
     def __init__(
-        self, config: uvicorn.Config, listening: socket.socket, open_for: Connections, tls: Tls
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        open_for: Connections,
+        make: Callable[..., DeadlineHttpProtocol],
+        tls: Tls,
     ) -> None:
         super().__init__(config)
-        self._listening, self._open_for, self._tls = listening, open_for, tls
+        self._listening, self._open_for, self._make, self._tls = listening, open_for, make, tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        protocol = cast("type[DeadlineHttpProtocol]", self.config.http_protocol_class)
-        make = partial(protocol, self.config, self.server_state, self.lifespan.state)
+        make = partial(self._make, self.config, self.server_state, self.lifespan.state)
         acceptor = Acceptor(self._listening, self._open_for, make, self._tls, 2048)
         self.servers.append(cast("asyncio.Server", acceptor))
 
@@ -181,7 +185,6 @@ def raw_server(
     echo, metrics = Echo(), HttpMetrics()
     config = uvicorn.Config(
         echo,
-        http=deadline_protocol(limits, metrics),
         ws="none",
         loop="uvloop",
         lifespan="off",
@@ -189,8 +192,9 @@ def raw_server(
         timeout_graceful_shutdown=1,
     )
     open_for = Connections(most, metrics.count_dropped)
+    make = partial(DeadlineHttpProtocol, metrics=metrics, limits=limits)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = _Server(config, listener, open_for, tls)
+        server = _Server(config, listener, open_for, make, tls)
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run)
         thread.start()
