@@ -162,31 +162,33 @@ class HttpMetrics:
         self._requests = make.histogram(
             "http_server_request_duration_seconds",
             "Time from the request's headers to the end of the answer.",
-            "route",
-            "method",
-            "status",
+            ["route", "method", "status"],
             buckets=_BUCKETS_S,
         )
         self.active_requests = make.gauge(
-            "http_server_active_requests", "Requests that are being answered.", mode="livesum"
+            "http_server_active_requests",
+            "Requests that are being answered.",
+            multiprocess_mode="livesum",
         )
         self.rejected = make.counter(
-            "request_rejected", "Requests answered with a problem, by its code.", "reason"
+            "request_rejected", "Requests answered with a problem, by its code.", ["reason"]
         )
         self._alterations = make.counter(
-            "quota_alterations", "What became of altered entities.", "verdict"
+            "quota_alterations", "What became of altered entities.", ["verdict"]
         )
         self._authentications = make.counter(
-            "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
+            "authn",
+            "Judged credentials; reason is a problem's code.",
+            ["method", "result", "reason"],
         )
         self._key_fetches = make.counter(
-            "authn_jwks_fetch", "Questions to the identity provider for its keys.", "result"
+            "authn_jwks_fetch", "Questions to the identity provider for its keys.", ["result"]
         )
         self._key_age = make.gauge(
             "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
         self.authorizations = make.counter(
-            "authz", "Decisions on the cluster resource.", "operation", "result"
+            "authz", "Decisions on the cluster resource.", ["operation", "result"]
         )
         self.acl_age = make.gauge(
             "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
@@ -195,27 +197,27 @@ class HttpMetrics:
             "idempotency",
             "Alterations with an idempotency key: new, replay, conflict (it still runs) or "
             "mismatch (used for another request).",
-            "result",
+            ["result"],
         )
         self._rate_limited = make.counter(
             "rate_limited",
             "Requests over a limit of this service: reads, alterations, at_once, failures (of "
             "authentication), logins, public (without a credential).",
-            "scope",
+            ["scope"],
         )
         self.closed = make.counter(
             "receive_deadline_closed",
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
-            "stage",
+            ["stage"],
         )
         self._dropped = make.counter(
             "http_server_connections_dropped",
             "Connections closed for lack of a slot: refused, or idle and closed for a new "
             "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
-            "reason",
+            ["reason"],
         )
         self.connections = make.gauge(
-            "http_server_open_connections", "Open connections.", mode="livesum"
+            "http_server_open_connections", "Open connections.", multiprocess_mode="livesum"
         )
         self._loop_lag = make.histogram(
             "event_loop_lag_seconds",

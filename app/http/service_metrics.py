@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -21,30 +21,15 @@ _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
 
 
-Mode = Literal["liveall", "livemax", "livemin", "livesum", "livemostrecent"]
-"""How the gauges of several workers are shown."""
-
-
 class Instruments:
     """Makes metrics in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.counter = partial(Counter, registry=self.registry)
+        self.gauge = partial(Gauge, registry=self.registry, multiprocess_mode="liveall")
+        self.histogram = partial(Histogram, registry=self.registry)
         self._observed: list[tuple[Gauge, Callable[[], float]]] = []
-
-    def counter(self, name: str, documentation: str, *labels: str) -> Counter:
-        """Make a counter; its name lacks ``_total``."""
-        return Counter(name, documentation, labels, registry=self.registry)
-
-    def gauge(self, name: str, documentation: str, *labels: str, mode: Mode = "liveall") -> Gauge:
-        """Make a gauge."""
-        return Gauge(name, documentation, labels, registry=self.registry, multiprocess_mode=mode)
-
-    def histogram(
-        self, name: str, documentation: str, *labels: str, buckets: Sequence[float]
-    ) -> Histogram:
-        """Make a histogram of seconds."""
-        return Histogram(name, documentation, labels, buckets=buckets, registry=self.registry)
 
     def observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Have a gauge show what a function returns."""
@@ -64,20 +49,19 @@ class PrometheusAlterationMetrics:
         self._phases = make.histogram(
             "quota_alteration_phase_seconds",
             "Time that a phase of an alteration took.",
-            "phase",
+            ["phase"],
             buckets=_PHASE_BUCKETS_S,
         )
         self._recoveries = make.histogram(
             "quota_recovery_seconds",
             "Time from the sending to a verdict of recovery, by what the verdict rests on.",
-            "fence",
+            ["fence"],
             buckets=_RECOVERY_BUCKETS_S,
         )
         self._recovered = make.counter(
             "quota_recovery",
             "Verdicts on entities whose answer was lost; investigate observed_other.",
-            "verdict",
-            "fence",
+            ["verdict", "fence"],
         )
         self.slot_was_taken = make.counter(
             "quota_slot_conflicts", "Alterations refused because another one held an entity."
@@ -91,46 +75,46 @@ class PrometheusAlterationMetrics:
         self._drift = make.counter(
             "quota_drift",
             "Changes that no alteration accounts for; late_apply is one of our own, too late.",
-            "origin",
+            ["origin"],
         )
         self._write_failures = make.counter(
-            "audit_write_failures", "Writes that the audit log did not take.", "stage"
+            "audit_write_failures", "Writes that the audit log did not take.", ["stage"]
         )
         self._open = make.gauge(
             "quota_open_intents",
             "Entities of alterations without a definite outcome.",
-            mode="livemax",
+            multiprocess_mode="livemax",
         )
         self._oldest = make.gauge(
             "quota_oldest_open_intent_seconds",
             "Age of the oldest of them; must stay below 180.",
-            mode="livemax",
+            multiprocess_mode="livemax",
         )
         self._quarantined = make.gauge(
             "quota_quarantined_slots",
             "Entities held because a request's outcome is unknown.",
-            mode="livemax",
+            multiprocess_mode="livemax",
         )
         self.outcomes_are_waiting = make.gauge(
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
-            mode="livesum",
+            multiprocess_mode="livesum",
         ).set
         self._breakers = make.gauge(
-            "breaker_state", "Whether a dependency is refused for now: 1, else 0.", "dependency"
+            "breaker_state", "Whether a dependency is refused for now: 1, else 0.", ["dependency"]
         )
         self.partitions_reach = make.gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
             "about to refuse alterations. NaN before the first check.",
-            mode="livemostrecent",
+            multiprocess_mode="livemostrecent",
         ).set
         self.partitions_reach(math.nan)
         self._scanned_at = time.monotonic()
         age = make.gauge(
             "quota_drift_scan_age_seconds",
             "Time since this process looked for drift, or began.",
-            mode="livemin",
+            multiprocess_mode="livemin",
         )
         make.observe(age, lambda: time.monotonic() - self._scanned_at)
 
@@ -184,22 +168,20 @@ class PrometheusDependencyMetrics:
             "kafka_request_seconds",
             "Time from handing a request to a broker to the end of the wait: answered, lost (with "
             "the connection) or abandoned.",
-            "api",
-            "result",
+            ["api", "result"],
             buckets=_REQUEST_BUCKETS_S,
         )
         self._errors = make.counter(
             "kafka_errors",
             "Answers of brokers with an error, by Kafka's name; an alteration counts each name "
             "once.",
-            "api",
-            "code",
+            ["api", "code"],
         )
         self._connections = make.gauge(
             "kafka_connections",
             "Open connections to brokers: idle, or busy with a request.",
-            "state",
-            mode="livesum",
+            ["state"],
+            multiprocess_mode="livesum",
         )
         self._wrong_cluster = make.gauge(
             "kafka_wrong_cluster",
@@ -210,13 +192,13 @@ class PrometheusDependencyMetrics:
             "db_pool_in_use",
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
             "recovering, querying, denying and leading.",
-            "pool",
-            mode="livesum",
+            ["pool"],
+            multiprocess_mode="livesum",
         )
         self._waits = make.histogram(
             "db_pool_wait_seconds",
             "Time until a query had its connection to Postgres.",
-            "pool",
+            ["pool"],
             buckets=_WAIT_BUCKETS_S,
         )
 
@@ -254,12 +236,12 @@ class PrometheusPolicyMetrics:
         self._decisions = make.counter(
             "policy_decisions",
             "Alterations that the policy judged, after the ACLs let them pass.",
-            "result",
+            ["result"],
         )
         self._reads = make.counter(
             "policy_reads",
             "Times the policy file was read: used, or refused (keeping the previous policy).",
-            "result",
+            ["result"],
         )
         self._rules = make.gauge("policy_rules", "Rules of the policy in force.")
         self._outdated = make.gauge(
