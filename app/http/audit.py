@@ -1,7 +1,7 @@
 """``GET /audit``: who changed what, when, and what became of it."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -146,7 +146,9 @@ async def show_audit(
     services = services_of(request)
     conditions = query.model_dump(include=set(_BOUND))
     fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
-    asked = _query(query, _position(query.page_token, fingerprint))
+    entity = parse_filter(query.entity) if query.entity else None
+    after = _position(query.page_token, fingerprint)
+    asked = AuditQuery(**{**conditions, "entity": entity}, limit=query.page_size, after=after)
     try:
         page = await services.audit.rows(granted.caller, asked)
     except ClusterAuthorizationError as refusal:
@@ -161,33 +163,16 @@ def _response(page: RowPage, token: str | None) -> Response:
     return JsonResponse(AuditPage(rows=rows, next_page_token=token))
 
 
-def _query(query: AuditParameters, after: tuple[datetime, str, int] | None) -> AuditQuery:
-    return AuditQuery(
-        entity=parse_filter(query.entity) if query.entity else None,
-        actor=query.actor,
-        since=query.since,
-        until=query.until,
-        outcome=query.outcome,
-        action=query.action,
-        limit=query.page_size,
-        after=after,
-    )
-
-
 def _position(token: str | None, fingerprint: str) -> tuple[datetime, str, int] | None:
     if token is None:
         return None
     try:
         at, alteration_id, ordinal = read_page_token(token, fingerprint)
-        return datetime.fromisoformat(at).astimezone(UTC), str(UUID(alteration_id)), _int4(ordinal)
+        if type(ordinal) is not int or ordinal not in _ORDINALS:
+            raise BadPageTokenError
+        return datetime.fromisoformat(at).astimezone(UTC), str(UUID(alteration_id)), ordinal
     except (ValueError, TypeError, AttributeError, OverflowError):
         raise BadPageTokenError from None
-
-
-def _int4(value: Any) -> int:
-    if type(value) is not int or value not in _ORDINALS:
-        raise BadPageTokenError
-    return value
 
 
 def _token(page: RowPage, fingerprint: str) -> str | None:

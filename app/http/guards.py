@@ -88,9 +88,6 @@ def services_of(request: Request) -> Services:
     return services
 
 
-_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
-
-
 async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
     """Return the caller of the request; needs no permission of the cluster.
 
@@ -106,7 +103,7 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
     context_of(request).caller = caller
     services.limits.admit(caller.principal, kind)
     services.check_cluster()
-    if request.scope["method"] in _WITHOUT_BODY:
+    if request.scope["method"] == "GET":
         begin_work(request)
     return caller
 

@@ -57,13 +57,11 @@ class TokenBuckets:
     Args:
         rate_per_s: Tokens a second for each name; 0 for no limit.
         burst_s: How many seconds' worth a name may take at once.
-        most: How many names are remembered.
     """
 
-    def __init__(self, rate_per_s: float, burst_s: float, *, most: int = MAX_BUCKETS) -> None:
+    def __init__(self, rate_per_s: float, burst_s: float) -> None:
         self.rate_per_s = rate_per_s
         self._burst_s = burst_s
-        self._most = most
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
@@ -76,7 +74,7 @@ class TokenBuckets:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = TokenBucket(self.rate_per_s, self._burst_s, now)
-            if len(self._buckets) > self._most:
+            if len(self._buckets) > MAX_BUCKETS:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(name)

@@ -14,6 +14,7 @@ from app.http.errors import LoginFailedError, RateLimitedError
 from app.http.problems import problem_headers
 from app.http.rate_limits import (
     BURST_S,
+    MAX_BUCKETS,
     MOST_FAILURES,
     MOST_OF_ADDRESS,
     MOST_PENDING,
@@ -153,11 +154,12 @@ def test_addresses_of_one_ipv6_network_count_as_one_address(
 
 
 def test_a_bounded_number_of_names_is_remembered_the_oldest_forgotten_first():
-    buckets = TokenBuckets(1.0, 2.0, most=3)
-    for name in ("a", "b", "c", "a"):
+    buckets = TokenBuckets(1.0, 2.0)
+    others = (str(number) for number in range(MAX_BUCKETS - 2))
+    for name in ("a", "b", *others, "a"):
         assert buckets.take(name, 0.0) == 0.0
-    assert buckets.take("d", 0.0) == 0.0
-    assert len(buckets) == 3
+    assert buckets.take("another", 0.0) == 0.0
+    assert len(buckets) == MAX_BUCKETS
     assert buckets.take("a", 0.0) > 0.0
     assert buckets.take("b", 0.0) == 0.0
 
