@@ -5,13 +5,14 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from starlette.types import Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
 
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
@@ -42,7 +43,8 @@ class Echo:
         path = scope["path"]
         body = b""
         if path == "/echo":
-            body = await self._read(receive)
+            with suppress(ClientDisconnect):
+                body = await Request(scope, receive).body()
         elif path == "/large":
             body = b"x" * LARGE_ANSWER
         elif path == "/gate":
@@ -52,16 +54,6 @@ class Echo:
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-
-    async def _read(self, receive: Receive) -> bytes:
-        body = b""
-        while True:
-            message: Message = await receive()
-            if message["type"] == "http.disconnect":
-                return body
-            body += message["body"]
-            if not message["more_body"]:
-                return body
 
 
 @dataclass

@@ -564,27 +564,6 @@ async def test_a_slow_reader_gets_the_whole_answer(serve: Serve):
 INFINITE = resource.RLIM_INFINITY
 
 
-class Files:
-    """The limits of a process."""
-
-    def __init__(self) -> None:
-        self.limits = (0, 0)
-
-    def get(self, _: int) -> tuple[int, int]:
-        return self.limits
-
-    def set(self, _: int, limits: tuple[int, int]) -> None:
-        self.limits = limits
-
-
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> Files:
-    files = Files()
-    monkeypatch.setattr(resource, "getrlimit", files.get)
-    monkeypatch.setattr(resource, "setrlimit", files.set)
-    return files
-
-
 @pytest.mark.parametrize(
     ("before", "limit", "after"),
     [
@@ -599,8 +578,10 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Files:
     ],
 )
 def test_as_many_connections_fit_as_files_are_granted(
-    files: Files, before: tuple[int, int], limit: int, after: tuple[int, int]
+    monkeypatch: pytest.MonkeyPatch, before: tuple[int, int], limit: int, after: tuple[int, int]
 ):
-    files.limits = before
+    granted = [before]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: granted[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: granted.append(limits))
     assert raise_fd_limit(1000) == limit
-    assert files.limits == after
+    assert granted[-1] == after
