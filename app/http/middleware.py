@@ -98,18 +98,14 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that alter nothing. Source: RFC 9110, 9.2.1."""
 
 
-def instance_of(scope: Scope) -> str:
-    """Return the path of a request as a URI reference, without the query."""
-    return quote(scope["path"], errors="replace")
-
-
 def answer(
     request: Request, error: QuotaError, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the answer for an error, and note its code for the log and the metrics."""
     context = context_of(request)
     context.problem_code = code_of(error)
-    return problem_response(error, context.request_id, instance_of(request.scope), headers)
+    instance = quote(request.scope["path"], errors="replace")
+    return problem_response(error, context.request_id, instance, headers)
 
 
 def answer_to_fault(request: Request) -> Response:

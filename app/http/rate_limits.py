@@ -262,18 +262,20 @@ class LoginAttempts:
         whole, pair = self._digest(network), self._digest(f"{network} {user}")
         if self._pending[whole] >= MOST_PENDING:
             self._refuse(f"{MOST_PENDING} logins from this address are running.", _LOGIN_SOON_S)
-        failures = _recent(self._failures, pair, now)
-        if len(failures) >= MOST_FAILURES:
-            detail = f"{MOST_FAILURES} logins of this user from this address failed in a minute."
-            self._refuse(detail, failures[0] + WITHIN_S - now)
-        of_address = _recent(self._of_address, whole, now)
-        if len(of_address) >= MOST_OF_ADDRESS:
-            detail = f"{MOST_OF_ADDRESS} logins from this address failed in a minute."
-            self._refuse(detail, of_address[0] + WITHIN_S - now)
+        counted = (
+            (self._failures, pair, MOST_FAILURES, "of this user from this address"),
+            (self._of_address, whole, MOST_OF_ADDRESS, "from this address"),
+        )
+        for failures, key, most, whose in counted:
+            times = _recent(failures, key, now)
+            if len(times) >= most:
+                detail = f"{most} logins {whose} failed in a minute."
+                self._refuse(detail, times[0] + WITHIN_S - now)
         if pair not in self._failures and len(self._failures) >= MOST_REMEMBERED:
             self._refuse("Too many logins of other users failed within a minute.", WITHIN_S)
-        _add(self._failures, pair, failures, now)
-        _add(self._of_address, whole, of_address, now)
+        for failures, key, *_ in counted:
+            failures.setdefault(key, []).append(now)
+            failures.move_to_end(key)
         self._pending[whole] += 1
         try:
             yield
@@ -315,9 +317,3 @@ def _recent(counts: Failures, key: bytes, now: float) -> list[float]:
     while times and times[0] <= now - WITHIN_S:
         times.pop(0)
     return times
-
-
-def _add(counts: Failures, key: bytes, times: list[float], at: float) -> None:
-    times.append(at)
-    counts[key] = times
-    counts.move_to_end(key)
