@@ -16,7 +16,6 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.errors import MethodNotAllowedError
 from app.http.guards import Services, services_of
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
@@ -72,7 +71,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=HTTPStatus.METHOD_NOT_ALLOWED):
             detail = "This path does not take that method; use one of the header Allow."
             allowed = {"Allow": ", ".join(_allowed_methods(request))}
-            return answer(request, MethodNotAllowedError(detail), allowed)
+            return answer(request, QuotaError(detail, code="method-not-allowed"), allowed)
     return answer_to_fault(request)
 
 

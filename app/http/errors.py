@@ -1,7 +1,6 @@
 """What can go wrong with a request before its content matters."""
 
 from app.domain.errors import (
-    NotSentError,
     QuotaError,
     Retry,
     TooManyRequestsError,
@@ -47,12 +46,6 @@ class PreflightRefusedError(UnreadableRequestError):
     default_code = "preflight-refused"
 
 
-class MethodNotAllowedError(QuotaError):
-    """The path exists, and does not take this method."""
-
-    default_code = "method-not-allowed"
-
-
 class NotAcceptableError(QuotaError):
     """None of the formats that the caller accepts is produced here."""
 
@@ -81,12 +74,6 @@ class UnsupportedMediaTypeError(QuotaError):
     default_code = "unsupported-media-type"
 
 
-class UnsupportedTransferCodingError(QuotaError):
-    """The body is compressed in transit; nothing of it was read."""
-
-    default_code = "unsupported-transfer-coding"
-
-
 class HeadersTooLargeError(QuotaError):
     """The request line and the headers are too large together."""
 
@@ -101,9 +88,3 @@ class RateLimitedError(TooManyRequestsError):
     def __post_init__(self) -> None:
         self.retry = Retry.SAFE
         super().__post_init__()
-
-
-class TooManyConnectionsError(NotSentError):
-    """This process holds as many connections as it may."""
-
-    default_code = "too-many-connections"

@@ -14,13 +14,9 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.domain.errors import QuotaError, UnreadableRequestError
+from app.domain.errors import NotSentError, QuotaError, UnreadableRequestError
 from app.http.connections import Slot
-from app.http.errors import (
-    HeadersTooLargeError,
-    TooManyConnectionsError,
-    UnsupportedTransferCodingError,
-)
+from app.http.errors import HeadersTooLargeError
 from app.http.metrics import HttpMetrics
 from app.http.problems import raw_problem
 
@@ -107,11 +103,8 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
         if self._slot.is_refused:
-            self._refuse(
-                TooManyConnectionsError(
-                    "There are too many connections; come back after Retry-After.", retry_after_s=1
-                )
-            )
+            detail = "There are too many connections; come back after Retry-After."
+            self._refuse(NotSentError(detail, code="too-many-connections", retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
@@ -299,5 +292,6 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
         detail = "Transfer-Encoding is of HTTP/1.1, and chunked stands in it once, at its end."
         return UnreadableRequestError(detail, code=_MALFORMED)
     if len(codings) > 1:
-        return UnsupportedTransferCodingError("Chunked is the only Transfer-Encoding read here.")
+        detail = "Chunked is the only Transfer-Encoding read here."
+        return QuotaError(detail, code="unsupported-transfer-coding")
     return None
