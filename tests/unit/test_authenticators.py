@@ -142,7 +142,7 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
     ),
     "a rule of Java's alone": (
         {"ssl_principal_mapping_rules": r"RULE:\p{L}/x/"},
-        r"QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: '\\p{L}' has the escape \p at position 1",
+        r"QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: '\\p{L}' has \p at position 1",
     ),
     "an authenticator that is not configured": (
         {"authenticators": "bearer,certificate"},

@@ -57,7 +57,8 @@ def _translate(pattern: str) -> Iterator[str]:
     while at < len(pattern):
         found = _TOKEN.match(pattern, at)
         if found is None:
-            message = f"{pattern!r} has at position {at + 1} what is not accepted here"
+            refused = pattern[at : at + 1 + (pattern[at] == "\\")]
+            message = f"{pattern!r} has {refused} at position {at + 1}, which is not accepted"
             raise JavaPatternError(message)
         at = found.end()
         if found["members"]:
