@@ -208,7 +208,7 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
     kafka_configs = to.add_argument_group("entities as kafka-configs names them")
     for flag, read, line in (
         ("--entity-type", _entity_type, "users, clients or ips; repeats"),
-        ("--entity-name", _entity_name, "the name of the type at the same position"),
+        ("--entity-name", lambda text: ("name", text), "the name of the type at the same position"),
     ):
         kafka_configs.add_argument(
             flag, dest="entity_words", action="append", type=read, metavar="TEXT", help=line
@@ -231,10 +231,6 @@ def _entity_type(text: str) -> tuple[str, str]:
     hint = did_you_mean(text, _KAFKA_CONFIGS_TYPES)
     message = f"{text!r} has no quotas; {', '.join(_KAFKA_CONFIGS_TYPES)} have.{hint}"
     raise argparse.ArgumentTypeError(message)
-
-
-def _entity_name(text: str) -> tuple[str, str]:
-    return ("name", text)
 
 
 def _add_alter_options(main: Parser) -> None:

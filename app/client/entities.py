@@ -18,8 +18,8 @@ Entity = Mapping[str, str | None]
 _TYPES: Final = tuple(kind.value for kind in ENTITY_TYPES)
 _HEX: Final = "[0-9a-fA-F]"
 _ESCAPE: Final = re.compile(rf"\\(?:x({_HEX}{{2}})|u({_HEX}{{4}})|U({_HEX}{{8}})|([\\,=<>{{}}]))")
-_CHARACTER: Final = re.compile(r"\\.|[^,]", re.DOTALL)
-"""An escape, or a character that is no comma; commas separate the items."""
+_ITEM: Final = re.compile(r"(?:^|,)((?:\\.|[^,])*)", re.DOTALL)
+"""Commas separate the items, but for those after a backslash."""
 
 
 def read_names(text: str, option: str) -> list[tuple[str, str]]:
@@ -27,22 +27,7 @@ def read_names(text: str, option: str) -> list[tuple[str, str]]:
 
     The first ``=`` ends the type. In a name ``\,`` is a comma and ``\\`` a backslash.
     """
-    return [_pair(item, option, escaped=True) for item in _split_names(text)]
-
-
-def _split_names(text: str) -> list[str]:
-    """Split at the commas that no backslash stands before."""
-    items = [""]
-    at = 0
-    while at < len(text):
-        match = _CHARACTER.match(text, at)
-        if match is None:
-            items.append("")
-            at += 1
-        else:
-            items[-1] += match.group()
-            at = match.end()
-    return items
+    return [_pair(item, option, escaped=True) for item in _ITEM.findall(text)]
 
 
 def read_name(text: str) -> tuple[str, str]:
@@ -86,11 +71,10 @@ def _unescape(name: str, option: str) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    code = escape[1] or escape[2] or escape[3]
-    return escape[4] if code is None else _from_code(int(code, 16))
-
-
-def _from_code(code: int) -> str:
+    digits = escape[1] or escape[2] or escape[3]
+    if digits is None:
+        return escape[4]
+    code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise UsageError(f"U+{code:04X} is not a character.")
     return chr(code)
@@ -174,17 +158,13 @@ def show_value(value: Any) -> str:
 def read_changes(add: str | None, delete: str | None) -> list[dict[str, Any]]:
     """Read ``--add`` and ``--delete`` into the ops of an alteration."""
     ops: list[dict[str, Any]] = []
-    for item in _split_commas(add):
+    for item in [] if add is None else add.split(","):
         key, mark, text = item.partition("=")
         if not mark:
             raise UsageError(f"--add: {visible(item)} is not key=value.")
         ops.append({"key": key.strip(), "value": read_value(key.strip(), text)})
-    for item in _split_commas(delete):
+    for item in [] if delete is None else delete.split(","):
         if "=" in item:
             raise UsageError(f"--delete: {visible(item)} has a value; name the key alone.")
         ops.append({"key": item.strip(), "remove": True})
     return ops
-
-
-def _split_commas(text: str | None) -> list[str]:
-    return [] if text is None else text.split(",")

@@ -6,7 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +18,12 @@ from app.client.problems import ServiceError
 from app.domain.entities import visible
 
 
-def authorization(configured: Configuration) -> tuple[str, bytes] | None:
+def authorization(configured: Configuration) -> bytes | None:
     """Return the ``Authorization`` header, or null where there is none; may ask for a password."""
     if configured.token_file is not None:
-        return ("Authorization", b"Bearer " + _line(configured.token_file, "--token-file"))
+        return b"Bearer " + _line(configured.token_file, "--token-file")
     if configured.user is not None:
-        return ("Authorization", b"Basic " + _basic(configured.user, configured.password_file))
+        return b"Basic " + _basic(configured.user, configured.password_file)
     return None
 
 
@@ -96,43 +96,32 @@ class LostAnswerError(Exception):
     """It was sent, and no answer came that tells what became of it."""
 
 
-class IdempotentPost:
-    """One alteration and its tries."""
+def _send(post: Callable[[], httpx.Response]) -> httpx.Response:
+    """Try one alteration until there is an answer that counts.
 
-    def __init__(self, post: Callable[[], httpx.Response]) -> None:
-        self._post = post
-        self._lost: str | None = None
-
-    def answer(self) -> httpx.Response:
-        """Return the answer that counts.
-
-        Raises:
-            httpx.HTTPError: Nothing was ever sent.
-            LostAnswerError: It may have been done.
-        """
+    Raises:
+        httpx.HTTPError: Nothing was ever sent.
+        LostAnswerError: It may have been done.
+    """
+    lost: str | None = None
+    for pause_s in _PAUSES_S:
         answer: httpx.Response | None = None
-        for pause_s in _PAUSES_S:
-            answer = self._try()
-            if answer is not None and not _is_busy(answer):
-                return answer
-            if pause_s:
-                time.sleep(pause_s if answer is None else _retry_after_s(answer))
-        if answer is not None and self._lost is None:
-            return answer
-        raise LostAnswerError(self._lost)
-
-    def _try(self) -> httpx.Response | None:
-        """Return an answer, or null where it says nothing of an earlier try that was lost."""
         try:
-            answer = self._post()
+            answer = post()
         except httpx.HTTPError as error:
-            if self._lost is None and isinstance(error, _NEVER_SENT):
+            if lost is None and isinstance(error, _NEVER_SENT):
                 raise
-            self._lost = visible(str(error)) or type(error).__name__
-            return None
-        if self._lost is not None and answer.is_server_error and "location" not in answer.headers:
-            return None
+            lost = visible(str(error)) or type(error).__name__
+        if answer is not None and lost is not None and answer.is_server_error:
+            # Without a location it says nothing of the earlier try that was lost.
+            answer = answer if "location" in answer.headers else None
+        if answer is not None and not _is_busy(answer):
+            return answer
+        if pause_s:
+            time.sleep(pause_s if answer is None else _retry_after_s(answer))
+    if answer is not None and lost is None:
         return answer
+    raise LostAnswerError(lost)
 
 
 def _is_busy(answer: httpx.Response) -> bool:
@@ -169,7 +158,6 @@ class Connection:
 
     configured: Configuration
     timeout_s: float
-    headers: dict[str, str] = field(default_factory=dict)
     _client: httpx.Client | None = None
 
     def get(
@@ -213,8 +201,7 @@ class Connection:
         content = json.dumps(body).encode()
         client = self._open()
         try:
-            sending = IdempotentPost(lambda: client.post(path, content=content, headers=headers))
-            return self._good(sending.answer())
+            return self._good(_send(lambda: client.post(path, content=content, headers=headers)))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         except KeyboardInterrupt as interrupt:
@@ -237,9 +224,7 @@ class Connection:
     def _open(self) -> httpx.Client:
         if self._client is None:
             credential = authorization(self.configured)
-            headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-            if credential is not None:
-                headers.append((credential[0].encode(), credential[1]))
+            headers = {} if credential is None else {b"Authorization": credential}
             try:
                 self._client = httpx.Client(
                     base_url=self.configured.server,
@@ -281,17 +266,11 @@ class Connection:
             problem = None
         if not isinstance(problem, Mapping):
             if answer.status_code in _OF_NO_ROUTE or not answer.is_error:
-                raise self._something_else()
+                raise _not_the_service(self.configured.server)
             problem = {"title": f"{self.configured.server} answers {answer.reason_phrase}"}
         location = answer.headers.get("location")
         raise ServiceError(
             answer.status_code, problem, None if location is None else self.absolute(location)
-        )
-
-    def _something_else(self) -> UnreachableError:
-        return UnreachableError(
-            f"{visible(self.configured.server)} answers something else than the quota service: is "
-            "it its address?"
         )
 
 
@@ -303,7 +282,11 @@ def document(answer: httpx.Response, *needed: str) -> Any:
         content = None
     if isinstance(content, dict) and set(needed) <= content.keys():
         return content
-    raise UnreachableError(
-        f"{visible(str(answer.url))} is answered by something else than the quota service: is "
-        "--server its address?"
+    raise _not_the_service(str(answer.url))
+
+
+def _not_the_service(address: str) -> UnreachableError:
+    return UnreachableError(
+        f"{visible(address)} is answered by something else than the quota service: is --server "
+        "its address?"
     )

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from app.client.documents import Kind, Node
 from app.client.entities import show_value
-from app.client.nodes import Kind, Node
 from app.domain.entities import DEFAULT, ENTITY_TYPES, ClientQuotaEntity, show_entity, visible
 from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
 

@@ -6,11 +6,10 @@ from typing import Final
 
 from app.client import imports
 from app.client.arguments import add_selection_options, filters_of
-from app.client.documents import API_VERSION, document_lines
+from app.client.documents import API_VERSION, document_lines, parse, read_file
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
 from app.client.imports import Collected
-from app.client.nodes import parse, read_file
 from app.client.output import Context
 
 

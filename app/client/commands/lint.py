@@ -4,7 +4,7 @@ import shlex
 from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -36,17 +36,6 @@ class Finding:
     key: str | None
     message: str
     fixes: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
-        return {
-            "rule": self.rule,
-            "severity": self.severity.value,
-            "entity": dict(self.entity),
-            "key": self.key,
-            "message": self.message,
-            "fixes": list(self.fixes),
-        }
 
 
 def alter_line(
@@ -194,14 +183,10 @@ def prefixed(quotas: Iterable[Quota]) -> Iterator[Finding]:
         if name is not None and name.startswith(_PREFIX):
             entity = {**quota["entity"], "user": name.removeprefix(_PREFIX)}
             message = "a quota's user has no type before its name, so this is nobody"
-            fixes = (
-                alter_line(entity, quota["values"]),
-                alter_line(quota["entity"], delete=list(quota["values"])),
-            )
-            yield Finding(
-                "user-prefix", Severity.WARNING, quota["entity"], None, message,
-                fixes if entity["user"] else fixes[1:],
-            )  # fmt: skip
+            remove = alter_line(quota["entity"], delete=list(quota["values"]))
+            again = [alter_line(entity, quota["values"])] if entity["user"] else []
+            fixes = (*again, remove)
+            yield Finding("user-prefix", Severity.WARNING, quota["entity"], None, message, fixes)
 
 
 def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Iterator[Finding]:
@@ -307,7 +292,7 @@ def run(context: Context) -> int:
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
     found = list(_findings(context, quotas))
-    findings = {"findings": [finding.as_json() for finding in found]}
+    findings = {"findings": [asdict(finding) for finding in found]}
     context.write(findings, _lines(found, context.style))
     warnings_alone = context.option("fail_on") == "warnings"
     fails = any(finding.severity is Severity.WARNING or not warnings_alone for finding in found)
