@@ -11,17 +11,15 @@ from pathlib import Path
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import (
     QUICK_START,
+    LocalTls,
     agent_option,
+    broker_properties,
     java_command,
     jvm_environment,
-    run_tool,
-)
-from app.localdev.kafka_properties import (
-    LocalTls,
-    broker_properties,
     listener_names,
     logging_text,
     properties_text,
+    run_tool,
     sasl_properties,
     scram_arguments,
     tls_properties,

@@ -17,8 +17,14 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka_admin import silent_admin
-from app.localdev.kafka_jvm import QUICK_START, java_command, jvm_environment, run_tool
-from app.localdev.kafka_properties import logging_text, properties_text
+from app.localdev.kafka_jvm import (
+    QUICK_START,
+    java_command,
+    jvm_environment,
+    logging_text,
+    properties_text,
+    run_tool,
+)
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.service.alterations.current_values import Barrier, CurrentValues

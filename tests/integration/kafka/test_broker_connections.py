@@ -16,7 +16,7 @@ from app.kafka.cluster_facts import KafkaScramCredentials
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_properties import LocalTls
+from app.localdev.kafka_jvm import LocalTls
 from tests.testkit.accounts import DEADLINE_S, set_scram_users
 from tests.testkit.kafka import (
     PLAIN_USERS,

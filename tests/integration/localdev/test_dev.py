@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,23 +190,14 @@ def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: P
     assert "connect this machine to the internet" in done.stderr.splitlines()[-1]
 
 
-def quota_metrics(dev: RunningDev) -> list[str]:
-    with urllib.request.urlopen(dev.address("Metrics"), timeout=DEADLINE_S) as answer:
-        return answer.read().decode().splitlines()
-
-
 def test_a_load_is_throttled_by_the_examples(dev: RunningDev):
     pair = 'kafka_server_quota_throttle_time{client_id="etl",resource="Produce",user="alice"}'
-    end = time.monotonic() + DEADLINE_S * 3
-    throttled: list[str] = []
-    while not throttled and time.monotonic() < end:
-        throttled = [
-            line
-            for line in quota_metrics(dev)
-            if line.startswith(pair) and float(line.split()[-1]) > 0
-        ]
-        time.sleep(0.1)
-    assert throttled
+
+    def is_throttled() -> bool:
+        lines = httpx.get(dev.address("Metrics"), timeout=DEADLINE_S).text.splitlines()
+        return any(line.startswith(pair) and float(line.split()[-1]) > 0 for line in lines)
+
+    wait_until(is_throttled, "nobody is throttled", DEADLINE_S * 3)
 
 
 def test_top_shows_the_load_beside_its_limits(dev: RunningDev, directory: Path):

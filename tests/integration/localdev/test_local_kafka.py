@@ -1,8 +1,6 @@
 import threading
-import time
-import urllib.request
-from collections.abc import Callable
 
+import httpx
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -16,9 +14,9 @@ from confluent_kafka.admin import (
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
-from app.localdev.kafka_jvm import run_tool
-from app.localdev.kafka_properties import LocalTls
+from app.localdev.kafka_jvm import LocalTls, run_tool
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas
 
 DEADLINE_S = 30
@@ -34,25 +32,18 @@ AN_ACL = AclBinding(
 )
 
 
-def sasl_admin(kafka: LocalKafka, mechanism: str, name: str, password: str) -> AdminClient:
+def sasl_admin(servers: str, mechanism: str, name: str, password: str, **more: str) -> AdminClient:
     return AdminClient(
         {
-            "bootstrap.servers": kafka.sasl_bootstrap_servers,
+            "bootstrap.servers": servers,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": mechanism,
             "sasl.username": name,
             "sasl.password": password,
             "log_level": 0,
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
     )
-
-
-def eventually(claim: Callable[[], bool]) -> bool:
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        if claim():
-            return True
-    return False
 
 
 def test_the_cluster_describes_itself_with_one_node(kafka: LocalKafka):
@@ -73,32 +64,23 @@ def test_the_cluster_describes_itself_with_one_node(kafka: LocalKafka):
 def test_each_mechanism_lets_its_users_in(
     kafka: LocalKafka, mechanism: str, name: str, password: str
 ):
-    client = sasl_admin(kafka, mechanism, name, password)
+    client = sasl_admin(kafka.sasl_bootstrap_servers, mechanism, name, password)
     assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_both_tls_listeners_answer(kafka: LocalKafka, tls: LocalTls, protocol: str):
     addresses = {"SSL": kafka.ssl_bootstrap_servers, "SASL_SSL": kafka.sasl_ssl_bootstrap_servers}
-    client = AdminClient(
-        {
-            "bootstrap.servers": addresses[protocol],
-            "security.protocol": protocol,
-            "ssl.ca.location": str(tls.truststore_file),
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "bob",
-            "sasl.password": "bob-secret",
-            "log_level": 0,
-        }
-    )
+    encrypted = {"security_protocol": protocol, "ssl_ca_location": str(tls.truststore_file)}
+    client = sasl_admin(addresses[protocol], "PLAIN", "bob", "bob-secret", **encrypted)
     assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
 
 
 def test_acls_are_enforced_for_ordinary_users_and_not_for_super_users(kafka: LocalKafka):
-    alice = sasl_admin(kafka, "PLAIN", "alice", 'al"i\\ce')
+    alice = sasl_admin(kafka.sasl_bootstrap_servers, "PLAIN", "alice", 'al"i\\ce')
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
         alice.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
-    admin = sasl_admin(kafka, "PLAIN", "admin", "admin-secret")
+    admin = sasl_admin(kafka.sasl_bootstrap_servers, "PLAIN", "admin", "admin-secret")
     admin.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
 
 
@@ -106,7 +88,7 @@ def test_quota_requests_are_logged_and_others_are_not(kafka: LocalKafka):
     arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--entity-type", "users"]
     done = run_tool("kafka.admin.ConfigCommand", *arguments, "--describe")
     assert done.returncode == 0, done.stdout
-    assert eventually(lambda: "DESCRIBE_CLIENT_QUOTAS" in kafka.request_log_path.read_text())
+    wait_until(lambda: "DESCRIBE_CLIENT_QUOTAS" in kafka.request_log_path.read_text())
     assert "METADATA" not in kafka.request_log_path.read_text()
 
 
@@ -120,17 +102,14 @@ def test_quota_metrics_are_served_where_the_agent_is_asked_for(kafka: LocalKafka
     load.start()
     try:
         labels = r'{client_id="\"etl, hourly\"",resource="Produce",user="bob"'
-        assert eventually(
-            lambda: "kafka_server_quota_byte_rate" + labels in _text(kafka.metrics_url)
-        )
+        wait_until(lambda: "kafka_server_quota_byte_rate" + labels in metrics_of(kafka))
     finally:
         done.set()
         load.join()
 
 
-def _text(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-        return answer.read().decode()
+def metrics_of(kafka: LocalKafka) -> str:
+    return httpx.get(kafka.metrics_url, timeout=DEADLINE_S).text
 
 
 def test_the_tools_of_kafka_tools_run(kafka: LocalKafka):
@@ -141,10 +120,10 @@ def test_the_tools_of_kafka_tools_run(kafka: LocalKafka):
 
 def test_a_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka):
     client = silent_admin(kafka.bootstrap_servers)
-    assert eventually(lambda: cluster_id_of(client) == kafka.cluster_id)
+    wait_until(lambda: cluster_id_of(client) == kafka.cluster_id)
     kafka.pause()
     try:
         assert cluster_id_of(client, timeout_s=0.5) is None
     finally:
         kafka.resume()
-    assert eventually(lambda: cluster_id_of(client) == kafka.cluster_id)
+    wait_until(lambda: cluster_id_of(client) == kafka.cluster_id)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_properties import LocalTls
+from app.localdev.kafka_jvm import LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, set_scram_users, take_back
 from tests.testkit.http import closed_port, problem_of

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.localdev.kafka_properties import (
+from app.localdev.kafka_jvm import (
     LocalTls,
     broker_properties,
     listener_names,
