@@ -142,9 +142,9 @@ STEPS = (
     Step("real-metrics", 6, (REAL_METRICS,)),
     Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
-    Step("kafka-versions", 12, ("scripts/conformance.py",), script=True),
-    Step("other-python", 4, ("scripts/other_python.py",), script=True),
-    Step("newest-pyspark", 5, ("scripts/newest_pyspark.py",), script=True),
+    Step("kafka-versions", 12, ("scripts/other_versions.py", "kafka"), script=True),
+    Step("other-python", 4, ("scripts/other_versions.py", "python"), script=True),
+    Step("newest-pyspark", 5, ("scripts/other_versions.py", "pyspark"), script=True),
     Step("mutants", 5, ("scripts/mutants.py",), script=True),
 )
 WIDTH = max(len(step.name) for step in STEPS)

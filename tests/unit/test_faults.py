@@ -62,9 +62,9 @@ def paths_of(faults: dict[str, Any]) -> tuple[list[Path], list[Path]]:
 
 
 def test_every_step_and_every_conformance_test_exists(faults: dict[str, Any]):
-    conformance = runpy.run_path(str(SCRIPTS / "conformance.py"))
+    versions = runpy.run_path(str(SCRIPTS / "other_versions.py"))
     run, ignored = paths_of(faults)
-    named = [*run, *ignored, *(ROOT / test.partition("::")[0] for test in conformance["TESTS"])]
+    named = [*run, *ignored, *(ROOT / test.partition("::")[0] for test in versions["CONFORMANCE"])]
     assert [path for path in named if not path.exists()] == []
 
 
@@ -139,6 +139,6 @@ def test_an_interrupt_ends_the_run_and_still_prints_the_summary():
 def test_without_another_python_its_tests_are_not_run(
     faults: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    script = runpy.run_path(str(SCRIPTS / "other_python.py"))
-    monkeypatch.setitem(script["main"].__globals__, "good_pythons", list)
-    assert script["main"]() == faults["NOT_RUN"]
+    script = runpy.run_path(str(SCRIPTS / "other_versions.py"))
+    monkeypatch.setitem(script["with_python"].__globals__, "good_pythons", list)
+    assert script["with_python"]() == faults["NOT_RUN"]
