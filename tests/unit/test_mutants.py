@@ -1,24 +1,16 @@
 """The defects of scripts/mutants.toml still apply, and the script tells which are found."""
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from scripts import mutants
+from scripts.mutants import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCE = "def double(number):\n    # 2 * number\n    return 2 * number\n"
 TEST = "from sums import double\n\n\ndef test_doubling():\n    assert double(2) == 4\n"
-
-
-@pytest.fixture
-def mutants(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    import mutants  # noqa: PLC0415 - a script, not a module of the project
-
-    return mutants
 
 
 @pytest.fixture
@@ -30,15 +22,15 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_defect_applies(mutants: Any):
+def test_every_defect_applies():
     every = mutants.read_mutants()
     assert len(every) >= 20
     assert list(mutants.faults_of(every)) == []
     assert {item.file.split("/")[1] for item in every} >= {"domain", "service", "postgres"}
 
 
-def defect(mutants: Any, old: str, new: str, file: str = "sums.py") -> Any:
-    return mutants.Mutant("it", "A promise.", file, old, new, ("test_sums.py",))
+def defect(old: str, new: str, file: str = "sums.py") -> Mutant:
+    return Mutant("it", "A promise.", file, old, new, ("test_sums.py",))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +44,10 @@ def defect(mutants: Any, old: str, new: str, file: str = "sums.py") -> Any:
     ],
 )
 def test_a_defect_that_cannot_be_put_in_is_a_fault(
-    mutants: Any, copy: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], fault: str
+    copy: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], fault: str
 ):
     monkeypatch.setattr(mutants, "ROOT", copy)
-    mutant = defect(mutants, *words)
+    mutant = defect(*words)
     assert list(mutants.faults_of([mutant])) == [f"it: {fault}"]
     assert "it: the name is used twice" in list(mutants.faults_of([mutant, mutant]))
 
@@ -69,13 +61,14 @@ def test_a_defect_that_cannot_be_put_in_is_a_fault(
     ],
 )
 def test_a_defect_is_found_by_a_test_that_fails_and_by_nothing_else(
-    mutants: Any,
     copy: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
     printed: str,
 ):
-    found = mutants.is_found(defect(mutants, *words), copy)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    found = mutants.is_found(defect(*words), copy)
     assert found == printed.startswith("found")
     assert capsys.readouterr().out.startswith(f"it … {printed}")
     assert (copy / "sums.py").read_text() == SOURCE

@@ -16,7 +16,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from scripts import npm_packages
+from scripts import audit, npm_packages
 from scripts.npm_packages import VENDOR, Package, fetch, packages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,15 +24,7 @@ TODAY = dt.date(2026, 11, 21)
 
 
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
-    import audit  # noqa: PLC0415 - a script, not a module of the project
-
-    return audit
-
-
-@pytest.fixture
-def tool(audit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The program that asks for the advisories, to be written by the test; nothing is waived."""
     program, waivers = tmp_path / "pip-audit", tmp_path / "waivers.toml"
     program.touch(0o755)
@@ -54,18 +46,18 @@ def waiver(advisory: str, until: dt.date) -> dict[str, Any]:
     return {"id": advisory, "until": until, "reason": "never called"}
 
 
-def test_an_advisory_is_named_with_the_version_that_fixes_it(audit: Any):
+def test_an_advisory_is_named_with_the_version_that_fixes_it():
     report = {"dependencies": [package("good"), package("bad", "GHSA-1")]}
     assert list(audit.judge(report, [], TODAY)) == ["bad 1.0: GHSA-1; fixed in 2.0."]
 
 
 @pytest.mark.parametrize("name", ["GHSA-1", "CVE-GHSA-1"])
-def test_a_waiver_accepts_an_advisory_by_any_of_its_names(audit: Any, name: str):
+def test_a_waiver_accepts_an_advisory_by_any_of_its_names(name: str):
     report = {"dependencies": [package("bad", "GHSA-1")]}
     assert list(audit.judge(report, [waiver(name, TODAY)], TODAY)) == []
 
 
-def test_a_waiver_ends(audit: Any):
+def test_a_waiver_ends():
     report = {"dependencies": [package("bad", "GHSA-1")]}
     yesterday = TODAY - dt.timedelta(days=1)
     first, second = audit.judge(report, [waiver("GHSA-1", yesterday)], TODAY)
@@ -73,7 +65,7 @@ def test_a_waiver_ends(audit: Any):
     assert second == "the waiver of GHSA-1 ended on 2026-11-20: look at it again."
 
 
-def test_packages_that_were_not_compared_are_not_called_good(audit: Any):
+def test_packages_that_were_not_compared_are_not_called_good():
     skipped = {"name": "private", "skip_reason": "not found"}
     assert audit.summary({"dependencies": [package("a")]}) == "1 of 1 packages compared."
     assert audit.summary({"dependencies": [package("a"), skipped]}).endswith(
@@ -100,11 +92,7 @@ ALL_SKIPPED = {"dependencies": [{"name": "a", "skip_reason": "not found"}]}
     ids=["good", "bad", "all skipped", "no packages", "no answer"],
 )
 def test_the_exit_code_is_0_only_where_advisories_were_read_and_none_applies(
-    audit: Any,
-    tool: Path,
-    capsys: pytest.CaptureFixture[str],
-    printed: str,
-    result: tuple[int, str],
+    tool: Path, capsys: pytest.CaptureFixture[str], printed: str, result: tuple[int, str]
 ):
     tool.write_text(f"#!/bin/sh\necho 'no network' >&2\necho '{printed}'\n")
     code, sentence = result

@@ -19,13 +19,6 @@ from app.client.cli import main
 ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
 
 
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("SERVER", "TOKEN_FILE", "PROFILE"):
-        monkeypatch.delenv(f"KAFKA_CLIENT_QUOTAS_{name}", raising=False)
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "86401", "soon", ""])
 def test_a_time_that_cannot_be_waited_is_refused_with_what_can(
     text: str, capsys: pytest.CaptureFixture[str]

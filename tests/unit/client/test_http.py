@@ -1,12 +1,6 @@
 """Exit codes and messages when responses are lost, late, or not the service's."""
 
-import json
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,72 +8,7 @@ import pytest
 
 from app.client import http
 from app.client.cli import main
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One answer; a status of 0 drops the connection without one."""
-
-    status: int
-    body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class ScriptedService:
-    """Gives its replies in order, the last one for ever, and keeps what it was asked."""
-
-    url: str
-    replies: list[Reply]
-    asked: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
-
-    def next_reply(self) -> Reply:
-        """Return the reply to the next request."""
-        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-
-
-@contextmanager
-def scripted_service(*replies: Reply) -> Iterator[ScriptedService]:
-    """Answer on a free port until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    service = ScriptedService(f"http://127.0.0.1:{server.server_port}", list(replies))
-    server.service = service  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: object) -> None:
-        """Stay silent."""
-
-    def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        service: ScriptedService = self.server.service  # type: ignore[attr-defined]
-        service.asked.append((self.command, self.path, dict(self.headers), body))
-        reply = service.next_reply()
-        if not reply.status:
-            self.close_connection = True
-            return
-        content = json.dumps(reply.body).encode()
-        self.send_response(reply.status)
-        for name, value in {"Content-Length": str(len(content)), **reply.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
+from tests.unit.client.conftest import Reply, ScriptedService, scripted_service
 
 ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
 LOST = Reply(0)
@@ -107,11 +36,8 @@ APPLIED = Reply(200, report())
 
 
 @pytest.fixture(autouse=True)
-def in_no_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http.time, "sleep", lambda _: None)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("SERVER", "TOKEN_FILE", "PROFILE"):
-        monkeypatch.delenv(f"KAFKA_CLIENT_QUOTAS_{name}", raising=False)
 
 
 def keys(service: ScriptedService) -> set[str]:
@@ -246,9 +172,8 @@ def test_a_profile_names_service_and_credential(
         )
         assert main(["--describe"]) == 0
         assert main(["--describe", "--profile", "b"]) == 2
-        environ: Callable[[str, str], None] = monkeypatch.setenv
-        environ("KAFKA_CLIENT_QUOTAS_PROFILE", "b")
-        environ("KAFKA_CLIENT_QUOTAS_SERVER", service.url)
+        monkeypatch.setenv("KAFKA_CLIENT_QUOTAS_PROFILE", "b")
+        monkeypatch.setenv("KAFKA_CLIENT_QUOTAS_SERVER", service.url)
         words = ["--describe", "--user", "al", "--password-file", str(tmp_path / "password")]
         assert main(words) == 0
     sent = [headers.get("Authorization") for _, _, headers, _ in service.asked]

@@ -73,49 +73,21 @@ metadata: {name: main}
 spec: {kafka: {quotas: {type: kafka, controllerMutationRate: 10}}}
 """
 
-TERRAFORM = {
-    "version": 4,
-    "terraform_version": "1.9.0",
-    "lineage": "x",
-    "resources": [
-        {
-            "type": "kafka_quota",
-            "instances": [
-                {
-                    "attributes": {
-                        "entity_name": "etl",
-                        "entity_type": "client-id",
-                        "config": {C: "4000000", P: 3500000},
-                    }
-                },
-                {"attributes": {"entity_name": "", "entity_type": "ip", "config": {I: "5"}}},
-            ],
-        },
-        {"type": "kafka_topic", "instances": [{"attributes": {"name": "t"}}]},
-    ],
-}
+TERRAFORM = """{
+"version": 4, "terraform_version": "1.9.0", "lineage": "x", "resources": [
+  {"type": "kafka_quota", "instances": [
+    {"attributes": {"entity_name": "etl", "entity_type": "client-id",
+      "config": {"consumer_byte_rate": "4000000", "producer_byte_rate": 3500000}}},
+    {"attributes": {"entity_name": "", "entity_type": "ip",
+      "config": {"connection_creation_rate": "5"}}}]},
+  {"type": "kafka_topic", "instances": [{"attributes": {"name": "t"}}]}]
+}"""
 
-TERRAFORM_SHOW = {
-    "terraform_version": "1.9.0",
-    "values": {
-        "root_module": {
-            "child_modules": [
-                {
-                    "resources": [
-                        {
-                            "type": "kafka_quota",
-                            "values": {
-                                "entity_name": "alice",
-                                "entity_type": "user",
-                                "config": {R: "1.5"},
-                            },
-                        }
-                    ]
-                }
-            ]
-        }
-    },
-}
+TERRAFORM_SHOW = """{
+"terraform_version": "1.9.0", "values": {"root_module": {"child_modules": [{"resources": [
+  {"type": "kafka_quota", "values": {"entity_name": "alice", "entity_type": "user",
+    "config": {"request_percentage": "1.5"}}}]}]}}
+}"""
 
 
 def imported(folder: Path, text: str, source: str | None = None) -> tuple[list[object], list[str]]:
@@ -175,11 +147,11 @@ def test_a_list_of_manifests_is_read_as_json(tmp_path: Path):
 
 
 def test_a_terraform_state_is_read_in_both_shapes(tmp_path: Path):
-    assert imported(tmp_path, json.dumps(TERRAFORM)) == (
+    assert imported(tmp_path, TERRAFORM) == (
         [({"ip": None}, {I: 5}), ({"client-id": "etl"}, {C: 4000000, P: 3500000})],
         ["1: 1 resources of other types have no quotas"],
     )
-    assert imported(tmp_path, json.dumps(TERRAFORM_SHOW)) == ([({"user": "alice"}, {R: 1.5})], [])
+    assert imported(tmp_path, TERRAFORM_SHOW) == ([({"user": "alice"}, {R: 1.5})], [])
 
 
 def test_two_values_for_one_key_are_reported_and_the_first_is_used(tmp_path: Path):

@@ -13,7 +13,7 @@ import pytest
 from app.client.cli import main
 from app.client.commands import show, top
 from app.client.output import Context
-from tests.unit.client.test_http import Reply, ScriptedService, scripted_service
+from tests.unit.client.conftest import Reply, ScriptedService, scripted_service
 
 P = "producer_byte_rate"
 ALICE = {"user": "alice"}
@@ -67,11 +67,6 @@ ALTER = ("--alter", "--names", "user=alice", "--add", f"{P}=2")
 class Typed(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
 @pytest.fixture
