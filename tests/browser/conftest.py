@@ -1,12 +1,10 @@
 """The page in a real browser, on a service whose broker's answers can be lost."""
 
 import math
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -22,7 +20,7 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, minutes, publish_rows
 from tests.testkit.browser import chromium
-from tests.testkit.event_loops import in_a_thread
+from tests.testkit.event_loops import Silent, in_a_thread, served
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
@@ -63,32 +61,18 @@ def proxy(broker: LocalKafka) -> Iterator[KafkaProxy]:
         yield running
 
 
-class _EmptyPage(BaseHTTPRequestHandler):
+class _EmptyPage(Silent, BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
         self.wfile.write(b"<!doctype html><title>Portal</title>")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def origin() -> Iterator[str]:
-    """Serve an empty page at an address of its own."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _EmptyPage) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
 
 @pytest.fixture(scope="session")
 def portal() -> Iterator[str]:
     """The origin whose pages may call the service."""
-    with origin() as url:
+    with served(_EmptyPage) as url:
         yield url
 
 

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tests.testkit.patience import DEADLINE_S, pauses
@@ -94,3 +96,27 @@ async def until(is_true: Callable[[], object]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not is_true():
             await asyncio.sleep(next(pause))
+
+
+class Silent:
+    """A base of handlers that print nothing."""
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output clean."""
+
+
+@contextmanager
+def served(
+    handler: Callable[..., BaseHTTPRequestHandler], tls: SSLContext | None = None
+) -> Iterator[str]:
+    """Answer on a free port of this machine until the block ends; return the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -4,10 +4,9 @@ import csv
 import io
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ import httpx
 import yaml
 
 from app.localdev.processes import HOST
+from tests.testkit.event_loops import Silent, served
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import RunningService
 
@@ -23,24 +23,15 @@ from tests.testkit.service import RunningService
 def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]]) -> Iterator[str]:
     """Serve each GET with a status and a text for the length of a block; give the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, text = answer(self)
             self.send_response(status)
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, *_: object) -> None:
-            """Keep the test's output clean."""
-
-    with ThreadingHTTPServer((HOST, 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://{HOST}:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Handler) as address:
+        yield address
 
 
 @contextmanager

@@ -1,20 +1,17 @@
 """docker-compose.yml and deploy/ agree with each other, with the project, and with its tests."""
 
-import http.server
 import json
 import os
 import re
-import socket
 import ssl
 import stat
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +28,7 @@ from app.main import main
 from app.settings import Settings
 from app.startup_checks import find_unsafe
 from tests.testkit.certificates import Authority, person
+from tests.testkit.event_loops import Silent, served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -318,38 +316,30 @@ def test_the_entry_point_is_a_script_of_the_project_and_the_command_one_of_its_c
     assert f"usage: {entry_point} serve" in capsys.readouterr().out
 
 
-class _Answering(http.server.BaseHTTPRequestHandler):
+class _Answering(Silent, BaseHTTPRequestHandler):
     status = HTTPStatus.OK
 
     def do_GET(self):
         self.send_response(self.status if self.path == "/livez" else HTTPStatus.NOT_FOUND)
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 class _Unwell(_Answering):
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 
-@contextmanager
-def answering(handler: type[_Answering], tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+NOWHERE = "http://127.0.0.1:1"
 
 
-def probe(port: int, **settings: str) -> int:
+def port_of(url: str) -> str:
+    return url.rpartition(":")[2]
+
+
+def probe(url: str, **settings: str) -> int:
     command = json.loads(those("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert command[0] == "python"
     proxy = {"http_proxy": "http://192.0.2.1:9", "https_proxy": "http://192.0.2.1:9"}
-    environ = {**os.environ, "QUOTAS_PORT": str(port), **proxy, **settings}
+    environ = {**os.environ, "QUOTAS_PORT": port_of(url), **proxy, **settings}
     done = subprocess.run(
         [sys.executable, *command[1:]], env=environ, stderr=subprocess.DEVNULL, check=False
     )
@@ -357,10 +347,10 @@ def probe(port: int, **settings: str) -> int:
 
 
 def test_the_health_check_passes_when_the_service_is_alive_on_the_port_for_operations_if_any():
-    with answering(_Answering) as port:
-        assert probe(port) == 0
-        operations = {"QUOTAS_OPERATIONS_PORT": str(port), "QUOTAS_TLS_CERT_FILE": "server.pem"}
-        assert probe(1, **operations) == 0
+    with served(_Answering) as url:
+        assert probe(url) == 0
+        operations = {"QUOTAS_OPERATIONS_PORT": port_of(url), "QUOTAS_TLS_CERT_FILE": "server.pem"}
+        assert probe(NOWHERE, **operations) == 0
 
 
 def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
@@ -368,15 +358,13 @@ def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
     Authority().sign(person("server"), host="192.0.2.1").write(certificate)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
-    with answering(_Answering, tls) as port:
-        assert probe(port, QUOTAS_TLS_CERT_FILE=str(certificate)) == 0
-    with answering(_Answering) as port:
-        assert probe(port, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
+    with served(_Answering, tls) as url:
+        assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate)) == 0
+    with served(_Answering) as url:
+        assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
 
 
 def test_the_health_check_fails_when_the_service_is_not_well_or_nothing_listens():
-    with answering(_Unwell) as port:
-        assert probe(port) == 1
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        assert probe(taken.getsockname()[1]) == 1
+    with served(_Unwell) as url:
+        assert probe(url) == 1
+    assert probe(NOWHERE) == 1

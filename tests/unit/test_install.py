@@ -1,15 +1,15 @@
 """What `make install` does on machines with good, old and broken Pythons."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pip
 import pytest
+
+from scripts import install
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFERRED = (ROOT / ".python-version").read_text().strip()
@@ -30,16 +30,6 @@ elif sys.argv[1:3] == ["-m", "venv"]:
 else:
     sys.exit("ERROR: a pretender installs nothing")
 """
-
-
-@pytest.fixture
-def install() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -68,7 +58,7 @@ REAL_PYTHON = sys.executable
 
 
 def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_python(
-    install: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str]
+    programs: Path, capsys: pytest.CaptureFixture[str]
 ):
     preferred = tuple(map(int, PREFERRED.split(".")))
     pretend(programs / "python3", (3, 14, 0))
@@ -79,7 +69,7 @@ def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_pytho
 
 
 def test_without_it_the_newest_that_works_is_taken_and_a_line_says_so(
-    install: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str]
+    programs: Path, capsys: pytest.CaptureFixture[str]
 ):
     pretend(programs / "python3.12", (3, 12, 1))
     newest = pretend(programs / "python3.13", (3, 13, 0))
@@ -91,7 +81,7 @@ def test_without_it_the_newest_that_works_is_taken_and_a_line_says_so(
 
 
 def test_a_shim_that_does_not_work_is_skipped_for_the_version_behind_it(
-    install: ModuleType, programs: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, monkeypatch: pytest.MonkeyPatch
 ):
     program(programs / "shims" / "python3.13", BROKEN_SHIM)
     real = pretend(programs / "versions" / "3.13.0" / "bin" / "python3.13", (3, 13, 0))
@@ -101,7 +91,7 @@ def test_a_shim_that_does_not_work_is_skipped_for_the_version_behind_it(
 
 
 def test_a_python_of_pyenv_is_taken_where_there_is_no_other_of_its_version(
-    install: ModuleType, programs: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A shim puts its version in front of the PATH; both are slower than what is optimized."""
     name = f"python{PREFERRED}"
@@ -115,9 +105,7 @@ def test_a_python_of_pyenv_is_taken_where_there_is_no_other_of_its_version(
     assert install.choose_python("").program == str(of_the_system)
 
 
-def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(
-    install: ModuleType, programs: Path
-):
+def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(programs: Path):
     program(programs / "python3.13", BROKEN_SHIM)
     program(programs / "python3.12", "#!/nowhere/at/all\n")
     pretend(programs / "python3.11", (3, 11, 2), "venv", "ensurepip")
@@ -143,9 +131,7 @@ def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(
         ("/nowhere/python3", "/nowhere/python3 does not run: No such file or directory"),
     ],
 )
-def test_another_python_than_the_asked_one_is_never_taken(
-    install: ModuleType, programs: Path, asked: str, reason: str
-):
+def test_another_python_than_the_asked_one_is_never_taken(programs: Path, asked: str, reason: str):
     pretend(programs / "python3.10", (3, 10, 4))
     pretend(programs / "python3.12", (3, 12, 0))
     with pytest.raises(SystemExit) as ended:
@@ -154,7 +140,7 @@ def test_another_python_than_the_asked_one_is_never_taken(
     assert reason in str(ended.value.code)
 
 
-def test_each_minor_version_that_works_is_found_once(install: ModuleType, programs: Path):
+def test_each_minor_version_that_works_is_found_once(programs: Path):
     pretend(programs / "python3.12", (3, 12, 4))
     pretend(programs / "python3", (3, 12, 4))
     pretend(programs / "python3.13", (3, 13, 0))

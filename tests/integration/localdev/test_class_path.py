@@ -1,33 +1,27 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from jgo.config import GlobalSettings
 
 from app.localdev.jars import class_path
+from tests.testkit.event_loops import Silent, served
 
 
-class Repository(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object):
-        """Keep the test's output clean."""
+class Repository(Silent, SimpleHTTPRequestHandler):
+    """The jars of this machine."""
 
 
 @pytest.fixture
 def mirror() -> Iterator[str]:
     class_path(tools=True)
-    repository = partial(Repository, directory=str(GlobalSettings.load().repo_cache))
-    with ThreadingHTTPServer(("127.0.0.1", 0), repository) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served(partial(Repository, directory=str(GlobalSettings.load().repo_cache))) as address:
+        yield address
 
 
 def test_two_processes_that_fetch_at_once_both_get_every_jar(mirror: str, tmp_path: Path):

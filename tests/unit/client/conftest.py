@@ -1,15 +1,17 @@
 """The command without a configuration, before a service that says what it is told to say."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.testkit.event_loops import Silent, served
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +34,8 @@ class Reply:
 class ScriptedService:
     """Gives its replies in order, the last one for ever, and keeps what it was asked."""
 
-    url: str
     replies: list[Reply]
+    url: str = ""
     asked: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
 
     def next_reply(self) -> Reply:
@@ -44,35 +46,21 @@ class ScriptedService:
 @contextmanager
 def scripted_service(*replies: Reply) -> Iterator[ScriptedService]:
     """Answer on a free port until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    service = ScriptedService(f"http://127.0.0.1:{server.server_port}", list(replies))
-    server.service = service  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    service = ScriptedService(list(replies))
+    with served(partial(_Handler, service)) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Silent, BaseHTTPRequestHandler):
+    def __init__(self, service: ScriptedService, *connection: Any) -> None:
+        self.service = service
+        super().__init__(*connection)
+
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: object) -> None:
-        """Stay silent."""
-
-    def _answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        service: ScriptedService = self.server.service  # type: ignore[attr-defined]
-        service.asked.append((self.command, self.path, dict(self.headers), body))
-        reply = service.next_reply()
+        self.service.asked.append((self.command, self.path, dict(self.headers), body))
+        reply = self.service.next_reply()
         if not reply.status:
             self.close_connection = True
             return
@@ -82,3 +70,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        self.do_GET()

@@ -1,34 +1,20 @@
 """The jars of the local broker."""
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from app.localdev.jars import OTHER_KAFKA_VERSIONS, class_path
 from app.localdev.local_directory import LocalDevError
+from tests.testkit.event_loops import Silent, served
 
 
-class GarbageRepository(BaseHTTPRequestHandler):
+class GarbageRepository(Silent, BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"not a jar")
-
-    def log_message(self, *_: object):
-        """Keep the test's output clean."""
-
-
-@pytest.fixture
-def garbage_mirror() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), GarbageRepository) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -53,11 +39,12 @@ def test_no_network_and_no_jars_is_one_sentence_that_says_what_to_do(
 
 
 def test_a_jar_with_another_checksum_is_refused_and_deleted(
-    empty_repository: Path, garbage_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    use_mirror(garbage_mirror, tmp_path, monkeypatch)
-    with pytest.raises(LocalDevError, match="is not what was locked"):
-        class_path()
+    with served(GarbageRepository) as mirror:
+        use_mirror(mirror, tmp_path, monkeypatch)
+        with pytest.raises(LocalDevError, match="is not what was locked"):
+            class_path()
     assert list(empty_repository.rglob("*.jar")) == []
 
 
