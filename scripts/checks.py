@@ -6,9 +6,7 @@ mostly wait, the static checks. Whatever a run starts ends with it.
 
 import asyncio
 import ctypes
-import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +15,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from app.localdev.processes import descendants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
-TYPES = ROOT / ".mypy_cache"
 
 END_WITHIN_S = 30.0
 POLL_S = 0.02
@@ -83,9 +79,8 @@ def main(arguments: list[str]) -> int:
     """Return 0 when everything asked for passed."""
     if arguments not in (["static"], ["all"]):
         sys.exit("usage: checks.py static|all")
-    types = Check("types", ["mypy"])
     queues = [
-        [types],
+        [Check("types", ["mypy"])],
         [
             Check("imports", ["lint-imports"]),
             Check("house", ["python", "scripts/house.py"]),
@@ -96,32 +91,7 @@ def main(arguments: list[str]) -> int:
     ]
     if arguments == ["all"]:
         queues.insert(0, [Check("tests", ["pytest", "-n", "4", "--durations=10"], live=True)])
-    copy_folder(shared_types(), TYPES)
-    code = run(queues)
-    if types.code == 0:
-        copy_folder(TYPES, shared_types())
-    return code
-
-
-def shared_types() -> Path:
-    """Return mypy's cache that a new checkout begins with, for these packages and this Python.
-
-    Whose files they are does not matter: mypy compares the digest of each with its own.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    packages = hashlib.sha256((ROOT / "requirements" / "dev.txt").read_bytes()).hexdigest()
-    python = ".".join(map(str, sys.version_info[:2]))
-    return cache / "kafka-quota-service" / f"mypy-{version('mypy')}-{python}-{packages[:16]}"
-
-
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder in one step, unless there is a target or no source; do without on an error."""
-    if target.exists() or not source.is_dir():
-        return
-    with suppress(OSError):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            shutil.copytree(source, Path(folder, target.name)).rename(target)
+    return run(queues)
 
 
 def run(queues: Sequence[Sequence[Check]]) -> int:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import checks, house
-from scripts.checks import copy_folder, shared_types
+from scripts import house
 from tests.testkit.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,31 +82,6 @@ def test_an_interrupt_ends_every_check_even_one_that_does_not_heed_it(
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert output.splitlines()[-1] == "Interrupted: everything ends."
-
-
-def test_a_folder_is_copied_where_there_is_none(tmp_path: Path):
-    source, target = tmp_path / "source", tmp_path / "new" / "target"
-    copy_folder(source, target)
-    assert not target.parent.exists()
-    source.mkdir()
-    for content in ("first", "second"):
-        (source / "file").write_text(content)
-        copy_folder(source, target)
-    assert (target / "file").read_text() == "first"
-    assert list(target.parent.iterdir()) == [target]
-    copy_folder(source, target / "file" / "cannot be written")
-
-
-def test_other_packages_have_another_cache_of_types(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = shared_types()
-    monkeypatch.setattr(checks, "ROOT", tmp_path)
-    (tmp_path / "requirements").mkdir()
-    (tmp_path / "requirements" / "dev.txt").touch()
-    assert before.is_relative_to(tmp_path)
-    assert shared_types() != before
 
 
 TABLE = {
