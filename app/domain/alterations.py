@@ -185,13 +185,7 @@ class Observation:
 
 
 def observe(alteration: ClientQuotaAlteration, before: Values, seen: Values) -> Observation:
-    """Judge by the keys that the alteration names.
-
-    Args:
-        alteration: As it was sent.
-        before: What held before, as far as it was certain.
-        seen: What a fresh read shows.
-    """
+    """Judge by the keys that the alteration names."""
     intended = apply_ops(before, alteration.ops)
     keys = [op.key for op in alteration.ops]
     holds = all(same_value(seen.get(key), intended.get(key)) for key in keys)

@@ -80,14 +80,7 @@ class AuthorizerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a caller may, and why.
-
-    Attributes:
-        allowed: The verdict.
-        rule: What decided.
-        operation: What was asked for.
-        acl: The ACL that decided, where one did.
-    """
+    """Whether a caller may, and why."""
 
     allowed: bool
     rule: DecisionRule

@@ -105,7 +105,6 @@ class Sample(NamedTuple):
     """One sample; labels as exported, '' where absent.
 
     Attributes:
-        metric: The name as exported.
         resource: ``Produce``, ``Fetch``, ``Request`` or ``ControllerMutation`` as exported;
             '' where the metric's name tells it.
         user: Still URL-encoded where the exporter leaves it so.

@@ -51,12 +51,8 @@ class QuotaError(Exception):
     """The root of every error that is reported to a caller.
 
     Attributes:
-        detail: A sentence for people.
         code: Kebab-case name of the problem; the page ``/problems/<code>`` explains it.
         kafka_error: Kafka's name, or null.
-        sent: Whether the request reached the cluster.
-        retry: Whether it may be repeated.
-        violations: Every broken rule.
         alteration_id: The audited alteration that the error belongs to, if it got that far.
         retry_after_s: When to come back, in seconds.
         results: The results for each entity where the alteration got that far.
@@ -187,11 +183,7 @@ class NotSentError(QuotaError):
 
 @dataclass(eq=False)
 class WrongClusterError(NotSentError):
-    """The brokers that answer are of another cluster than the one that this process serves.
-
-    Attributes:
-        found: The id of that cluster.
-    """
+    """The brokers that answer are of another cluster than the one that this process serves."""
 
     found: str = ""
 

@@ -36,7 +36,6 @@ class OptionRule:
 
     Attributes:
         kind: A FOLDER lies below the worker's own; a TIME is RFC 3339 or a date.
-        description: For people.
         repeats: Whether it may have several values.
         words: The values of a WORD.
         maximum: The largest NUMBER; the smallest is 1.

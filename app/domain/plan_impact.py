@@ -42,7 +42,6 @@ class KeyImpact:
         change: ``set``, ``raised``, ``lowered``, ``removed`` or ``unchanged``.
         factor: The new value divided by the old one; null where there is no such number.
         effective_before: What applies now; null: unlimited, or not a key that brokers know.
-        effective_after: What would apply.
         source: Where that comes from; null: nothing applies.
         more_specific: Stored entities with a value of their own, which go before this one.
     """
@@ -236,11 +235,8 @@ class PublishedBucket:
     """The last days of a bucket, all brokers pooled.
 
     Attributes:
-        bucket_id: Of the pipeline.
         name: Its key and metric tags.
         peak: The highest rate of a minute on a broker, in the key's unit.
-        days: How many days have data.
-        data_through: The end of the last minute with data.
         censored: Whether it was throttled or over its limit: then it may have wanted more.
     """
 
@@ -258,7 +254,6 @@ class TouchedBucket:
 
     Attributes:
         limit_now: As stored; null: unlimited.
-        limit_new: As it would be.
         comparable: Whether its minutes can be held against the new limit: its callers would share
             it. Otherwise nobody knows which of its minutes they would take along.
     """

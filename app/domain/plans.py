@@ -92,10 +92,8 @@ class Conflict:
     """A key that another owner holds and that the plan would change.
 
     Attributes:
-        owner: Who holds it.
         held: The value that this owner applied.
         current: The value that is stored.
-        proposed: The value that the plan would set.
     """
 
     entity: ClientQuotaEntity

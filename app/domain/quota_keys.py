@@ -44,12 +44,8 @@ class QuotaKeyRule:
     """What this service accepts for one key; stricter than the broker where that hurts nobody.
 
     Attributes:
-        unit: As printed beside the value.
         scope: Who counts: each broker on its own, or the active controller for the cluster.
         entity_types: The types of which entities that carry the key are made.
-        integral: Whether a fraction is refused.
-        minimum: The smallest value accepted.
-        maximum: The largest value accepted.
     """
 
     unit: str

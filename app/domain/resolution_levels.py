@@ -49,8 +49,6 @@ class PrecedenceLevel:
     """One of the eight levels for a user and client-id; level 1 is the most specific.
 
     Attributes:
-        level: 1 to 8.
-        source: Its name.
         user: How the rule's entity names the user.
         client_id: How it names the client-id.
         bucket: Who shares the limit that comes from here.
@@ -130,9 +128,6 @@ class LevelTried(NamedTuple):
     """One level as it was tried.
 
     Attributes:
-        entity: The entity that was looked up there.
-        level: Its number.
-        name: Its name.
         value: What is stored there for the key, or null.
         applies: Whether the level can apply to this identity at all.
         reason: Why it cannot, or null.
@@ -150,7 +145,6 @@ class ResolvedQuota(NamedTuple):
     """What applies for one key.
 
     Attributes:
-        key: What is limited.
         value: As stored, in the key's unit; null = unlimited.
         source: Where the value comes from; null where nothing applies.
         shared_by: The metric tags of the bucket, not encoded: user and client-id, or ip.

@@ -252,7 +252,6 @@ class Judgement:
 
     Attributes:
         alterations: As they would be sent, in request order: canonical addresses.
-        violations: Every broken rule.
         warnings: Sentences, by alteration.
         needs_stored: Whether the stored values could change the verdict, or name an entity that
             is to be removed as it is spelled.

@@ -45,8 +45,6 @@ class PlanCommand:
     """A request for a plan, as read and authorized.
 
     Attributes:
-        wanted: The document, and what may be touched for it.
-        scope: The scope as written.
         violations: Broken rules of the request's own fields, found while it was read.
     """
 

@@ -55,14 +55,7 @@ def no_check() -> None:
 
 
 class AlterQuotas:
-    """Answers ``POST /quotas/alterations``.
-
-    Args:
-        context: Shared with the alterations of other sessions.
-        admin: Alters.
-        barrier: Reads what holds before and after.
-        tasks: Runs what must not end with its request.
-    """
+    """Answers ``POST /quotas/alterations``."""
 
     def __init__(
         self,

@@ -67,7 +67,6 @@ class AlterCommand:
         violations: Broken rules of the request's own fields, found while it was read.
         key: The idempotency key with the fingerprint of what is asked, or null.
         supersedes: The alteration of unknown outcome whose locks are taken over, or null.
-        plan: The plan that is applied, or null.
         wait_ms: How long to wait for the change to be readable, in milliseconds.
     """
 
@@ -158,12 +157,7 @@ def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
 
 
 def refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, AlterationResult]:
-    """Return the results of the entities that break a rule, each with its first violation.
-
-    Args:
-        judgement: With the violations.
-        stored: The present values, which stay as they are.
-    """
+    """Return the results of the entities that break a rule, each with its first violation."""
     refused: dict[int, AlterationResult] = {}
     for violation in judgement.violations:
         if violation.index is not None and violation.index not in refused:
@@ -179,15 +173,7 @@ def refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, Alteratio
 def audit_request(
     command: AlterCommand, judgement: Judgement, stored: Quotas, cluster_id: str, broker_id: int
 ) -> AuditRequest:
-    """Return what may be sent under a new id, and what our own rules refuse of it.
-
-    Args:
-        command: As read.
-        judgement: Of its alterations.
-        stored: The present values of their entities.
-        cluster_id: Where it goes.
-        broker_id: The broker that it is sent through.
-    """
+    """Return what may be sent under a new id, and what our own rules refuse of it."""
     refused = {violation.index for violation in judgement.violations}
     return AuditRequest(
         alteration_id=new_alteration_id(),
@@ -252,12 +238,7 @@ def failed_before(record: AlterationRecord) -> list[Violation]:
 
 
 def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
-    """Return an entry for each entity that a plan rests on and that does not hold its values.
-
-    Args:
-        beside: What the plan rests on and does not touch.
-        values: What a barrier read shows.
-    """
+    """Return an entry for each entity that a plan rests on and that does not hold its values."""
     moved = []
     for entity, expected in beside.items():
         present = values.get(entity, {})

@@ -149,12 +149,7 @@ PATIENCE_S: Final = 1.0
 
 
 class BrokerBatchers(Generic[Item, Done]):
-    """A batcher for each broker: who asks one waits for no other; null is whichever is preferred.
-
-    Args:
-        work: Does a batch through a broker; else as that of ``Batcher``.
-        admits: As that of ``Batcher``.
-    """
+    """A batcher for each broker: who asks one waits for no other; null is the preferred broker."""
 
     def __init__(
         self,

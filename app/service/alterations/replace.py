@@ -136,10 +136,6 @@ class RevertAlterations:
     async def revert(self, command: AlterCommand, alteration_id: str) -> AlterationReport:
         """Apply the inverse of an alteration.
 
-        Args:
-            command: Who asks and how; its alterations are those of the inverse.
-            alteration_id: What to take back.
-
         Raises:
             NotFoundError: There is no such alteration, or it is another caller's.
             InvalidRequestError: Nothing of it was applied, or it is not concluded.

@@ -110,12 +110,7 @@ def throttle_time_s(answer: AlterAnswer) -> float | None:
 def unexpected_results(
     entities: Iterable[AuditEntity], failed: Mapping[int, str]
 ) -> dict[int, AlterationResult]:
-    """Return the results where expectations do not hold: refused, and held back the others.
-
-    Args:
-        entities: Of the request.
-        failed: What does not hold, by ordinal.
-    """
+    """Return the results where expectations do not hold: refused, and held back the others."""
     return {
         entity.ordinal: result_of(
             entity, Outcome.REFUSED, KafkaRefusal(None, failed[entity.ordinal])

@@ -97,7 +97,6 @@ class Concluded:
     """What became of a request, before it is in the log.
 
     Attributes:
-        conclusion: For the log.
         error: What the caller gets once it is there, where that is no report.
         late: The broker's answer that may still come, up to 95 s after the sending.
     """

@@ -56,14 +56,7 @@ def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
 
 
 class OutcomeWriter:
-    """Writes conclusions, in the background if it must.
-
-    Args:
-        journal: Takes them.
-        tasks: Runs what is written in the background.
-        metrics: Counts what waits.
-        wait_s: How long an answer waits for the record of a few entities, in seconds.
-    """
+    """Writes conclusions, in the background if it must."""
 
     def __init__(
         self,
@@ -227,8 +220,6 @@ class AlterContext:
         owner: The name of this process in the log.
         breaker: Before the audit log, when an intent is written.
         failpoints: None is armed outside of tests.
-        policy: Takes away from what the ACLs allow.
-        image: Is to show what was applied.
         large: What each principal has in progress.
     """
 
@@ -345,11 +336,6 @@ class Intents:
         beside: Iterable[ClientQuotaEntity] = (),
     ) -> Quotas:
         """Return what a barrier read shows of the request's entities, and of those beside them.
-
-        Args:
-            request: Whose entities.
-            intent: Of the request, once it is committed.
-            beside: What else is read.
 
         Raises:
             NotSentError: The barrier was not passed in time.

@@ -41,8 +41,6 @@ class FailureCount:
         minute: Its beginning, UTC.
         source: The network as ``203.0.113.0/24``; null where it is uncertain or not counted apart.
         method: The kind of credential; ``none`` where none was presented.
-        reason: The code of the refusal.
-        number: Of refused credentials.
     """
 
     row_id: str
@@ -70,11 +68,7 @@ def source_of(address: str) -> str | None:
 
 
 class AuthenticationFailures:
-    """Counts in bounded memory.
-
-    Args:
-        now: The wall clock.
-    """
+    """Counts in bounded memory."""
 
     def __init__(self, *, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
@@ -103,13 +97,7 @@ class AuthenticationFailures:
 
 
 class FailureWriter:
-    """Writes what was counted, once a minute and at the end.
-
-    Args:
-        failures: Where it is counted.
-        record: Stores it.
-        metrics: Count when that failed.
-    """
+    """Writes what was counted, once a minute and at the end."""
 
     def __init__(
         self, failures: AuthenticationFailures, record: RecordFailures, metrics: AlterationMetrics

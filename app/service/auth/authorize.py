@@ -135,10 +135,6 @@ class BrokerAuthorizer:
 
     Super users, and whatever an authorizer of another make goes by, need no mirror here. The host
     that ACLs are matched with is this service's: the broker sees no other.
-
-    Args:
-        rights: Asks as the caller.
-        others: Decides for all other callers.
     """
 
     def __init__(self, rights: ClusterRights, others: ClusterAuthorizer) -> None:

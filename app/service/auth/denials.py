@@ -42,7 +42,6 @@ class RequestedChange(NamedTuple):
     Attributes:
         entities: How many; null where the body could not be read or was too large to look at.
         first: The first of them, at most ``MAX_FIRST_ENTITIES``.
-        reason: The caller's own words, or null.
     """
 
     entities: int | None = None
@@ -76,9 +75,7 @@ class DeniedAttempt:
     """One refused request.
 
     Attributes:
-        request_id: Of the HTTP request.
         action: Method and path of the route, without what callers write into it.
-        evidence: How it was decided.
         read: Reads what was asked for; called only for an attempt that gets a row of its own.
     """
 
@@ -103,13 +100,7 @@ class _Further:
 
 
 class DeniedAttempts:
-    """Writes the rows.
-
-    Args:
-        cluster_id: Asks for the id of the cluster.
-        journal: Where the rows are written.
-        now: The wall clock.
-    """
+    """Writes the rows."""
 
     def __init__(
         self,

@@ -73,13 +73,7 @@ class RecordReader:
 
 
 class CallerQuotaAdmin:
-    """See ``ClientQuotaAdmin``; no earlier answer outlives a refusal.
-
-    Args:
-        admin: With connections that are logged in as the caller.
-        rights: What the caller may do, by the brokers' answers.
-        principal: The caller's.
-    """
+    """See ``ClientQuotaAdmin``; no earlier answer outlives a refusal."""
 
     def __init__(self, admin: ClientQuotaAdmin, rights: ClusterRights, principal: str) -> None:
         self._admin = admin

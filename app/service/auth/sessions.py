@@ -92,10 +92,6 @@ class Sessions:
 
     A session is found by a keyed hash of both, whose key is as old as this process: nothing here
     holds a password. A session that is in use is never closed under those who use it.
-
-    Args:
-        opening: Logs in, and returns what is built upon that.
-        now: A clock in seconds that never goes back.
     """
 
     def __init__(

@@ -36,10 +36,7 @@ class AuditRequest:
 
     Attributes:
         alteration_id: A UUIDv7; its time orders the log.
-        cluster_id: The cluster concerned.
-        caller: Principal, address and method.
         action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
-        request_id: Of the HTTP request.
         entities: The entities that may reach the cluster; none for a denied attempt.
         local_refusals: Results by ordinal of entities that our own rules refused
             (``all_or_nothing`` false): in the alteration's document, not in the log's rows.
@@ -67,7 +64,6 @@ class AuditConclusion:
     """What became of the entities of an intent, and how the request was sent.
 
     Attributes:
-        alteration_id: Whose.
         results: One for each entity, by ordinal.
         events: (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
         sent: Whether a request that changes something was handed to a broker.
@@ -94,7 +90,6 @@ class AlterationRecord:
     """Everything that the log knows of one alteration.
 
     Attributes:
-        request: As recorded.
         at: When the intent was committed.
         results: By ordinal, in request order, local refusals included; an entity without a
             conclusion yet is UNKNOWN once sent, or NOT_SENT.
@@ -185,7 +180,6 @@ class Intent:
     """What is committed before anything is sent: the request, and what it takes with it.
 
     Attributes:
-        request: As it is recorded.
         owner: The process that sends; its heartbeat tells whether it is alive.
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined locks are taken over, or null.

@@ -31,11 +31,8 @@ class Described:
     """A broker's answer to a describe.
 
     Attributes:
-        quotas: Every matching entity with its values.
         as_of: When the request was handed to the broker (UTC): the answer is at least that fresh
             as this broker's own image, never fresher than claimed.
-        cluster_id: The cluster that the broker belongs to.
-        broker_id: The broker that answered.
         changes: Since an earlier answer, where it was compared with one.
     """
 
@@ -62,7 +59,6 @@ class AlterAnswer:
     Attributes:
         verdicts: By entity; every entity of the request is present (one that the broker left
             out is UNKNOWN).
-        broker_id: The broker that the request was sent through.
         sent_at: When the bytes were handed to the socket (UTC).
         answered_at: When the answer, or the certainty that none will come, was there (UTC).
         late: Where time ran out: what comes of listening on, up to 95 s after the sending; its
@@ -210,7 +206,6 @@ class AclSnapshot(NamedTuple):
     """The ACLs of the Cluster resource.
 
     Attributes:
-        bindings: Every ACL whose resource type is Cluster.
         taken_at: When the request was sent (UTC).
         age_s: Seconds since then, by the monotonic clock.
         has_authorizer: False where the cluster has none (SECURITY_DISABLED).
@@ -238,7 +233,6 @@ class Rights:
     """What a broker says that a caller may do.
 
     Attributes:
-        allowed: Whether the operation is allowed.
         asked: How the broker was asked, in Kafka's words.
         age_s: Seconds since the question was sent, by the monotonic clock.
         has_authorizer: False where the cluster has none, so that everything is allowed.
@@ -279,7 +273,6 @@ class ScramUsers:
     Attributes:
         users: By name, sorted; each has at least one credential.
         as_of: When the broker was asked (UTC).
-        cluster_id: The cluster that it belongs to.
     """
 
     users: Mapping[str, tuple[ScramCredential, ...]]

@@ -35,7 +35,6 @@ class PlanApplication:
     """The plan behind an alteration.
 
     Attributes:
-        plan_id: Which plan.
         claim: What its owner gets.
         beside: What must hold of entities that the alteration does not touch.
         taken_over: The owners from which keys are taken by force, by ordinal and key.
@@ -70,8 +69,6 @@ class StoredPlan:
 
     Attributes:
         plan_id: A UUIDv7.
-        cluster_id: The cluster that it was made for.
-        author: The principal that asked for it.
         owner: In whose name it is applied.
         scope: Filter components as written.
         base: A fingerprint of the values and owners that it rests on.

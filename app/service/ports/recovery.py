@@ -46,9 +46,7 @@ class Recovered:
     """What recovery found for one entity.
 
     Attributes:
-        outcome: ``applied``, ``not_applied``, ``observed_other``, ``refused`` or ``superseded``.
         final: Whether the lock is freed; otherwise it is what was observed so far.
-        seen: The values that were seen, or null.
         evidence: Fences, broker, epochs, offsets, times.
     """
 

@@ -56,15 +56,11 @@ class AnalyticsQuery:
     """Conditions, ANDed; null means no condition.
 
     Attributes:
-        table: What is listed.
         cluster_id: Of the rows, and of the runs that name one.
-        key: A quota key.
         entity: On the entity whose quota limits the bucket, or on the bucket's own names.
         min_util_p99: The least p99 / limit; for incidents the least peak / limit.
         since: The earliest day, hour or end of an incident, included.
         until: The first that is too late.
-        bucket_id: Of the rows.
-        limit: Rows of a page.
         after: The position of the last row of the page before.
     """
 
@@ -95,7 +91,6 @@ class AnalyticsPage:
 
     Attributes:
         run: The newest run behind the table; null before the first.
-        rows: In the table's order.
         buckets: Who spends from the rows' buckets, and whose quotas limit them.
         next_after: The position of the last row where more follow.
     """
@@ -276,11 +271,6 @@ class Analytics:
         proposed: QuotaIndex,
     ) -> Sequence[BucketImpact] | str:
         """Return what alterations would have meant for the buckets that they touch.
-
-        Args:
-            alterations: Valid ones.
-            present: What is stored.
-            proposed: As if they had been applied.
 
         Returns:
             The buckets; in place of them ``no-run`` where no run has published histograms, or

@@ -44,7 +44,6 @@ class Rendering:
     """What those who render all the entries of an image want to keep with them.
 
     Attributes:
-        ranked: The entries in order.
         memo: Whatever they keep, by a name of theirs.
         earlier: What was cached with an earlier image, and the sort keys of all entries that differ
             from it; null where that is uncertain.
@@ -82,12 +81,7 @@ class SortedSnapshot:
     _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
 
     def sort(self, before: "SortedSnapshot | None" = None, changes: Quotas | None = None) -> None:
-        """Bring the entries into order.
-
-        Args:
-            before: An earlier image, which may be in order already.
-            changes: Which entities differ from it.
-        """
+        """Bring the entries into order."""
         changes = changes or {}
         former = None if before is None else before.rendering
         if former is not None and len(changes) <= FEW_CHANGES:
@@ -216,7 +210,6 @@ class DescribeQuery:
     """What to describe.
 
     Attributes:
-        quota_filter: Components and ``strict``.
         has_key: Keep entities that have any of these keys; empty keeps all.
         max_age_ms: 0 asks the broker now; more allows an image that old. Who asks for everything
             at the same time as others shares what was asked after his call.
@@ -244,13 +237,7 @@ class QuotaListing:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPage:
-    """A page of a listing.
-
-    Attributes:
-        listing: All that matches, which the page is taken from.
-        entries: Those of the page.
-        is_last: Whether none follows.
-    """
+    """A page of a listing."""
 
     listing: QuotaListing
     entries: Sequence[Entry]

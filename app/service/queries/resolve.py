@@ -51,9 +51,7 @@ class IndexedImage:
     """An image that identities can be resolved against.
 
     Attributes:
-        cluster_id: The cluster that was described.
         as_of: When the broker was asked (UTC).
-        index: The quotas by their level.
         callback_class: The brokers' ``client.quota.callback.class``, or null.
         memo: What those who write resolutions want to keep with the index; it goes with it.
     """
@@ -88,11 +86,6 @@ class QuotaImage:
 
     Ages count from the start of the describe. A renewal begins when half of a caller's limit has
     passed. A change of ours is laid over the image until a describe shows it.
-
-    Args:
-        admin: Describes.
-        custom_callback: Tells whether brokers decide about quotas by code of their own.
-        timeout_s: How long a describe may take.
     """
 
     def __init__(
@@ -348,7 +341,6 @@ class ResolutionBasis(NamedTuple):
     """What the identities of a query are resolved against: all of it is from one image.
 
     Attributes:
-        present: What is stored.
         proposed: As if the alterations had been applied; null without alterations.
         callback_class: The brokers' ``client.quota.callback.class``; where one is set, the answer
             is what is configured, not necessarily what is enforced.

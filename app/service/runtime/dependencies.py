@@ -34,9 +34,6 @@ class Cache(Generic[T]):
 
     Ages are taken from ``time.monotonic``: uvloop's own clock stands still within a millisecond, so
     that what was asked before a call could pass for asked at the call.
-
-    Args:
-        ask: The question.
     """
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -214,10 +211,6 @@ def without_addresses(check: Check, number: Callable[[], int]) -> Check:
     """Let a check of the brokers say how many do not respond; where they are is in the log.
 
     Anybody may ask whether the service is ready, without a credential.
-
-    Args:
-        check: Its error may name brokers.
-        number: How many brokers are tried.
     """
 
     async def check_and_count() -> str | None:

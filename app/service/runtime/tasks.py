@@ -120,12 +120,6 @@ async def run_forever(
     """Work until cancelled; what fails is tried again in the next round.
 
     It is logged, but for a failure that is the same as that of the round before.
-
-    Args:
-        what: Names a round in the log.
-        work: One round.
-        pause_s: Between two rounds, in seconds.
-        logger: Of the module whose work it is.
     """
     logged: str | None = None
     while True:
