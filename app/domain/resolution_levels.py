@@ -300,25 +300,30 @@ def client_levels(
     stored = {quota.level: quota for quota in having}
     tried = []
     for row in PRECEDENCE:
-        quota = stored.get(row.level)
-        entity = quota.entity if quota else _client_entity(row, user, client_id)
         reason = why_not(row, user, client_id) or (HIDDEN_CLIENT_RULES if hidden else None)
-        value = quota.value if quota else None
-        tried.append(LevelTried(entity, row.level, row.source, value, reason is None, reason))
+        entity = _client_entity(row, user, client_id)
+        tried.append(_tried(row, stored.get(row.level), entity, reason))
     return tuple(tried)
 
 
 def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTried, ...]:
     """Return the two levels for an address."""
     stored = {quota.level: quota for quota in having}
-    tried = []
-    for row in IP_PRECEDENCE:
-        quota = stored.get(row.level)
-        name = address if row.ip is Slot.NAMED else DEFAULT_NAME
-        entity = quota.entity if quota else ClientQuotaEntity.of({EntityType.IP: name})
-        value = quota.value if quota else None
-        tried.append(LevelTried(entity, row.level, row.source, value, applies=True, reason=None))
-    return tuple(tried)
+    return tuple(
+        _tried(row, stored.get(row.level), ClientQuotaEntity.of({EntityType.IP: name}))
+        for row, name in zip(IP_PRECEDENCE, (address, DEFAULT_NAME), strict=True)
+    )
+
+
+def _tried(
+    row: PrecedenceLevel | IpPrecedenceLevel,
+    quota: ConfiguredQuota | None,
+    entity: ClientQuotaEntity,
+    reason: str | None = None,
+) -> LevelTried:
+    value = None if quota is None else quota.value
+    spelled = entity if quota is None else quota.entity
+    return LevelTried(spelled, row.level, row.source, value, reason is None, reason)
 
 
 def _client_entity(row: PrecedenceLevel, user: str, client_id: str) -> ClientQuotaEntity:

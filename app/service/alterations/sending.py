@@ -212,7 +212,8 @@ class AlterExecutor:
                 self._tasks.watch(
                     record_late_answer(request, concluded.late, context.recoveries, context.metrics)
                 )
-        if not written and conclusion.is_answered:
+        unknown = any(each.outcome is Outcome.UNKNOWN for each in conclusion.results.values())
+        if not written and conclusion.sent and not unknown:
             raise OutcomeNotRecordedError(
                 "The cluster has answered; its answer is not in the audit log yet and will be "
                 "written as soon as the log takes it. Ask for the alteration instead of repeating.",

@@ -271,23 +271,18 @@ class Intents:
                 len(entities) + len(rests_on), self._context.patience, tables=tables
             ),
         )
-        async with self._held((*entities, *rests_on), request.alteration_id) as deadline:
-            self._context.failpoints.reach("before_intent")
-            committed = await self._commit(intent, deadline)
-            self._context.failpoints.reach("after_intent")
-            yield committed
-
-    @asynccontextmanager
-    async def _held(
-        self, entities: tuple[ClientQuotaEntity, ...], alteration_id: str
-    ) -> AsyncIterator[float]:
-        began = time.monotonic()
+        context, began = self._context, time.monotonic()
         try:
-            async with self._context.locks.hold(entities, alteration_id) as deadline:
-                self._context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
-                yield deadline
+            async with context.locks.hold(
+                (*entities, *rests_on), request.alteration_id
+            ) as deadline:
+                context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+                context.failpoints.reach("before_intent")
+                committed = await self._commit(intent, deadline)
+                context.failpoints.reach("after_intent")
+                yield committed
         except EntityBusyError:
-            self._context.metrics.slot_was_taken()
+            context.metrics.slot_was_taken()
             raise
 
     async def _commit(self, intent: Intent, deadline: float) -> Intent:

@@ -9,7 +9,6 @@ from app.domain.alterations import (
     AlterationResult,
     ClientQuotaAlteration,
     KafkaRefusal,
-    Outcome,
     Quotas,
     Values,
 )
@@ -77,12 +76,6 @@ class AuditConclusion:
     sent: bool = False
     broker_id: int | None = None
     retry_after_s: float | None = None
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether it was sent, and every entity has a definite outcome."""
-        unknown = any(result.outcome is Outcome.UNKNOWN for result in self.results.values())
-        return self.sent and not unknown
 
 
 @dataclass(frozen=True, slots=True)

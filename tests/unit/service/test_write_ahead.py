@@ -27,7 +27,7 @@ from app.service.ports.audit_log import AuditConclusion, Intent
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
-from tests.testkit.fake_ports import Verdicts
+from tests.testkit.fake_ports import Fault, Verdicts
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
@@ -54,12 +54,16 @@ async def test_an_answer_that_was_lost_is_recorded_and_answered_as_unknown(world
     assert caught.value.alteration_id == world.journal.intents[0].alteration_id
 
 
+def raising(error: QuotaError) -> Fault:
+    def fail(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
+        raise error
+
+    return fail
+
+
 @in_virtual_time
 async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: World) -> None:
-    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise NotSentError("Connection refused.", code="cluster-unreachable")
-
-    world.brokers.fault = unreachable
+    world.brokers.fault = raising(NotSentError("Connection refused.", code="cluster-unreachable"))
     for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
         with pytest.raises(NotSentError):
             await world.alter(*alterations)
@@ -135,11 +139,8 @@ async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_reco
 async def test_what_cannot_be_sent_at_all_frees_its_entities(
     world: World, error: type[QuotaError]
 ) -> None:
-    def cannot(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise error("The broker is too old for this request.")
-
     for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
-        world.brokers.fault = cannot
+        world.brokers.fault = raising(error("The broker is too old for this request."))
         with pytest.raises(error) as caught:
             await world.alter(*alterations)
         assert caught.value.sent is Sent.NO
@@ -321,10 +322,7 @@ async def test_a_fault_is_logged_also_where_the_caller_has_gone(
 async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
     world: World, entities: list[ClientQuotaEntity]
 ) -> None:
-    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise NotSentError("Connection refused.", code="cluster-unreachable")
-
-    world.brokers.fault = unreachable
+    world.brokers.fault = raising(NotSentError("Connection refused.", code="cluster-unreachable"))
     alterations = [setting(entity, "5") for entity in entities]
     for _ in range(2):
         with pytest.raises(NotSentError) as caught:
