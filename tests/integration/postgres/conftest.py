@@ -1,6 +1,6 @@
 """The audit log on the test's own database."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -8,7 +8,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.runtime.clock import Patience
-from tests.integration.postgres.locks import Tables
+from tests.integration.postgres.calls import Tables
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 
@@ -20,11 +20,25 @@ def patience() -> Patience:
 
 
 @pytest.fixture
-async def database(audit_database: AuditDatabase, patience: Patience) -> AsyncIterator[Database]:
+async def connect(
+    audit_database: AuditDatabase, patience: Patience
+) -> AsyncIterator[Callable[..., Database]]:
+    """Opens connections of a service, to the test's database if no URL is given."""
+    opened: list[Database] = []
+
+    def connect(url: str = audit_database.service_url) -> Database:
+        opened.append(Database(url, patience=patience))
+        return opened[-1]
+
+    yield connect
+    for database in opened:
+        await database.close()
+
+
+@pytest.fixture
+def database(connect: Callable[..., Database]) -> Database:
     """The service's connections to the test's database."""
-    connections = Database(audit_database.service_url, patience=patience)
-    yield connections
-    await connections.close()
+    return connect()
 
 
 @pytest.fixture

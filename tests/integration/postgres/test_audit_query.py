@@ -26,8 +26,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRow
-from tests.integration.postgres.calls import run_as
-from tests.integration.postgres.locks import Tables
+from tests.integration.postgres.calls import Tables, run_as
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import (
     HOSTILE_NAMES,

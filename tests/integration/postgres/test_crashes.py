@@ -11,7 +11,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditRequest, KeyClaim
-from tests.integration.postgres.locks import Tables, concluded, request_of
+from tests.integration.postgres.calls import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, intent_of
 from tests.testkit.sizes import size
 

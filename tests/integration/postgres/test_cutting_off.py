@@ -18,7 +18,7 @@ from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.errors import CommitInDoubtError
 from app.postgres.pool import Database, Lease
-from tests.integration.postgres.calls import assert_unavailable, conclusion, intent
+from tests.integration.postgres.calls import assert_unavailable, conclusion, intent, stored
 from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend
@@ -131,12 +131,10 @@ async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(
         (error,) = await assert_unavailable(intend(PostgresJournal(behind), request))
         await behind.close()
     assert error.alteration_id == request.alteration_id
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
+    record = await stored(journal, request)
     assert not record.concluded
     await journal.record_conclusion(conclusion(request))
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
+    record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.NOT_SENT
 
 
@@ -162,6 +160,5 @@ async def test_a_conclusion_whose_commit_is_not_answered_can_be_repeated(
         await assert_unavailable(PostgresJournal(behind).record_conclusion(conclusion(request)))
         await behind.close()
     await journal.record_conclusion(conclusion(request))
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
+    record = await stored(journal, request)
     assert record.concluded

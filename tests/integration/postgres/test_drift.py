@@ -1,6 +1,6 @@
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -21,10 +21,9 @@ from app.service.ports.audit_log import AuditQuery, AuditRow
 from app.service.ports.recovery import AuditedState, Drift, Recovered
 from app.service.recovery.drift import DriftWatch
 from app.service.runtime.clock import Patience
-from tests.integration.postgres.locks import AFTER, INSERT, Tables, concluded, request_of
+from tests.integration.postgres.calls import AFTER, INSERT, Tables, concluded, request_of, stored
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
-from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of
 
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
@@ -124,8 +123,7 @@ async def test_drift_is_a_row_of_its_own_and_the_new_state(
     assert (row.before["a"], row.before["b"]) == (1.0, 2.0)
     assert (set(row.after), row.after["c"]) == ({"b", "c", "n"}, 0.5)
     assert found[entity_of("bob")].after == {"z": 2.0**63}
-    record = await journal.alteration(row.alteration_id)
-    assert record is not None
+    record = await stored(journal, row)
     assert record.concluded
     assert record.request.decision["first_seen"] == "2026-11-21T01:02:03.456+00:00"
     assert [event for _, event, _ in record.history] == ["outcome"]
@@ -228,8 +226,7 @@ async def test_a_late_apply_is_in_both_histories(
     (row,) = await rows(journal)
     assert row.reason is not None
     assert row.reason.endswith(f"; applied late by alteration {old.alteration_id}")
-    record = await journal.alteration(old.alteration_id)
-    assert record is not None
+    record = await stored(journal, old)
     assert [item.outcome.value for item in record.results.values()] == ["unknown", "not_applied"]
     assert record.history[-1][1:] == (
         "recovery",
@@ -286,14 +283,8 @@ async def test_what_may_be_applied_late_can_be_asked_for(
 
 
 @pytest.fixture
-async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Database]]:
-    both = (
-        Database(audit_database.service_url, patience=PATIENT),
-        Database(audit_database.service_url, patience=PATIENT),
-    )
-    yield both
-    for item in both:
-        await item.close()
+def two(connect: Callable[..., Database]) -> tuple[Database, Database]:
+    return connect(), connect()
 
 
 async def until_leading(database: Database) -> None:

@@ -4,7 +4,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.connect import WRITING
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import keep_house, months_ahead
-from tests.integration.postgres.locks import Tables
+from tests.integration.postgres.calls import Tables
 from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase

@@ -13,6 +13,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
 from app.service.runtime.clock import new_alteration_id
+from tests.integration.postgres.calls import stored
 from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
 
 ODD_VALUES = {
@@ -43,12 +44,6 @@ def applied(request: AuditRequest) -> dict[int, AlterationResult]:
         )
         for entity in request.entities
     }
-
-
-async def stored(journal: PostgresJournal, request: AuditRequest):
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
-    return record
 
 
 async def test_an_intent_can_be_read_back_whole_and_is_unknown_until_concluded(

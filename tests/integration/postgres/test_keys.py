@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
@@ -20,11 +21,9 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.ports.recovery import Recovered
-from tests.integration.postgres.calls import until_a_call_waits
-from tests.integration.postgres.locks import Tables, concluded, request_of
+from tests.integration.postgres.calls import Tables, concluded, request_of, take, until_a_call_waits
 from tests.testkit.kafka import unique
-from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import AuditDatabase, audit_request, intent_of
+from tests.testkit.postgres import AuditDatabase, audit_request
 from tests.testkit.sizes import size
 
 KEYS = size(100, 1000)
@@ -37,10 +36,6 @@ INSERT = (
 
 def key_of(name: str, body: str = "body") -> KeyClaim:
     return KeyClaim(sha256(name.encode()).digest(), sha256(body.encode()).digest())
-
-
-async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> Intent:
-    return await journal.record_intent(intent_of(request, key=key))
 
 
 async def stored_under(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
@@ -68,10 +63,9 @@ async def test_a_key_is_stored_with_its_intent_and_found_again(
 
 
 async def test_each_of_many_keys_sent_three_times_at_once_is_one_intent(
-    audit_database: AuditDatabase, tables: Tables
+    connect: Callable[..., Database], tables: Tables
 ):
-    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
-    journals = [PostgresJournal(database) for database in databases]
+    journals = [PostgresJournal(connect()) for _ in range(3)]
     several = asyncio.Semaphore(24)
     winners: dict[int, set[str]] = {}
 
@@ -81,8 +75,6 @@ async def test_each_of_many_keys_sent_three_times_at_once_is_one_intent(
         winners.setdefault(number, set()).add(winner)
 
     await asyncio.gather(*(send(number, copy) for number in range(KEYS) for copy in range(3)))
-    for database in databases:
-        await database.close()
     assert [len(winners[number]) for number in range(KEYS)] == [1] * KEYS
     intents = tables.run("select alteration_id from audit_event where seq = 0")
     assert {str(row.alteration_id) for row in intents} == set.union(*winners.values())

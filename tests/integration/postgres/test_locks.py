@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,10 +15,9 @@ from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
-from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest, Intent, KeyClaim
+from app.service.ports.audit_log import AuditConclusion, AuditQuery, Intent, KeyClaim
 from app.service.ports.brokers import STANDSTILL_S
-from tests.integration.postgres.calls import run_as, until_a_call_waits
-from tests.integration.postgres.locks import (
+from tests.integration.postgres.calls import (
     AFTER,
     FREE,
     INSERT,
@@ -25,10 +25,12 @@ from tests.integration.postgres.locks import (
     concluded,
     holder_of,
     request_of,
+    run_as,
     take,
+    until_a_call_waits,
+    until_connected,
 )
 from tests.testkit.kafka import DEADLINE_S
-from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intent_of
 
 KEY = KeyClaim(b"k" * 32, b"f" * 32)
@@ -62,14 +64,6 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
     assert tables.count("audit_event") == before
     assert tables.locked() == 1
     await take(journal, request_of("a", "c"))
-
-
-async def test_the_same_entity_of_another_cluster_is_another_entity(journal: PostgresJournal):
-    first = request_of("alice")
-    await take(journal, first)
-    fields = {name: getattr(first, name) for name in first.__slots__}
-    fields |= {"cluster_id": "other", "alteration_id": request_of("x").alteration_id}
-    await take(journal, AuditRequest(**fields))
 
 
 async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):
@@ -199,11 +193,11 @@ USERS = [f"user-{number}" for number in range(12)]
 
 
 async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_other_for_good(
-    audit_database: AuditDatabase, tables: Tables
+    audit_database: AuditDatabase, connect: Callable[..., Database], tables: Tables
 ):
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = '10ms'"
     run_as(audit_database.superuser_url, notice_deadlocks)
-    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
+    databases = [connect() for _ in range(3)]
     holding: Counter[str] = Counter()
     done, busy = 0, 0
 
@@ -229,7 +223,7 @@ async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_o
     await asyncio.gather(*(write(number) for number in range(30)))
     for database in databases:
         await database.close()
-    await until_disconnected(audit_database)
+    await until_connected(audit_database, 0)
     deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
     assert tables.run(deadlocks)[0].deadlocks == 0
     assert done + busy == 300
@@ -238,18 +232,9 @@ async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_o
     assert tables.locked() == 0
 
 
-async def until_disconnected(audit_database: AuditDatabase) -> None:
-    query = (
-        "select count(*) from pg_stat_activity where usename = 'quotas_service' "
-        "and datname = current_database()"
-    )
-    async with asyncio.timeout(30):
-        with psycopg.connect(audit_database.superuser_url, autocommit=True) as connection:
-            while connection.execute(query).fetchone() != (0,):
-                await asyncio.sleep(0.02)
-
-
-async def test_a_deadlock_is_answered_as_a_busy_entity(audit_database: AuditDatabase):
+async def test_a_deadlock_is_answered_as_a_busy_entity(
+    audit_database: AuditDatabase, connect: Callable[..., Database]
+):
     request = request_of("alice", "bob")
     first, last = sorted(entity_hash(entity.alteration.entity) for entity in request.entities)
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = "
@@ -257,24 +242,22 @@ async def test_a_deadlock_is_answered_as_a_busy_entity(audit_database: AuditData
     with psycopg.connect(audit_database.service_url) as other:
         other.execute(INSERT, (request.cluster_id, last))
         run_as(audit_database.superuser_url, f"{notice_deadlocks} '50ms'")
-        database = Database(audit_database.service_url, patience=PATIENT)
-        waiting = asyncio.create_task(take(PostgresJournal(database), request))
+        waiting = asyncio.create_task(take(PostgresJournal(connect()), request))
         await until_a_call_waits(audit_database)
         closing_the_circle = asyncio.to_thread(other.execute, INSERT, (request.cluster_id, first))
         results = await asyncio.gather(waiting, closing_the_circle, return_exceptions=True)
-        await database.close()
     assert isinstance(results[0], EntityBusyError)
     assert results[0].retry == "safe"
 
 
 async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
-    audit_database: AuditDatabase, journal: PostgresJournal
+    connect: Callable[..., Database], journal: PostgresJournal
 ):
-    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(2)]
+    journals = [PostgresJournal(connect()) for _ in range(2)]
     applied: list[str] = []
 
     async def write(number: int) -> None:
-        journal = PostgresJournal(databases[number % 2])
+        journal = journals[number % 2]
         while len(applied) < 100:
             request = request_of("alice")
             try:
@@ -285,8 +268,6 @@ async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
             await journal.record_conclusion(concluded(request))
 
     await asyncio.gather(*(write(number) for number in range(6)))
-    for database in databases:
-        await database.close()
     page = await journal.audit_rows(AuditQuery(limit=1000))
     assert [row.alteration_id for row in reversed(page.rows)] == applied
     assert len({row.at for row in page.rows}) == len(applied)

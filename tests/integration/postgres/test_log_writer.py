@@ -12,8 +12,7 @@ from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from benchmarks.log_growth import planned
-from tests.integration.postgres.calls import run_as
-from tests.integration.postgres.locks import concluded
+from tests.integration.postgres.calls import concluded, run_as
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 SCAN = re.compile(r"(?:Seq Scan|Scan using \w+) on (?:audit|quota|idempotency)\w*.*\n(?=(.*))")

@@ -13,6 +13,7 @@ from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError, Sent
 from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
+from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditQuery
 from app.service.ports.metrics import BreakerState
@@ -25,9 +26,10 @@ from tests.integration.postgres.calls import (
     every_call,
     intent,
     run_as,
+    until_connected,
 )
 from tests.testkit.patience import PROMPT
-from tests.testkit.postgres import AuditDatabase, intend
+from tests.testkit.postgres import CLUSTER, AuditDatabase, intend
 
 DROP_THE_PARTITION = """
 do $$ begin
@@ -68,12 +70,15 @@ def down(postgres: LocalPostgres, end: Callable[[], None]) -> Iterator[None]:
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_a_server_that_is_down_is_an_error_and_one_that_is_back_is_used(
-    postgres: LocalPostgres, journal: PostgresJournal, end: str, warm: bool
+    postgres: LocalPostgres, database: Database, journal: PostgresJournal, end: str, warm: bool
 ):
     if warm:
         await fill_the_pools(journal)
     with down(postgres, getattr(postgres, end)):
-        await assert_unavailable(*every_call(journal), journal.audit_rows(AuditQuery()))
+        drift = PostgresDriftJournal(database)
+        slow_calls = [drift.baseline(CLUSTER), drift.recent_doubtful(CLUSTER, [])]
+        slow_calls.append(journal.audit_rows(AuditQuery()))
+        await assert_unavailable(*every_call(database, journal), *slow_calls)
     await assert_works_again(journal)
 
 
@@ -88,39 +93,35 @@ async def test_a_restart_between_two_calls_goes_unnoticed(
 
 @pytest.mark.parametrize("warm", [True, False])
 async def test_a_server_that_hangs_times_out_while_it_hangs(
-    postgres: LocalPostgres, journal: PostgresJournal, warm: bool
+    postgres: LocalPostgres, database: Database, journal: PostgresJournal, warm: bool
 ):
     if warm:
         await fill_the_pools(journal)
     with paused(postgres):
-        await assert_unavailable(*(call for _ in range(10) for call in every_call(journal)))
+        await assert_unavailable(
+            *(call for _ in range(10) for call in every_call(database, journal))
+        )
     await assert_works_again(journal)
 
 
 async def test_a_caller_that_gives_up_does_not_spoil_the_pool(
-    postgres: LocalPostgres, journal: PostgresJournal, audit_database: AuditDatabase
+    postgres: LocalPostgres,
+    database: Database,
+    journal: PostgresJournal,
+    audit_database: AuditDatabase,
 ):
     await fill_the_pools(journal)
     with paused(postgres):
-        tasks = [asyncio.ensure_future(call) for _ in range(8) for call in every_call(journal)]
+        tasks = [
+            asyncio.ensure_future(call) for _ in range(8) for call in every_call(database, journal)
+        ]
         await asyncio.wait(tasks, timeout=0.2)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert any(task.cancelled() for task in tasks)
     await assert_works_again(journal)
-    await until_at_most(12, audit_database)
-
-
-async def until_at_most(number: int, audit_database: AuditDatabase) -> None:
-    query = (
-        "select count(*) from pg_stat_activity where usename = 'quotas_service' "
-        "and datname = current_database()"
-    )
-    async with asyncio.timeout(30):
-        with psycopg.connect(audit_database.superuser_url, autocommit=True) as connection:
-            while (connection.execute(query).fetchone() or (0,))[0] > number:
-                await asyncio.sleep(0.02)
+    await until_connected(audit_database, 12)
 
 
 async def test_closing_leaves_no_connection_behind(
@@ -128,15 +129,15 @@ async def test_closing_leaves_no_connection_behind(
 ):
     await fill_the_pools(journal)
     await database.close()
-    await until_at_most(0, audit_database)
+    await until_connected(audit_database, 0)
 
 
 async def test_a_server_without_a_free_connection_is_an_error(
-    journal: PostgresJournal, audit_database: AuditDatabase
+    database: Database, journal: PostgresJournal, audit_database: AuditDatabase
 ):
     change = f"alter database {audit_database.name} connection limit"
     run_as(audit_database.superuser_url, f"{change} 0")
-    await assert_unavailable(*every_call(journal))
+    await assert_unavailable(*every_call(database, journal))
     run_as(audit_database.superuser_url, f"{change} -1")
     await assert_works(journal)
 

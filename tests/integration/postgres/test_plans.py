@@ -29,9 +29,16 @@ from app.service.ports.plans import OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
-from tests.integration.postgres.calls import until_a_call_waits
-from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.recovering import claimed, found
+from tests.integration.postgres.calls import (
+    AFTER,
+    Tables,
+    claimed,
+    concluded,
+    found,
+    request_of,
+    stored,
+    until_a_call_waits,
+)
 from tests.testkit.postgres import (
     CLUSTER,
     HOSTILE_NAMES,
@@ -310,8 +317,7 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
 async def test_a_request_without_entities_is_stored_and_concluded(journal: PostgresJournal):
     request = audit_request(action="apply_plan")
     await journal.record_intent(intent_of(request))
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
+    record = await stored(journal, request)
     assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
     await journal.record_conclusion(AuditConclusion(request.alteration_id, {}))
 

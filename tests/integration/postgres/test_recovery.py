@@ -12,8 +12,17 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, Intent
 from app.service.ports.recovery import Recovered
-from tests.integration.postgres.locks import Tables, concluded, request_of
-from tests.integration.postgres.recovering import claimed, found, in_doubt, listed, opened, stored
+from tests.integration.postgres.calls import (
+    Tables,
+    claimed,
+    concluded,
+    found,
+    in_doubt,
+    listed,
+    opened,
+    request_of,
+    stored,
+)
 from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, intent_of
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,12 +20,10 @@ from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery.recovery import Evidence, Recovery
 from app.service.runtime.tasks import AlterationTasks
-from tests.integration.postgres.locks import Tables, concluded
-from tests.integration.postgres.recovering import claimed, found, in_doubt, opened
+from tests.integration.postgres.calls import Tables, claimed, concluded, found, in_doubt, opened
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
-from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, AuditDatabase
+from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S
 
 HANDED_OVER_WITHIN_S = SEND_WITHIN_S + STANDSTILL_S
 """After its lock is taken an alteration is sent by then or never."""
@@ -121,10 +120,10 @@ async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
 
 
 async def test_recoveries_at_once_never_claim_the_same(
-    journal: PostgresJournal, audit_database: AuditDatabase
+    journal: PostgresJournal, connect: Callable[..., Database]
 ):
     request = await in_doubt(journal, *(f"user-{number}" for number in range(100)))
-    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(2)]
+    databases = [connect() for _ in range(2)]
     recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
     got: list[int] = []
 
@@ -134,8 +133,6 @@ async def test_recoveries_at_once_never_claim_the_same(
             got.extend(item.audited.ordinal for item in some)
 
     await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
-    for database in databases:
-        await database.close()
     assert sorted(got) == [entity.ordinal for entity in request.entities]
 
 

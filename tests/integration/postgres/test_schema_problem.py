@@ -100,12 +100,11 @@ async def test_a_schema_that_does_not_fit_is_named(
     assert problem in (await problem_of(audit_database.service_url) or "")
 
 
-async def test_the_service_makes_the_partitions_that_are_missing(audit_database: AuditDatabase):
+async def test_the_service_makes_the_partitions_that_are_missing(
+    audit_database: AuditDatabase, database: Database
+):
     run_as(audit_database.owner_url, f"drop table {PARTITION}")
-    database = Database(audit_database.service_url, patience=PATIENT)
-    made = [await ensure_partitions(database) for _ in range(2)]
-    await database.close()
-    assert made == [1, 0]
+    assert [await ensure_partitions(database) for _ in range(2)] == [1, 0]
     assert await problem_of(audit_database.service_url) is None
 
 

@@ -18,7 +18,7 @@ from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
 from app.service.runtime.clock import Patience
-from tests.integration.postgres.locks import AFTER, FREE, Tables, concluded, request_of
+from tests.integration.postgres.calls import AFTER, FREE, Tables, concluded, request_of, stored
 from tests.testkit.postgres import AuditDatabase, intend, intent_of
 
 T = TypeVar("T")
@@ -58,8 +58,7 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
         [AFTER] if number == 3 else [] for number in range(20)
     ]
     for request in requests:
-        record = await journal.alteration(request.alteration_id)
-        assert record is not None
+        record = await stored(journal, request)
         assert record.request == request
         assert not tables.locks(request)[0].quarantined
 
@@ -155,18 +154,6 @@ async def test_one_entity_at_the_same_time_is_one_intent(journal: PostgresJourna
     assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
 
 
-async def test_an_entity_refused_for_its_key_gives_its_lock_back(
-    journal: PostgresJournal, tables: Tables
-):
-    used = request_of("x")
-    await journal.record_intent(intent_of(used, key=KEY))
-    repeat = request_of("wanted")
-    (found,) = await intended(journal, repeat, key=KEY)
-    assert isinstance(found, KeyTakenError)
-    assert not tables.locks(repeat)
-    await intend(journal, request_of("wanted"))
-
-
 async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
     database: Database, audit_database: AuditDatabase, journal: PostgresJournal
 ):
@@ -211,8 +198,7 @@ async def test_conclusions_of_one_turn_free_their_locks_and_keep_their_states(
         )
     )
     for request, outcome in pairs:
-        record = await journal.alteration(request.alteration_id)
-        assert record is not None
+        record = await stored(journal, request)
         assert record.results[0].outcome is outcome
         locks = tables.locks(request)
         assert [lock.quarantined for lock in locks.values()] == [True] * (
@@ -240,8 +226,7 @@ async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJourn
         type(None),
     ]
     for request in (good, also_good):
-        record = await journal.alteration(request.alteration_id)
-        assert record is not None
+        record = await stored(journal, request)
         assert record.results[0].outcome is Outcome.APPLIED
 
 
@@ -257,8 +242,7 @@ async def test_what_contradicts_the_log_fails_alone(
     assert first is None
     assert isinstance(second, ValueError)
     assert not tables.locks(good)
-    record = await journal.alteration(concluded_before.alteration_id)
-    assert record is not None
+    record = await stored(journal, concluded_before)
     assert record.results[0].outcome is Outcome.APPLIED
 
 

@@ -1,47 +1,29 @@
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.service.ports.audit_log import AuditQuery, AuditRequest, Intent
-from tests.integration.postgres.locks import Tables, concluded, request_of
-from tests.testkit.postgres import intent_of
-
-
-async def take(
-    journal: PostgresJournal, request: AuditRequest, supersedes: str | None = None
-) -> Intent:
-    return await journal.record_intent(intent_of(request, supersedes=supersedes))
-
-
-async def in_quarantine(journal: PostgresJournal, *users: str) -> AuditRequest:
-    request = request_of(*users)
-    await take(journal, request)
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
-    return request
+from tests.integration.postgres.calls import Tables, concluded, in_doubt, request_of, stored, take
 
 
 async def outcomes(journal: PostgresJournal, request: AuditRequest) -> dict[int, str]:
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
+    record = await stored(journal, request)
     return {ordinal: result.outcome.value for ordinal, result in record.results.items()}
 
 
 async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only(
     journal: PostgresJournal, tables: Tables
 ):
-    old = await in_quarantine(journal, "alice", "bob", "carol")
+    old = await in_doubt(journal, "alice", "bob", "carol")
     new = request_of("carol", "dave", "alice")
-    await take(journal, new, old.alteration_id)
+    await take(journal, new, supersedes=old.alteration_id)
     assert list(tables.locks(old)) == [1]
     assert {lock.quarantined for lock in tables.locks(new).values()} == {False}
     assert list(tables.locks(new)) == [0, 1, 2]
     assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
-    record = await journal.alteration(old.alteration_id)
-    assert record is not None
+    record = await stored(journal, old)
     detail = f"superseded by alteration {new.alteration_id} before it had an outcome"
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
         f"{detail} for {{user=alice}}",
@@ -53,9 +35,9 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
 
 
 async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables: Tables):
-    old = await in_quarantine(journal, "alice")
+    old = await in_doubt(journal, "alice")
     new = request_of("alice")
-    await take(journal, new, old.alteration_id)
+    await take(journal, new, supersedes=old.alteration_id)
     with pytest.raises(ValueError, match="already"):
         await journal.record_conclusion(concluded(old))
     await journal.record_conclusion(concluded(new))
@@ -67,31 +49,26 @@ async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables:
 async def test_what_is_not_in_quarantine_is_not_taken_over(
     journal: PostgresJournal, tables: Tables
 ):
-    held, in_doubt = request_of("alice"), await in_quarantine(journal, "bob")
+    held, doubtful = request_of("alice"), await in_doubt(journal, "bob")
     await take(journal, held)
-    for supersedes in (held.alteration_id, in_doubt.alteration_id, "nonsense", held.request_id):
+    for supersedes in (held.alteration_id, doubtful.alteration_id, "nonsense", held.request_id):
         with pytest.raises(EntityBusyError) as raised:
-            await take(journal, request_of("alice", "bob"), supersedes)
-        assert raised.value.alteration_id in (held.alteration_id, in_doubt.alteration_id)
+            await take(journal, request_of("alice", "bob"), supersedes=supersedes)
+        assert raised.value.alteration_id in (held.alteration_id, doubtful.alteration_id)
     with pytest.raises(EntityBusyError):
-        await take(journal, request_of("alice"), held.alteration_id)
-    assert await outcomes(journal, in_doubt) == {0: "unknown"}
+        await take(journal, request_of("alice"), supersedes=held.alteration_id)
+    assert await outcomes(journal, doubtful) == {0: "unknown"}
     assert tables.locked() == 2
-
-
-async def test_the_same_entity_of_another_cluster_is_not_taken_over(journal: PostgresJournal):
-    old = await in_quarantine(journal, "alice")
-    await take(journal, replace(request_of("alice"), cluster_id="other"), old.alteration_id)
-    assert await outcomes(journal, old) == {0: "unknown"}
 
 
 async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, tables: Tables):
     users = [f"user-{number}" for number in range(20)]
     for _ in range(10):
-        old = await in_quarantine(journal, *users)
+        old = await in_doubt(journal, *users)
         news = [request_of(*users), request_of(*reversed(users))]
         results = await asyncio.gather(
-            *(take(journal, new, old.alteration_id) for new in news), return_exceptions=True
+            *(take(journal, new, supersedes=old.alteration_id) for new in news),
+            return_exceptions=True,
         )
         won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
         (error,) = [result for result in results if isinstance(result, Exception)]

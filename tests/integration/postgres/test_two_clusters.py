@@ -1,6 +1,6 @@
 """Two clusters on one database: each has its own record, and nobody concludes the other's."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +19,11 @@ from app.service.alterations.command import IdempotencyKey
 from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.audit_log import AuditQuery, AuditRequest
 from app.service.queries.audit import AuditTrail
-from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.recovering import in_doubt, opened
+from tests.integration.postgres.calls import AFTER, Tables, concluded, in_doubt, opened, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
-from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import ALICE, CLUSTER, AuditDatabase, intent_of
+from tests.testkit.postgres import ALICE, CLUSTER, intent_of
 
 OTHER = "b3RoZXIgY2x1c3RlciBpZA"
 AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
@@ -74,9 +72,8 @@ async def test_a_heartbeat_on_one_cluster_says_nothing_on_the_other(
     assert await recovery.claim_open(CLUSTER, "me", limit=100) == []
 
 
-async def test_each_cluster_has_a_watch_for_drift(audit_database: AuditDatabase):
-    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
-    here, there, late = (PostgresDriftJournal(database) for database in databases)
+async def test_each_cluster_has_a_watch_for_drift(connect: Callable[..., Database]):
+    here, there, late = (PostgresDriftJournal(connect()) for _ in range(3))
     for _ in range(2):
         assert await here.try_lead(CLUSTER)
         assert await there.try_lead(OTHER)
@@ -85,8 +82,6 @@ async def test_each_cluster_has_a_watch_for_drift(audit_database: AuditDatabase)
     await there.let_others_lead()
     assert not await late.try_lead(CLUSTER)
     assert await late.try_lead(OTHER)
-    for database in databases:
-        await database.close()
 
 
 async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
