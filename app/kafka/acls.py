@@ -7,6 +7,7 @@ CLUSTER_AUTHORIZATION_FAILED or SECURITY_DISABLED: "no ACL" and "unknown" must n
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin import (
@@ -120,7 +121,10 @@ async def _describe_acls(lease: BrokerLease) -> _Acls:
     name = code_name(answer.error_code)
     if name == _SECURITY_DISABLED:
         return _Acls((), taken_at, has_authorizer=False)
-    raise _acls_unknown(_refusal(name, answer.error_message))
+    if name == NOT_AUTHORIZED:
+        raise _acls_unknown(missing_acl("DESCRIBE"))
+    refusal = f"The broker refused with {name}. {answer.error_message or ''}"
+    raise _acls_unknown(refusal.rstrip())
 
 
 def _bindings(answer: Any) -> tuple[AclBinding, ...]:
@@ -138,12 +142,6 @@ def _bindings(answer: Any) -> tuple[AclBinding, ...]:
     )
 
 
-def _refusal(name: str, text: str | None) -> str:
-    if name == NOT_AUTHORIZED:
-        return missing_acl("DESCRIBE")
-    return f"The broker refused with {name}. {text or ''}".rstrip()
-
-
 def _acls_unknown(reason: str) -> NotSentError:
     detail = f"The ACLs of the cluster could not be read, so nothing can be allowed. {reason}"
     return NotSentError(detail, code=_UNREACHABLE)
@@ -152,12 +150,6 @@ def _acls_unknown(reason: str) -> NotSentError:
 _AUTHORIZER_MAX_AGE_S: Final = 3600.0
 """Brokers have an authorizer from their start to their end, and a session is shorter than that."""
 
-_OPERATION_NUMBERS: Final = {
-    Operation.DESCRIBE: 8,
-    Operation.DESCRIBE_CONFIGS: 10,
-    Operation.ALTER_CONFIGS: 11,
-}
-"""Source: ``org.apache.kafka.common.acl.AclOperation``."""
 _LITERAL: Final = 3
 _ALL: Final = 2
 
@@ -182,8 +174,8 @@ class KafkaCallerRights:
         self._brokers = brokers
         self._timeout_s = brokers.patience.fact_s
         self._admin = admin
-        self._authorizer = Cache(self._ask_for_authorizer)
-        self._reported = Cache(self._ask_for_operations)
+        self._authorizer = Cache(partial(self._read, _has_authorizer))
+        self._reported = Cache(partial(self._read, _operations))
         self._tried = {
             Operation.DESCRIBE_CONFIGS: Cache(self._try_to_describe),
             Operation.ALTER_CONFIGS: Cache(self._try_to_alter),
@@ -196,7 +188,7 @@ class KafkaCallerRights:
             return Rights(True, "DescribeAcls", age_s, has_authorizer=False)
         reported, age_s = await self._reported.get(max_age_s)
         if reported or operation is Operation.DESCRIBE:
-            return Rights(_OPERATION_NUMBERS[operation] in reported, "DescribeCluster", age_s)
+            return Rights(operation in reported, "DescribeCluster", age_s)
         allowed, age_s = await self._tried[operation].get(max_age_s)
         return Rights(allowed, _ACTS[operation], age_s)
 
@@ -212,12 +204,6 @@ class KafkaCallerRights:
         await self._reported.close()
         for tried in self._tried.values():
             await tried.close()
-
-    async def _ask_for_authorizer(self) -> bool:
-        return await self._read(_has_authorizer)
-
-    async def _ask_for_operations(self) -> frozenset[int]:
-        return await self._read(_operations)
 
     async def _read(self, question: Callable[[BrokerLease], Awaitable[T]]) -> T:
         try:
@@ -255,14 +241,15 @@ _ACTS: Final = {
 }
 
 
-async def _operations(lease: BrokerLease) -> frozenset[int]:
-    """Return the numbers of the reported operations; none where nothing is reported."""
+async def _operations(lease: BrokerLease) -> frozenset[str]:
+    """Return the names of the reported operations; none where nothing is reported."""
     if DescribeClusterRequest.API_KEY not in lease.connection.api_versions:
         return frozenset()
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     answer = await ask(lease.connection, request, DescribeClusterResponse)
     _check(answer)
-    return frozenset(int(number) for number in answer.authorized_operations or ())
+    reported = answer.authorized_operations or ()
+    return frozenset(_OPERATIONS.get(number, "UNKNOWN") for number in reported)
 
 
 async def _has_authorizer(lease: BrokerLease) -> bool:

@@ -268,23 +268,16 @@ async def _describe_scram(lease: BrokerLease) -> ScramUsers:
         DescribeUserScramCredentialsResponse,
         largest_answer=_LARGEST_ANSWER_BYTES,
     )
+    if code_name(answer.error_code) == NOT_AUTHORIZED:
+        raise account_not_authorized("DESCRIBE")
     if answer.error_code:
-        raise _refusal(answer)
+        raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
     users = {
         str(result.user): tuple(
-            sorted(map(_credential, result.credential_infos), key=attrgetter("mechanism"))
+            ScramCredential(_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
+            for info in sorted(result.credential_infos, key=attrgetter("mechanism"))
         )
         for result in sorted(answer.results, key=attrgetter("user"))
         if not result.error_code
     }
     return ScramUsers(users, as_of, lease.cluster_id)
-
-
-def _credential(info: Any) -> ScramCredential:
-    return ScramCredential(_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
-
-
-def _refusal(answer: Any) -> QuotaError:
-    if code_name(answer.error_code) == NOT_AUTHORIZED:
-        return account_not_authorized("DESCRIBE")
-    return describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)

@@ -38,12 +38,6 @@ API_NAMES: Final[Mapping[int, str]] = {
 """Source: ``org.apache.kafka.common.protocol.ApiKeys``."""
 
 
-def api_name(frame: bytes) -> str:
-    """Return the name of the request that a whole frame holds, its length first."""
-    api_key = int.from_bytes(frame[4:6], "big")
-    return API_NAMES.get(api_key, str(api_key))
-
-
 LARGEST_ANSWER_BYTES: Final = 500_000_000
 """The largest describe-all that is read: about five million entities."""
 
@@ -134,7 +128,8 @@ class BrokerConnection(asyncio.Protocol):
             return
         self._transport.write(memoryview(frame)[: self._begun])
         while True:
-            if self._transport.is_closing() or self._has_taken_all():
+            is_taken = not self._is_waiting_to_send() and self._is_ready(select.POLLOUT)
+            if is_taken or self._transport.is_closing():
                 return
             await asyncio.sleep(_TAKEN_POLL_S)
 
@@ -150,9 +145,6 @@ class BrokerConnection(asyncio.Protocol):
             self.abort()
             raise _connection_closed()
         return answer
-
-    def _has_taken_all(self) -> bool:
-        return not self._is_waiting_to_send() and self._is_ready(select.POLLOUT)
 
     def _is_waiting_to_send(self) -> bool:
         layers = {self._transport, self._socket} - {None}
@@ -173,7 +165,8 @@ class BrokerConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
-        self._asked, self._asked_at = api_name(frame), loop.time()
+        api_key = int.from_bytes(frame[4:6], "big")
+        self._asked, self._asked_at = API_NAMES.get(api_key, str(api_key)), loop.time()
         self._transport.write(memoryview(frame)[begun:])
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from kafka.protocol.sasl import (
 from app.domain.errors import NotSentError
 from app.kafka.config import CLIENT_ID, KafkaSettings, SaslMechanism
 from app.kafka.connection import BrokerConnection, ask
-from app.kafka.errors import UNREACHABLE, AnswerLostError, Loss, code_name
+from app.kafka.errors import UNREACHABLE, AnswerLostError, Loss, code_name, unreachable
 from app.service.ports.metrics import DependencyMetrics
 
 SaslExchange = Generator[bytes, bytes, None]
@@ -150,7 +150,7 @@ async def connect(
     try:
         _, connection = await loop.create_connection(partial(BrokerConnection, metrics), host, port)
     except OSError as error:
-        raise _unreachable(address, str(error) or type(error).__name__) from error
+        raise unreachable(_cannot_reach(address, error)) from error
     try:
         if context is not None:
             await connection.encrypt(context, host)
@@ -159,10 +159,10 @@ async def connect(
             await _authenticate(connection, settings)
     except SaslRefusedError as error:
         connection.abort()
-        raise LoginRefusedError(_cannot_reach(address, str(error)), code=UNREACHABLE) from error
+        raise LoginRefusedError(_cannot_reach(address, error), code=UNREACHABLE) from error
     except (AnswerLostError, SaslError, OSError) as error:
         connection.abort()
-        raise _unreachable(address, str(error) or type(error).__name__) from error
+        raise unreachable(_cannot_reach(address, error)) from error
     except BaseException:
         connection.abort()
         raise
@@ -175,7 +175,9 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
     connection.api_versions = {
         key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
     }
-    connection.metadata_version = _metadata_version(answer)
+    for feature in getattr(answer, "finalized_features", None) or ():
+        if feature.name == "metadata.version":
+            connection.metadata_version = feature.max_version_level
 
 
 async def api_versions(connection: BrokerConnection) -> Any:
@@ -184,30 +186,19 @@ async def api_versions(connection: BrokerConnection) -> Any:
     Raises:
         AnswerLostError: The broker does not tell.
     """
-    answer = await _ask_versions(connection, _API_VERSIONS_VERSION)
-    if answer.error_code == _UNSUPPORTED_VERSION:
-        answer = await _ask_versions(connection, 0)
-    if answer.error_code != 0:
+    for version in (_API_VERSIONS_VERSION, 0):
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_ID,
+            client_software_version=f"kafka-python-{__version__}",
+            version=version,
+        )
+        answer = await ask(connection, request, ApiVersionsResponse, version=version)
+        if answer.error_code != _UNSUPPORTED_VERSION:
+            break
+    if answer.error_code:
         detail = _refusal("ApiVersions", answer.error_code, None)
         raise AnswerLostError(Loss.UNREADABLE, detail)
     return answer
-
-
-async def _ask_versions(connection: BrokerConnection, version: int) -> Any:
-    request = ApiVersionsRequest(
-        client_software_name=CLIENT_ID,
-        client_software_version=f"kafka-python-{__version__}",
-        version=version,
-    )
-    return await ask(connection, request, ApiVersionsResponse, version=version)
-
-
-def _metadata_version(answer: Any) -> int | None:
-    features: Mapping[str, int] = {
-        feature.name: feature.max_version_level
-        for feature in getattr(answer, "finalized_features", None) or ()
-    }
-    return features.get("metadata.version")
 
 
 async def _authenticate(connection: BrokerConnection, settings: KafkaSettings) -> None:
@@ -250,10 +241,7 @@ def _refusal(what: str, code: int, text: str | None) -> str:
     return f"{what} was refused with {code_name(code)}. {text or ''}".strip()
 
 
-def _unreachable(address: Address, why: str) -> NotSentError:
-    return NotSentError(_cannot_reach(address, why), code=UNREACHABLE)
-
-
-def _cannot_reach(address: Address, why: str) -> str:
+def _cannot_reach(address: Address, error: Exception) -> str:
     host, port = address
+    why = str(error) or type(error).__name__
     return f"The broker {host}:{port} cannot be reached: {why}"

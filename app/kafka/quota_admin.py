@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import InvalidRequestError, NotSentError, UnsupportedVersionError
+from app.domain.errors import InvalidRequestError, UnsupportedVersionError
 from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
@@ -125,6 +125,7 @@ class AlterationInFlight:
 
 
 _UNARMED: Final = Failpoints()
+_TOO_LATE: Final = "The time was over before the request could be handed over."
 
 
 class KafkaClientQuotaAdmin:
@@ -165,12 +166,8 @@ class KafkaClientQuotaAdmin:
         timeout_s: float | None = None,
     ) -> Described:
         """See ``ClientQuotaAdmin``."""
-
-        async def describe(lease: BrokerLease) -> Described:
-            return await self._describe(lease, quota_filter)
-
         return await self._brokers.read(
-            describe,
+            partial(self._describe, quota_filter),
             broker_id=broker_id,
             timeout_s=self._patience.broker_answer_s if timeout_s is None else timeout_s,
         )
@@ -214,13 +211,13 @@ class KafkaClientQuotaAdmin:
             async with asyncio.timeout(send_by - boot_time()):
                 await lease.connection.begin(request.frame)
         except TimeoutError:
-            raise _too_late() from None
+            raise unreachable(_TOO_LATE) from None
         # The validations of recovery come here as well, before the alteration that a test means.
         failpoints = _UNARMED if request.validate_only else self._failpoints
         with killed_if_it_stands_still():
             failpoints.reach("before_last_check")
             if boot_time() >= send_by:
-                raise _too_late()
+                raise unreachable(_TOO_LATE)
             failpoints.reach("after_last_check")
             in_flight = AlterationInFlight(request, lease)
             failpoints.reach("handed_over")
@@ -255,7 +252,7 @@ class KafkaClientQuotaAdmin:
         allowed_s = self._patience.broker_answer_s if timeout_s is None else timeout_s
         return asyncio.get_running_loop().time() + allowed_s
 
-    async def _describe(self, lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
+    async def _describe(self, quota_filter: ClientQuotaFilter, lease: BrokerLease) -> Described:
         frame, version = await _encode(
             partial(describe_body, quota_filter),
             DESCRIBE_API,
@@ -294,11 +291,6 @@ class KafkaClientQuotaAdmin:
         if in_flight.request.validate_only:
             return answer
         return replace(answer, late=LateAnswer(listening))
-
-
-def _too_late() -> NotSentError:
-    detail = "The time was over before the request could be handed over."
-    return unreachable(detail)
 
 
 async def _encode(

@@ -59,35 +59,25 @@ class Reader:
 
     def header(self) -> None:
         """Pass over the header, whose correlation id the connection has checked."""
-        self.int32()
+        self.number(_INT32)
         self.end_of_structure()
 
-    def int16(self) -> int:
-        """Read an int16."""
-        value: int = self._unpack(_INT16)
-        return value
-
-    def int32(self) -> int:
-        """Read an int32."""
-        value: int = self._unpack(_INT32)
-        return value
-
-    def float64(self) -> float:
-        """Read a float64, NaN and the infinities included."""
-        value: float = self._unpack(_FLOAT64)
+    def number(self, layout: struct.Struct) -> Any:
+        """Read a number; a float64 may be NaN or infinite."""
+        try:
+            (value,) = layout.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise _too_short() from error
+        self._at += layout.size
         return value
 
     def string(self) -> str | None:
         """Read a nullable string."""
-        length = self._varint() - 1 if self._flexible else self.int16()
+        length = self._varint() - 1 if self._flexible else self.number(_INT16)
         if length < 0:
             return None
-        start = self._at
-        self._at = end = start + length
-        if end > len(self._data):
-            raise _too_short()
         try:
-            return self._data[start:end].decode()
+            return self._take(length).decode()
         except UnicodeDecodeError as error:
             message = "a name is not UTF-8"
             raise UnreadableAnswerError(message) from error
@@ -102,7 +92,7 @@ class Reader:
 
     def array(self, element: Callable[["Reader"], T]) -> list[T] | None:
         """Read a nullable array, each element by ``element``."""
-        length = self._varint() - 1 if self._flexible else self.int32()
+        length = self._varint() - 1 if self._flexible else self.number(_INT32)
         if length < 0:
             return None
         if length > len(self._data) - self._at:
@@ -113,11 +103,9 @@ class Reader:
     def end_of_structure(self) -> None:
         """Pass over the tagged fields, which only flexible versions have; mostly there are none."""
         if self._flexible:
-            number = self._varint()
-            while number:
+            for _ in range(self._varint()):
                 self._varint()
                 self._take(self._varint())
-                number -= 1
 
     def end(self) -> None:
         """Make sure that nothing is left."""
@@ -125,14 +113,6 @@ class Reader:
         if left:
             message = f"{left} bytes too many"
             raise UnreadableAnswerError(message)
-
-    def _unpack(self, layout: struct.Struct) -> Any:
-        try:
-            (value,) = layout.unpack_from(self._data, self._at)
-        except struct.error as error:
-            raise _too_short() from error
-        self._at += layout.size
-        return value
 
     def _take(self, length: int) -> bytes | bytearray:
         start = self._at
@@ -169,6 +149,7 @@ def _too_short() -> UnreadableAnswerError:
 
 
 _INT8: Final = struct.Struct(">b")
+_FLAG: Final = struct.Struct(">?")
 _ONE_BYTE: Final = [bytes([number]) for number in range(0x80)]
 
 
@@ -193,17 +174,9 @@ class Writer:
         """What was written."""
         return b"".join(self._chunks)
 
-    def int8(self, value: int) -> None:
-        """Write an int8."""
-        self._add(_INT8.pack(value))
-
-    def flag(self, value: bool) -> None:  # noqa: FBT001 - the value itself
-        """Write a boolean."""
-        self._add(b"\1" if value else b"\0")
-
-    def float64(self, value: float) -> None:
-        """Write a float64."""
-        self._add(_FLOAT64.pack(value))
+    def number(self, layout: struct.Struct, value: float) -> None:
+        """Write a number, or a boolean."""
+        self._add(layout.pack(value))
 
     def text(self, value: str | None) -> None:
         """Write a nullable string.
@@ -255,7 +228,7 @@ def describe_body(quota_filter: ClientQuotaFilter, version: int) -> bytes:
     """Write a describe. Source: KIP-546."""
     writer = Writer(flexible=version >= _FLEXIBLE_FROM)
     writer.array(quota_filter.components, _write_component)
-    writer.flag(quota_filter.strict)
+    writer.number(_FLAG, quota_filter.strict)
     writer.end_of_structure()
     return writer.body
 
@@ -266,7 +239,7 @@ def alter_body(
     """Write an alter; a removed key carries 0.0, as from the Java client. Source: KIP-546."""
     writer = Writer(flexible=version >= _FLEXIBLE_FROM)
     writer.array(alterations, _write_alteration)
-    writer.flag(validate_only)
+    writer.number(_FLAG, validate_only)
     writer.end_of_structure()
     return writer.body
 
@@ -279,7 +252,7 @@ def read_described(payload: bytes | bytearray, version: int) -> DescribeAnswer:
     """
     reader = Reader(payload, flexible=version >= _FLEXIBLE_FROM)
     reader.header()
-    throttle_time_ms, error_code = reader.int32(), reader.int16()
+    throttle_time_ms, error_code = reader.number(_INT32), reader.number(_INT16)
     error_message = reader.string()
     entries = reader.array(_described_entry)
     reader.end_of_structure()
@@ -303,7 +276,7 @@ def read_verdicts(
     """
     reader = Reader(payload, flexible=version >= _FLEXIBLE_FROM)
     reader.header()
-    throttle_time_ms = reader.int32()
+    throttle_time_ms = reader.number(_INT32)
     entries = reader.array(_altered_entry) or []
     reader.end_of_structure()
     reader.end()
@@ -325,7 +298,7 @@ def read_verdicts(
 
 def _write_component(writer: Writer, component: ClientQuotaFilterComponent) -> None:
     writer.text(component.entity_type)
-    writer.int8(_MATCH_TYPES[component.match_type])
+    writer.number(_INT8, _MATCH_TYPES[component.match_type])
     writer.text(component.match)
     writer.end_of_structure()
 
@@ -345,8 +318,8 @@ def _write_entity_component(writer: Writer, component: tuple[str, str | None]) -
 
 def _write_op(writer: Writer, op: Op) -> None:
     writer.text(op.key)
-    writer.float64(0.0 if op.value is None else float(op.value))
-    writer.flag(op.remove)
+    writer.number(_FLOAT64, 0.0 if op.value is None else float(op.value))
+    writer.number(_FLAG, op.remove)
     writer.end_of_structure()
 
 
@@ -358,7 +331,7 @@ def _described_entry(reader: Reader) -> tuple[ClientQuotaEntity, dict[str, float
 
 
 def _altered_entry(reader: Reader) -> tuple[ClientQuotaEntity, int, str | None]:
-    code, text = reader.int16(), reader.string()
+    code, text = reader.number(_INT16), reader.string()
     entity = _entity(reader)
     reader.end_of_structure()
     return entity, code, text
@@ -375,7 +348,7 @@ def _entity_component(reader: Reader) -> tuple[str, str | None]:
 
 
 def _value(reader: Reader) -> tuple[str, float]:
-    key, value = reader.text(), reader.float64()
+    key, value = reader.text(), reader.number(_FLOAT64)
     reader.end_of_structure()
     return key, value
 

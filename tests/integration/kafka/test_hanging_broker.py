@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from app.domain.alterations import Outcome
-from app.domain.entities import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError, Sent
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
@@ -67,6 +67,16 @@ async def test_fifty_describes_end_at_their_deadline_although_few_connections_ar
     await listening.describe_client_quotas(ALL_ENTITIES)
 
 
+async def alter(
+    admin: KafkaClientQuotaAdmin,
+    of: ClientQuotaEntity,
+    value: float | str = 1,
+    timeout_s: float | None = None,
+) -> AlterAnswer:
+    change = [setting(of, producer_byte_rate=value)]
+    return await admin.alter_client_quotas(change, validate_only=False, timeout_s=timeout_s)
+
+
 async def late_word(answer: AlterAnswer) -> AlterAnswer:
     """Wait for what comes of listening on."""
     assert answer.late is not None
@@ -78,9 +88,7 @@ async def test_an_alteration_that_was_handed_over_is_unknown_and_its_late_answer
 ):
     of = entity(user=unique())
     pause(paused)
-    answer = await listening.alter_client_quotas(
-        [setting(of, producer_byte_rate=4711)], validate_only=False, timeout_s=SHORT_S
-    )
+    answer = await alter(listening, of, 4711, timeout_s=SHORT_S)
     assert answer.verdicts[of].outcome is Outcome.UNKNOWN
     paused.resume()
     final = await late_word(answer)
@@ -92,9 +100,7 @@ async def test_an_alteration_that_was_handed_over_is_unknown_and_its_late_answer
 
 
 async def test_an_answer_that_comes_in_time_is_not_late(listening: KafkaClientQuotaAdmin):
-    answer = await listening.alter_client_quotas(
-        [setting(entity(user=unique()), producer_byte_rate=1)], validate_only=False
-    )
+    answer = await alter(listening, entity(user=unique()))
     assert answer.late is None
 
 
@@ -103,9 +109,7 @@ async def test_a_late_refusal_is_as_definite_as_a_late_success(
 ):
     of = entity(user=unique())
     pause(paused)
-    answer = await listening.alter_client_quotas(
-        [setting(of, producer_byte_rate="-1")], validate_only=False, timeout_s=SHORT_S
-    )
+    answer = await alter(listening, of, "-1", timeout_s=SHORT_S)
     assert answer.verdicts[of].outcome is Outcome.UNKNOWN
     paused.resume()
     assert (await late_word(answer)).verdicts[of].outcome is Outcome.REFUSED
@@ -116,9 +120,7 @@ async def test_whoever_stops_waiting_for_the_late_answer_leaves_it_to_the_others
 ):
     of = entity(user=unique())
     pause(paused)
-    answer = await listening.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
-    )
+    answer = await alter(listening, of, timeout_s=SHORT_S)
     impatient = asyncio.create_task(late_word(answer))
     await asyncio.wait({impatient}, timeout=0)
     impatient.cancel()
@@ -146,9 +148,7 @@ async def test_a_caller_who_goes_away_does_not_cut_the_alteration(
 ):
     of = entity(user=unique())
     pause(paused)
-    waiting = asyncio.create_task(
-        listening.alter_client_quotas([setting(of, producer_byte_rate=1)], validate_only=False)
-    )
+    waiting = asyncio.create_task(alter(listening, of))
     done, _ = await asyncio.wait({waiting}, timeout=SHORT_S)
     assert not done
     waiting.cancel()
@@ -164,11 +164,7 @@ async def test_without_a_connection_nothing_was_sent(
     async with admin_of(kafka_settings) as admin:
         pause(paused)
         with pytest.raises(NotSentError, match="did not answer in time") as caught:
-            await admin.alter_client_quotas(
-                [setting(entity(user=unique()), producer_byte_rate=1)],
-                validate_only=False,
-                timeout_s=SHORT_S,
-            )
+            await alter(admin, entity(user=unique()), timeout_s=SHORT_S)
         assert caught.value.sent is Sent.NO
         with pytest.raises(NotSentError):
             await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
@@ -181,12 +177,8 @@ async def test_closing_ends_an_alteration_that_hangs_as_unknown(
     await asyncio.gather(*(admin.describe_client_quotas(ALL_ENTITIES) for _ in range(2)))
     waited_for, abandoned = entity(user=unique()), entity(user=unique())
     pause(paused)
-    waiting = asyncio.create_task(
-        admin.alter_client_quotas([setting(waited_for, producer_byte_rate=1)], validate_only=False)
-    )
-    answer = await admin.alter_client_quotas(
-        [setting(abandoned, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
-    )
+    waiting = asyncio.create_task(alter(admin, waited_for))
+    answer = await alter(admin, abandoned, timeout_s=SHORT_S)
     await admin.close()
     assert (await waiting).verdicts[waited_for].outcome is Outcome.UNKNOWN
     assert (await late_word(answer)).verdicts[abandoned].outcome is Outcome.UNKNOWN
@@ -201,9 +193,7 @@ async def test_when_patience_ends_the_late_word_is_unknown(
     await admin.describe_client_quotas(ALL_ENTITIES)
     of = entity(user=unique())
     pause(paused)
-    answer = await admin.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
-    )
+    answer = await alter(admin, of, timeout_s=SHORT_S)
     final = await late_word(answer)
     assert final.verdicts[of].outcome is Outcome.UNKNOWN
     assert final.verdicts[of].error is not None
@@ -219,9 +209,7 @@ async def test_a_broker_that_was_killed_is_found_again_when_it_is_back(
         with pytest.raises(NotSentError):
             await listening.describe_client_quotas(ALL_ENTITIES)
         with pytest.raises(NotSentError):
-            await listening.alter_client_quotas(
-                [setting(entity(user=unique()), producer_byte_rate=1)], validate_only=False
-            )
+            await alter(listening, entity(user=unique()))
     finally:
         broker.start()
 

@@ -2,14 +2,12 @@
 
 import asyncio
 import gc
-from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from app.domain.entities import ClientQuotaEntity
 from app.kafka import describe_all
@@ -43,6 +41,10 @@ def decode(decoder: DescribedAll, raw: bytes | bytearray, version: int = 1) -> A
 def read(decoder: DescribedAll, stored: Stored, version: int = 1) -> Any:
     answer, changes = decode(decoder, bytearray(described_bytes(stored, version)), version)
     return answer.quotas, changes
+
+
+def response(*entries: bytes) -> bytes:
+    return described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
 
 
 @given(QUOTAS, st.sampled_from([0, 1]))
@@ -146,37 +148,6 @@ def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.Mon
     assert gc.isenabled()
 
 
-class Cluster(RuleBasedStateMachine):
-    """Entities come, change and go; the decoder keeps up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.decoder = DescribedAll()
-        self.stored: Stored = {}
-        self.cached: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
-
-    @rule(name=st.sampled_from("abcde"), value=st.floats(1, 9))
-    def change(self, name: str, value: float) -> None:
-        self.stored[user(name)] = {"consumer_byte_rate": value}
-
-    @rule(name=st.sampled_from("abcde"))
-    def remove(self, name: str) -> None:
-        self.stored.pop(user(name), None)
-
-    @rule()
-    def describe(self) -> None:
-        quotas, changes = read(self.decoder, self.stored)
-        assert quotas == self.stored
-        if changes is not None:
-            assert changes.base is self.cached
-            cached = {**self.cached, **changes.changed}
-            assert {key: values for key, values in cached.items() if values} == self.stored
-        self.cached = quotas
-
-
-TestCluster = Cluster.TestCase
-
-
 NAMED = [f"user-{number:04}" for number in range(400)]
 
 
@@ -235,7 +206,7 @@ def test_an_entity_that_stands_twice_has_the_values_that_come_last(
             described_bytes({user(name): {"producer_byte_rate": value}}, 1)[13:-1]
             for name, value in turn
         ]
-        raw = described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
+        raw = response(*entries)
         answer, changes = decode(decoder, raw)
         assert answer == read_described(raw, 1)
         if changes is not None:
@@ -311,10 +282,6 @@ def test_equal_values_are_one_object():
     quotas, _ = read(DescribedAll(), stored)
     (cached,) = {id(values) for values in quotas.values()}
     assert cached
-
-
-def response(*entries: bytes) -> bytes:
-    return described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
 
 
 def test_types_may_come_in_any_order():
