@@ -32,6 +32,7 @@ from app.postgres.log_writer import (
 from app.postgres.payload import (
     Document,
     audit_entity_from_json,
+    is_record_id,
     listed_op,
     refusal_from_json,
     result_from_json,
@@ -206,8 +207,6 @@ def _history(
 _PATIENCE_S: Final = 0.2
 """A transaction that takes longer holds up no other."""
 
-_UUID_VERSION: Final = 7
-
 
 class PostgresJournal:
     """The port ``AuditJournal`` on Postgres; every method is one transaction."""
@@ -220,7 +219,7 @@ class PostgresJournal:
 
     async def record_intent(self, intent: Intent) -> Intent:
         """See ``AuditJournal``."""
-        if intent.supersedes is not None and not _is_alteration_id(intent.supersedes):
+        if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
             committed = await self._intents.submit(intent)
@@ -287,7 +286,7 @@ class PostgresJournal:
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
         """See ``AuditJournal``."""
-        if not _is_alteration_id(alteration_id):
+        if not is_record_id(alteration_id):
             return None
         query = (
             select(audit_event.c.payload)
@@ -327,12 +326,3 @@ async def _probe(lease: Lease) -> None:
     request = replace(_PROBE, alteration_id=new_alteration_id())
     await append([start_event(request)], lease, commit=False)
     await lease.connection.rollback()
-
-
-def _is_alteration_id(alteration_id: str) -> bool:
-    try:
-        parsed = uuid.UUID(alteration_id)
-        time_of(alteration_id)
-    except ValueError:
-        return False
-    return parsed.version == _UUID_VERSION and str(parsed) == alteration_id

@@ -84,7 +84,7 @@ def failure(error: BaseException | None, *, commits: bool = False) -> QuotaError
     """
     state = sql_state(error)
     if state is not None and state.startswith(_FAULTS) and not _is_partition_missing(error):
-        logger.error("Postgres refuses what this service asks: %s %s", state, _first_line(error))
+        logger.error("Postgres refuses what this service asks: %s %s", state, first_line(error))
         return QuotaError("A fault of this service; report the request id.")
     cause = _CAUSES.get(state or "", _NO_ANSWER if state is None else f"Postgres says {state}")
     _log(cause, error)
@@ -123,14 +123,15 @@ def _log(cause: str, error: BaseException | None) -> None:
     now = time.monotonic()
     if now - _logged_at.get(cause, float("-inf")) >= _SAME_AGAIN_S:
         _logged_at[cause] = now
-        logger.warning("the audit log is unavailable: %s (%s)", cause, _first_line(error))
+        logger.warning("the audit log is unavailable: %s (%s)", cause, first_line(error))
 
 
 def _origin(error: BaseException | None) -> BaseException | None:
     return error.orig if isinstance(error, DBAPIError) else error
 
 
-def _first_line(error: BaseException | None) -> str:
+def first_line(error: BaseException | None) -> str:
+    """Return the first line of what Postgres says."""
     origin = _origin(error)
     lines = str(origin or "no answer in time").splitlines()
     return lines[0] if lines else type(origin).__name__

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.postgres.connect import read_url
+from app.postgres.errors import first_line
 from app.postgres.schema import ENSURE_PARTITIONS, LOG_TABLES, LOG_VIEWS, WORKING_TABLES
 
 _ADVISORY_LOCK: Final = 7_052_811_546
@@ -26,6 +27,13 @@ _GRANTS: Final = (
     "revoke all on {work} from {role}",
     "grant select, insert, update, delete on {work} to {role}",
     "grant execute on function ensure_audit_partitions(integer, integer) to {role}",
+)
+
+_PARTITIONS: Final = text(
+    """
+    select relid::regclass::text from (values ('audit_event'), ('audit_entity')) as own(name)
+    cross join pg_partition_tree(cast(name as regclass)) where isleaf
+    """
 )
 
 _SAME_ROLE: Final = (
@@ -64,8 +72,7 @@ def migrate(owner_url: str, service_url: str) -> list[str]:
         with engine.begin() as connection:
             return _migrate(connection, service_role)
     except (SQLAlchemyError, psycopg.Error) as error:
-        origin = getattr(error, "orig", None) or error
-        raise MigrationError(f"The database was not migrated: {_first_line(origin)}") from error
+        raise MigrationError(f"The database was not migrated: {first_line(error)}") from error
     except (CommandError, ValueError) as error:
         raise MigrationError(f"The database was not migrated: {error}") from error
 
@@ -138,19 +145,6 @@ def _grant(connection: Connection, service_role: str | None) -> str:
     }
     for statement in _GRANTS:
         connection.execute(text(statement.format(**names)))
-    for partition in _partitions(connection):
+    for partition in connection.scalars(_PARTITIONS).all():
         connection.execute(text(f"revoke all on {quote(partition)} from {names['role']}"))
     return f"The role {service_role} may read the audit log and add to it, and keep locks and keys."
-
-
-def _partitions(connection: Connection) -> list[str]:
-    query = """
-        select relid::regclass::text from (values ('audit_event'), ('audit_entity')) as own(name)
-        cross join pg_partition_tree(cast(name as regclass)) where isleaf
-        """
-    return list(connection.scalars(text(query)))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

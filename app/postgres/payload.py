@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 
@@ -19,6 +20,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.service.ports.audit_log import AuditEntity
+from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
 
@@ -27,6 +29,7 @@ MESSAGE_LENGTH: Final = 1000
 
 _DIGITS_OF_AN_INTEGER: Final = 21
 _INTEGERS_BELOW: Final = 10**_DIGITS_OF_AN_INTEGER
+_ID_VERSION: Final = 7
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -50,6 +53,16 @@ def canonical_bytes(document: Mapping[str, Any] | Sequence[Any]) -> bytes:
 def canonical_json(document: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return ``canonical_bytes`` as text."""
     return canonical_bytes(document).decode()
+
+
+def is_record_id(text: str) -> bool:
+    """Tell whether a text is the id of an alteration or a plan: a UUIDv7, canonically written."""
+    try:
+        parsed = UUID(text)
+        time_of(text)
+    except ValueError:
+        return False
+    return parsed.version == _ID_VERSION and str(parsed) == text
 
 
 def number_to_json(value: float) -> int | float | str:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holdings
 from app.postgres.locks import HOLDINGS, by_hash, holdings_of
+from app.postgres.payload import is_record_id
 from app.postgres.pool import Database
 from app.service.ports.plans import MAX_OWN_PLAN_BYTES, MAX_OWN_PLANS, StoredPlan
 from app.service.runtime.tasks import off_loop
@@ -111,17 +112,8 @@ class PostgresPlans:
         Raises:
             NotSentError: Postgres does not answer.
         """
-        wanted = _uuid(plan_id)
-        if wanted is None:
+        if not is_record_id(plan_id):
             return None
-        values = {"cluster_id": cluster_id, "plan_id": wanted}
+        values = {"cluster_id": cluster_id, "plan_id": uuid.UUID(plan_id)}
         rows = await self._pool.rows(_PLAN, values, within_s=self._within_s)
         return await asyncio.to_thread(plan_of, rows[0].plan) if rows else None
-
-
-def _uuid(plan_id: str) -> uuid.UUID | None:
-    try:
-        parsed = uuid.UUID(plan_id)
-    except ValueError:
-        return None
-    return parsed if str(parsed) == plan_id else None

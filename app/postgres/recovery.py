@@ -132,11 +132,6 @@ async def claim_locks(
     return rows
 
 
-def open_alterations(rows: Sequence[Row[Any]]) -> Sequence[OpenAlteration]:
-    """Return what was claimed as domain values."""
-    return [_open_alteration(row) for row in rows]
-
-
 def _open_alteration(row: Row[Any]) -> OpenAlteration:
     """What the owner knew last of the values before is better than what the intent says."""
     audited = audit_entity_from_json(json.loads(row.intent))
@@ -235,7 +230,7 @@ class PostgresRecovery:
         """
         claim = partial(claim_locks, cluster_id, owner, limit, self._final_after_s)
         rows = await self._database.recovering.run(claim)
-        return await off_loop(len(rows), open_alterations, rows)
+        return await off_loop(len(rows), list, map(_open_alteration, rows))
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
         """See ``RecoveryJournal``; where it fails others wait until the claims end."""
