@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from app.alteration_wiring import Alterations, Backends, SharedServices, open_sessions
 from app.authenticators import open_authenticators
@@ -164,7 +164,7 @@ class Wiring:
                 readiness=self._readiness,
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
-                brokers=partial(_broker_facts, cluster),
+                brokers=cluster.versions,
                 failures=failures,
                 proxies=self.proxies,
             )
@@ -195,12 +195,3 @@ async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None
 async def _acls_answer(acls: KafkaClusterAclSource) -> None:
     """Without them nobody passes, whatever the brokers answer to this service itself."""
     await acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])
-
-
-async def _broker_facts(cluster: KafkaCluster) -> Mapping[str, Any]:
-    versions = await cluster.quota_api_versions()
-    return {
-        "describe_api_version": versions.describe,
-        "alter_api_version": versions.alter,
-        "metadata_version": versions.metadata_version,
-    }

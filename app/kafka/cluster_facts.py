@@ -51,23 +51,6 @@ _BROKER_CONFIGURATION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaApiVersions:
-    """What one broker offers; null where it lacks the API.
-
-    Attributes:
-        broker_id: The broker that was asked.
-        describe: The newest version of DescribeClientQuotas (48).
-        alter: The newest version of AlterClientQuotas (49).
-        metadata_version: The finalized level of ``metadata.version``, or null (not KRaft).
-    """
-
-    broker_id: int
-    describe: int | None
-    alter: int | None
-    metadata_version: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Report:
     """The class that a live broker reported, and whether all reported what they have."""
 
@@ -97,15 +80,16 @@ class KafkaCluster:
             self._callback.refresh()
         return report.callback
 
-    async def quota_api_versions(self) -> QuotaApiVersions:
-        """Return what the broker in use offers.
+    async def versions(self) -> Mapping[str, int | None]:
+        """Return the newest versions that the broker in use offers; null where it lacks one.
+
+        Brokers that are not KRaft's have no level of ``metadata.version``.
 
         Raises:
             NotSentError: No broker could be reached.
         """
-        return await self._brokers.read(
-            _api_versions, timeout_s=self._brokers.patience.broker_answer_s
-        )
+        timeout_s = self._brokers.patience.broker_answer_s
+        return await self._brokers.read(_versions, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Stop asking."""
@@ -151,14 +135,13 @@ async def _describe_callback(lease: BrokerLease) -> str | None:
     return next((value for value in values if value), None)
 
 
-async def _api_versions(lease: BrokerLease) -> QuotaApiVersions:
-    versions = lease.connection.api_versions
-    return QuotaApiVersions(
-        lease.broker_id,
-        versions.get(DESCRIBE_API, (0, None))[1],
-        versions.get(ALTER_API, (0, None))[1],
-        lease.connection.metadata_version,
-    )
+async def _versions(lease: BrokerLease) -> Mapping[str, int | None]:
+    offered = lease.connection.api_versions
+    return {
+        "describe_api_version": offered.get(DESCRIBE_API, (0, None))[1],
+        "alter_api_version": offered.get(ALTER_API, (0, None))[1],
+        "metadata_version": lease.connection.metadata_version,
+    }
 
 
 _Topic = DescribeQuorumRequest.TopicData

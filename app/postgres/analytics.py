@@ -241,18 +241,17 @@ async def _usage(
         "clients": [bucket.client_id for bucket in buckets],
     }
     found = await lease.connection.execute(_USAGE, values)
-    return {buckets[row.n - 1]: _usage_of(row, through) for row in found}
-
-
-def _usage_of(row: SqlRow[Any], through: datetime | None) -> BucketUsage:
-    return BucketUsage(
-        p95=row.p95,
-        p99=row.p99,
-        max=row.peak,
-        throttled_minutes=row.throttled_minutes,
-        data_through=_end_of(row, through),
-        coverage=row.coverage,
-    )
+    return {
+        buckets[row.n - 1]: BucketUsage(
+            p95=row.p95,
+            p99=row.p99,
+            max=row.peak,
+            throttled_minutes=row.throttled_minutes,
+            data_through=_end_of(row, through),
+            coverage=row.coverage,
+        )
+        for row in found
+    }
 
 
 async def _reach(cluster_id: str, lease: Lease) -> datetime | None:

@@ -166,19 +166,11 @@ def _ops(before: Values, after: Values) -> Iterator[Op]:
 _AT_ONCE: Final = 100
 _STATES_AT_ONCE: Final = 5_000
 
-_LEAD: Final = text(
-    """
-    select case when exists (
-      select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
-        and (classid::bigint << 32 | objid::bigint) = key and objsubid = 1 and granted)
-    then true else pg_try_advisory_lock(key) end
-    from hashtextextended(:cluster_id, 7052) as key
-    """
-)
-"""The key of each cluster has 64 bits, which ``pg_locks`` displays as two numbers of 32."""
+_LEAD: Final = text("select pg_try_advisory_lock(hashtextextended(:cluster_id, 7052))")
+"""Who has the lock gets it again."""
 
 _RESIGN: Final = text("select pg_advisory_unlock_all()")
-"""The connection holds no other lock."""
+"""However often it was taken; the connection holds no other lock."""
 
 _WATCHED: Final = text("select exists (select from drift_baseline where cluster_id = :cluster_id)")
 

@@ -221,9 +221,18 @@ async def _write(
 
 def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
     locks = chain.from_iterable(map(_locks, count(1), batch))
+    keys = [
+        {
+            "alteration_id": intent.request.alteration_id,
+            "key_hash": bytes_text(key.key_hash),
+            "fingerprint": bytes_text(key.fingerprint),
+        }
+        for intent in batch
+        if (key := intent.key) is not None
+    ]
     return {
         **encoded_events([start_event(intent.request) for intent in batch]),
-        "keys": canonical_json(_keys(batch)),
+        "keys": canonical_json(keys),
         "requests": canonical_json([_request(n, intent) for n, intent in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
         "handed_over_within": STANDSTILL_S + max(intent.send_within_s for intent in batch),
@@ -240,18 +249,6 @@ def _request(n: int, intent: Intent) -> Document:
         "owner": intent.owner,
         "broker_id": request.broker_id,
     }
-
-
-def _keys(batch: Sequence[Intent]) -> list[Document]:
-    return [
-        {
-            "alteration_id": intent.request.alteration_id,
-            "key_hash": bytes_text(key.key_hash),
-            "fingerprint": bytes_text(key.fingerprint),
-        }
-        for intent in batch
-        if (key := intent.key) is not None
-    ]
 
 
 def _locks(n: int, intent: Intent) -> Iterator[Document]:

@@ -9,18 +9,12 @@ from app.domain.errors import NotSentError
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.pool import Database
 from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
-from tests.integration.postgres.calls import run_as
+from tests.integration.postgres.calls import Tables, run_as
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.postgres import AuditDatabase
 
 MINUTE = datetime(2026, 11, 21, 1, 2, tzinfo=UTC)
 ROWS = "select minute, source::text, method, reason, n from authentication_failure order by n"
-
-
-def rows(database: AuditDatabase) -> list[tuple[object, ...]]:
-    with psycopg.connect(database.owner_url) as connection:
-        connection.execute("set timezone = 'UTC'")
-        return connection.execute(ROWS).fetchall()
 
 
 def counted() -> AuthenticationFailures:
@@ -40,18 +34,18 @@ EXPECTED = [
 ]
 
 
-async def test_counts_are_stored_as_they_are(audit_database: AuditDatabase, database: Database):
+async def test_counts_are_stored_as_they_are(database: Database, tables: Tables):
     journal = PostgresAuthenticationFailures(database)
     await FailureWriter(counted(), journal.record_authentication_failures, CountedMetrics()).close()
-    assert rows(audit_database) == EXPECTED
+    assert tables.run(ROWS) == EXPECTED
 
 
-async def test_a_repeated_write_counts_once(audit_database: AuditDatabase, database: Database):
+async def test_a_repeated_write_counts_once(database: Database, tables: Tables):
     journal = PostgresAuthenticationFailures(database)
     counts = counted().take(with_present=True)
     for _ in range(3):
         await journal.record_authentication_failures(counts)
-    assert rows(audit_database) == EXPECTED
+    assert tables.run(ROWS) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -63,21 +57,21 @@ async def test_a_repeated_write_counts_once(audit_database: AuditDatabase, datab
     ],
 )
 async def test_nobody_changes_what_was_counted(
-    audit_database: AuditDatabase, database: Database, statement: str
+    audit_database: AuditDatabase, database: Database, tables: Tables, statement: str
 ):
     journal = PostgresAuthenticationFailures(database)
     await journal.record_authentication_failures(counted().take(with_present=True))
     for url in (audit_database.service_url, audit_database.owner_url):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             run_as(url, statement)
-    assert rows(audit_database) == EXPECTED
+    assert tables.run(ROWS) == EXPECTED
 
 
-async def test_a_database_that_is_down_loses_nothing(audit_database: AuditDatabase):
+async def test_a_database_that_is_down_loses_nothing(tables: Tables):
     down = Database("postgresql://quotas_service@127.0.0.1:1/quotas")
     with pytest.raises(NotSentError):
         await PostgresAuthenticationFailures(down).record_authentication_failures(
             counted().take(with_present=True)
         )
     await down.close()
-    assert rows(audit_database) == []
+    assert tables.run(ROWS) == []

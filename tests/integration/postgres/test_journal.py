@@ -3,7 +3,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-import psycopg
 import pytest
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome
@@ -13,8 +12,8 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
 from app.service.runtime.clock import new_alteration_id
-from tests.integration.postgres.calls import stored
-from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
+from tests.integration.postgres.calls import Tables, stored
+from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
 ODD_VALUES = {
     "integral": 1024.0,
@@ -165,16 +164,13 @@ async def test_every_float_comes_back_as_it_was(journal: PostgresJournal):
 
 
 async def test_the_payload_is_json_with_integers_and_words_where_json_lacks_a_number(
-    journal: PostgresJournal, audit_database: AuditDatabase
+    journal: PostgresJournal, tables: Tables
 ):
     values = {"a": 2.0**63, "b": math.inf, "c": math.nan, "d": 0.5}
     await intend(journal, audit_request(audit_entity(0, {"user": "\x00"}, values)))
-    with psycopg.connect(audit_database.owner_url) as connection:
-        (payload,) = connection.execute(
-            "select convert_from(payload, 'UTF8') from audit_event"
-        ).fetchone() or ("",)
-    assert '"before":{"a":9223372036854775808,"b":"Infinity","c":"NaN","d":0.5}' in payload
-    assert '"entity":{"user":"\\u0000"}' in payload
+    (row,) = tables.run("select convert_from(payload, 'UTF8') as payload from audit_event")
+    assert '"before":{"a":9223372036854775808,"b":"Infinity","c":"NaN","d":0.5}' in row.payload
+    assert '"entity":{"user":"\\u0000"}' in row.payload
 
 
 async def test_a_row_shows_the_intents_values_until_the_conclusion_knows_better(
@@ -208,9 +204,7 @@ async def test_there_is_no_alteration_of_a_made_up_id(journal: PostgresJournal, 
     assert await journal.alteration(new_alteration_id()) is None
 
 
-async def test_repeating_a_conclusion_changes_nothing(
-    journal: PostgresJournal, audit_database: AuditDatabase
-):
+async def test_repeating_a_conclusion_changes_nothing(journal: PostgresJournal, tables: Tables):
     request = audit_request(*HOSTILE_REQUEST)
     await intend(journal, request)
     results = applied(request)
@@ -224,9 +218,7 @@ async def test_repeating_a_conclusion_changes_nothing(
     record = await stored(journal, request)
     assert record.concluded
     assert record.history[1:] == [sent]
-    with psycopg.connect(audit_database.owner_url) as connection:
-        counted = connection.execute("select count(*) from audit_entity where seq > 0").fetchone()
-    assert counted == (len(HOSTILE_NAMES),)
+    assert len(tables.run("select 1 from audit_entity where seq > 0")) == len(HOSTILE_NAMES)
 
 
 async def test_a_second_and_different_conclusion_is_refused(journal: PostgresJournal):
@@ -264,11 +256,10 @@ async def test_ten_thousand_entities_are_one_intent_and_one_conclusion(journal: 
 
 
 async def test_asking_whether_the_log_is_writable_leaves_no_trace(
-    journal: PostgresJournal, audit_database: AuditDatabase
+    journal: PostgresJournal, tables: Tables
 ):
     await journal.check_writable()
-    with psycopg.connect(audit_database.owner_url) as connection:
-        assert connection.execute("select count(*) from audit_event").fetchone() == (0,)
+    assert tables.count("audit_event") == 0
 
 
 async def test_rows_that_arrive_between_two_pages_do_not_shift_them(journal: PostgresJournal):
