@@ -5,7 +5,6 @@ CLUSTER_AUTHORIZATION_FAILED or SECURITY_DISABLED: "no ACL" and "unknown" must n
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -63,13 +62,6 @@ _OPERATIONS: Final[Mapping[int, str]] = {
 """Source: ``org.apache.kafka.common.acl.AclOperation``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Acls:
-    bindings: tuple[AclBinding, ...]
-    taken_at: datetime
-    has_authorizer: bool
-
-
 class KafkaClusterAclSource:
     """Asks when the copy is older than the caller allows, and in the background from 5 s on.
 
@@ -86,13 +78,13 @@ class KafkaClusterAclSource:
         acls, age_s = await self._cache.get(max_age_s)
         if age_s > _REFRESH_AFTER_S:
             self._cache.refresh()
-        return AclSnapshot(acls.bindings, acls.taken_at, age_s, acls.has_authorizer)
+        return acls._replace(age_s=age_s)
 
     async def close(self) -> None:
         """Stop asking."""
         await self._cache.close()
 
-    async def _ask(self) -> _Acls:
+    async def _ask(self) -> AclSnapshot:
         try:
             return await self._brokers.read(_describe_acls, timeout_s=self._timeout_s)
         except QuotaError as error:
@@ -101,7 +93,7 @@ class KafkaClusterAclSource:
             raise _acls_unknown(error.detail) from error
 
 
-async def _describe_acls(lease: BrokerLease) -> _Acls:
+async def _describe_acls(lease: BrokerLease) -> AclSnapshot:
     """Ask for every ACL on the Cluster resource, of any name and pattern. Source: KIP-140."""
     request = DescribeAclsRequest(
         resource_type_filter=_CLUSTER,
@@ -117,10 +109,10 @@ async def _describe_acls(lease: BrokerLease) -> _Acls:
         lease.connection, request, DescribeAclsResponse, largest_answer=_LARGEST_ANSWER_BYTES
     )
     if answer.error_code == 0:
-        return _Acls(_bindings(answer), taken_at, has_authorizer=True)
+        return AclSnapshot(_bindings(answer), taken_at, 0.0)
     name = code_name(answer.error_code)
     if name == _SECURITY_DISABLED:
-        return _Acls((), taken_at, has_authorizer=False)
+        return AclSnapshot((), taken_at, 0.0, has_authorizer=False)
     if name == NOT_AUTHORIZED:
         raise _acls_unknown(missing_acl("DESCRIBE"))
     refusal = f"The broker refused with {name}. {answer.error_message or ''}"

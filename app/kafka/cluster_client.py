@@ -339,7 +339,15 @@ class Brokers:
             lease.release()
 
     async def _read_view(self, connection: BrokerConnection) -> ClusterView:
-        view = await _ask_metadata(connection)
+        asked_at = time.monotonic()
+        try:
+            answer = await ask(connection, MetadataRequest(topics=[]), MetadataResponse)
+        except UnsupportedVersionError as error:
+            raise unreachable(f"{error.detail} Is this the listener of a controller?") from error
+        except AnswerLostError as error:
+            raise unreachable(error.detail) from error
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        view = ClusterView(answer.cluster_id or "", addresses, asked_at)
         if self._cluster_id is None:
             self._cluster_id = view.cluster_id or None
         elif view.cluster_id != self._cluster_id:
@@ -381,18 +389,6 @@ class Brokers:
         gone = [each for each in self._order if each not in alive]
         new = [each for each in alive if each not in listed]
         self._order = [*listed[:1], *random.sample(new, len(new)), *listed[1:], *gone]
-
-
-async def _ask_metadata(connection: BrokerConnection) -> ClusterView:
-    asked_at = time.monotonic()
-    try:
-        answer = await ask(connection, MetadataRequest(topics=[]), MetadataResponse)
-    except UnsupportedVersionError as error:
-        raise unreachable(f"{error.detail} Is this the listener of a controller?") from error
-    except AnswerLostError as error:
-        raise unreachable(error.detail) from error
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-    return ClusterView(answer.cluster_id or "", addresses, asked_at)
 
 
 def no_live_broker() -> NotSentError:
