@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
+from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import InvalidRequestError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
@@ -140,10 +140,3 @@ async def test_what_the_protocol_cannot_say_is_refused_before_it_is_sent(
             [setting(of, producer_byte_rate=1)], validate_only=False
         )
     await quota_admin.cluster_id()
-
-
-async def test_a_removal_carries_no_value(quota_admin: KafkaClientQuotaAdmin):
-    of = entity(user=unique())
-    await store(quota_admin, setting(of, request_percentage=1))
-    await store(quota_admin, ClientQuotaAlteration(of, (Op("request_percentage", remove=True),)))
-    await eventually(lambda: values_of(quota_admin, of), {})
