@@ -184,12 +184,6 @@ def intent() -> AuditRequest:
     return audit_request(audit_entity(0, {"user": f"user-{next(_NUMBERS)}"}))
 
 
-def conclusion(request: AuditRequest) -> AuditConclusion:
-    entity = request.entities[0].alteration.entity
-    result = AlterationResult(entity, Outcome.NOT_SENT)
-    return AuditConclusion(request.alteration_id, {0: result})
-
-
 def every_call(database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
     recovery, drift = PostgresRecovery(database), PostgresDriftJournal(database)
     request = intent()
@@ -201,7 +195,7 @@ def every_call(database: Database, journal: PostgresJournal) -> list[Awaitable[o
         drift.keep_baseline(CLUSTER, {request.entities[0].alteration.entity: AFTER}),
         intend(journal, request),
         journal.record_final(request, {}),
-        journal.record_conclusion(conclusion(request)),
+        journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None)),
         journal.check_writable(),
         journal.alteration(request.alteration_id),
     ]

@@ -18,7 +18,7 @@ from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.errors import CommitInDoubtError
 from app.postgres.pool import Database, Lease
-from tests.integration.postgres.calls import assert_unavailable, conclusion, intent, stored
+from tests.integration.postgres.calls import assert_unavailable, concluded, intent, stored
 from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend
@@ -133,7 +133,7 @@ async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(
     assert error.alteration_id == request.alteration_id
     record = await stored(journal, request)
     assert not record.concluded
-    await journal.record_conclusion(conclusion(request))
+    await journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None))
     record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.NOT_SENT
 
@@ -157,8 +157,10 @@ async def test_a_conclusion_whose_commit_is_not_answered_can_be_repeated(
     await intend(journal, request)
     async with CommitCutter(audit_database.service_url, forwards=True) as cutter:
         behind = Database(cutter.url, patience=PROMPT)
-        await assert_unavailable(PostgresJournal(behind).record_conclusion(conclusion(request)))
+        await assert_unavailable(
+            PostgresJournal(behind).record_conclusion(concluded(request, Outcome.NOT_SENT, None))
+        )
         await behind.close()
-    await journal.record_conclusion(conclusion(request))
+    await journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None))
     record = await stored(journal, request)
     assert record.concluded

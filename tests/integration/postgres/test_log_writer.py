@@ -6,14 +6,14 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from app.domain.alterations import AlterationResult, Outcome
+from app.domain.alterations import Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from app.service.ports.audit_log import AuditRequest
 from benchmarks.log_growth import planned
-from tests.integration.postgres.calls import concluded, run_as
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.integration.postgres.calls import concluded, request_of, run_as
+from tests.testkit.postgres import AuditDatabase, intend
 
 SCAN = re.compile(r"(?:Seq Scan|Scan using \w+) on (?:audit|quota|idempotency)\w*.*\n(?=(.*))")
 SCANS = """
@@ -22,30 +22,19 @@ SCANS = """
     """
 
 
-def request_of(prefix: str) -> AuditRequest:
-    return audit_request(
-        *(audit_entity(n, {"user": f"{prefix}-{n}"}) for n in range(MAX_BATCH_ROWS))
-    )
-
-
-def results_of(request: AuditRequest) -> dict[int, AlterationResult]:
-    return {
-        entity.ordinal: AlterationResult(
-            entity.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
-        )
-        for entity in request.entities
-    }
+def users(prefix: str) -> list[str]:
+    return [f"{prefix}-{n}" for n in range(MAX_BATCH_ROWS)]
 
 
 @pytest.fixture
 async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> AuditRequest:
     """A request whose locks Postgres does not know of: when it last looked there were none."""
     for prefix in ("first", "second"):
-        request = request_of(prefix)
+        request = request_of(*users(prefix))
         await intend(journal, request)
-        await journal.record_conclusion(AuditConclusion(request.alteration_id, results_of(request)))
+        await journal.record_conclusion(concluded(request))
         run_as(audit_database.superuser_url, "analyze")
-    await intend(journal, request := request_of("third"))
+    await intend(journal, request := request_of(*users("third")))
     return request
 
 
@@ -70,7 +59,7 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
 async def test_outcomes_find_locks_and_intents_by_index(
     database: Database, journal: PostgresJournal
 ):
-    request = audit_request(audit_entity(0, {"user": "one"}))
+    request = request_of("one")
     await intend(journal, request)
     unsent = concluded(request, Outcome.NOT_SENT, None)
 
