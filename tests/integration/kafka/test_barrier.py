@@ -96,6 +96,23 @@ async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_chang
     assert sum(map(len, lanes)) == 200
 
 
+async def test_the_quorum_counts_what_was_changed(
+    brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
+):
+    quorum = KafkaMetadataQuorum(brokers)
+    before = await quorum.quorum(broker_id=1)
+    await store(quota_admin, setting(entity(user=unique()), producer_byte_rate=1))
+    after = await quorum.quorum()
+    assert after.leader_epoch == before.leader_epoch
+    assert after.high_watermark > before.high_watermark
+
+    async def is_published() -> bool:
+        published = await quorum.published_offset(broker_id=1, timeout_s=DEADLINE_S)
+        return published >= before.high_watermark
+
+    await eventually(is_published, wanted=True)
+
+
 async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(nobody: Brokers):
     with pytest.raises(BarrierUnavailableError, match="DESCRIBE on Cluster kafka-cluster"):
         await KafkaMetadataQuorum(nobody).quorum()
