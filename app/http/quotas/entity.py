@@ -19,7 +19,7 @@ from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
-from app.http.quotas.formats import Format, quotas_etag
+from app.http.quotas.formats import Format, entry_text, quotas_etag
 from app.http.quotas.models import MaxAgeMs, QuotaOfEntity
 from app.http.request_body import parse_object
 from app.http.responses import (
@@ -222,7 +222,7 @@ def _entity(entity_key: str) -> ClientQuotaEntity:
 
 
 def _etag(cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
-    return quotas_etag(Format.JSON, cluster_id, [(entity, values)], "entity")
+    return quotas_etag(Format.JSON, cluster_id, [entry_text(entity, values)], "entity")
 
 
 async def _with_precondition(

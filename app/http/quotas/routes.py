@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from itertools import starmap
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
@@ -21,12 +22,14 @@ from app.http.query_params import StrictQuery, parse_filter
 from app.http.quotas.formats import (
     Format,
     QuotaListingResponse,
+    Written,
     encode,
+    entry_text,
     json_frame,
     metadata_headers,
     negotiate,
     quotas_etag,
-    text_etag,
+    written_entries,
 )
 from app.http.quotas.models import (
     QUOTA_LINES,
@@ -36,7 +39,6 @@ from app.http.quotas.models import (
     QuotaListing,
     RequestLimits,
 )
-from app.http.quotas.rendering import SEPARATOR, Chunk, joined, json_chunks
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import (
     READING,
@@ -73,32 +75,6 @@ def capabilities(brokers: Mapping[str, Any]) -> Capabilities:
             ),
         }
     )
-
-
-_CHUNKS_AT_ONCE: Final = 4
-"""Chunks in a message: about 200 KB."""
-
-
-class ChunksResponse(StreamingResponse):
-    """Sends chunks as fast as the caller takes them; there is nothing to wait for in a thread."""
-
-    def __init__(
-        self, answer: QuotaListingResponse, chunks: Sequence[Chunk], headers: Mapping[str, str]
-    ) -> None:
-        head, tail = json_frame(answer)
-        texts = [chunk.text for chunk in chunks]
-        separators = max(0, len(texts) - 1) * len(SEPARATOR)
-        length = len(head) + sum(map(len, texts)) + separators + len(tail)
-        bodies = _bodies(head, texts, tail)
-        super().__init__(bodies, headers={**headers, "Content-Length": str(length)})
-
-
-async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIterator[bytes]:
-    yield head
-    for begin in range(0, len(texts), _CHUNKS_AT_ONCE):
-        body = SEPARATOR.join(texts[begin : begin + _CHUNKS_AT_ONCE])
-        yield SEPARATOR + body if begin else body
-    yield tail
 
 
 router = feature_router("quotas")
@@ -156,23 +132,40 @@ async def describe_quotas(
     media_type = negotiate(list_field(request.headers, "accept"))
     answer, rendering, page = await _answer(services, query)
     if rendering is None:
-        etag = await _etag(media_type, answer, page)
+        etag = await off_loop(len(answer.entries), _etag, media_type, answer, page)
     else:
         answer, etag = await _render(media_type, answer, rendering)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    if answer.chunks is not None:
-        return ChunksResponse(answer, answer.chunks, headers)
+    if answer.written is not None:
+        return stream_written(answer, answer.written, headers)
     body = encode(media_type, answer)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
     return StreamingResponse(body, headers=headers)
 
 
-async def _etag(media_type: Format, answer: QuotaListingResponse, page: str) -> str:
-    entries = answer.entries
-    return await off_loop(len(entries), quotas_etag, media_type, answer.cluster_id, entries, page)
+_TEXTS_AT_ONCE: Final = 1_000
+"""Entities in a message: about 200 KB."""
+
+
+def stream_written(
+    answer: QuotaListingResponse, written: Written, headers: Mapping[str, str]
+) -> StreamingResponse:
+    """Send entries as fast as the caller takes them; nothing needs to be waited for in a thread."""
+    head, tail = json_frame(answer)
+    size = len(head) + written.size + len(tail)
+    bodies = _bodies(head, written.texts, tail)
+    return StreamingResponse(bodies, headers={**headers, "Content-Length": str(size)})
+
+
+async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIterator[bytes]:
+    yield head
+    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+        body = b",".join(texts[begin : begin + _TEXTS_AT_ONCE])
+        yield b"," + body if begin else body
+    yield tail
 
 
 async def _render(
@@ -182,17 +175,16 @@ async def _render(
     number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
     async with rendering.turn:
         if media_type is Format.JSON:
-            answer = replace(answer, chunks=await off_loop(number, json_chunks, rendering))
+            answer = replace(answer, written=await off_loop(number, written_entries, rendering))
         if name not in rendering.memo:
-            rendering.memo[name] = await off_loop(number, _whole_etag, media_type, answer)
+            rendering.memo[name] = await off_loop(number, _etag, media_type, answer)
     etag: str = rendering.memo[name]
     return answer, etag
 
 
-def _whole_etag(media_type: Format, answer: QuotaListingResponse) -> str:
-    if answer.chunks is None:
-        return quotas_etag(media_type, answer.cluster_id, answer.entries)
-    return text_etag(media_type, answer.cluster_id, joined(answer.chunks))
+def _etag(media_type: Format, answer: QuotaListingResponse, page: str = "") -> str:
+    texts = answer.written.texts if answer.written else starmap(entry_text, answer.entries)
+    return quotas_etag(media_type, answer.cluster_id, texts, page)
 
 
 async def _answer(

@@ -45,24 +45,14 @@ class Rendering:
 
     Attributes:
         memo: Whatever they keep, by a name of theirs.
-        earlier: What was cached with an earlier image, and the sort keys of all entries that differ
-            from it; null where that is uncertain.
+        earlier: What was cached with an earlier image that differs in few entries; null without.
         turn: Whoever renders takes it, so that nothing is rendered twice.
     """
 
     ranked: Ranked
     memo: dict[object, Any] = field(default_factory=dict)
-    earlier: tuple[Mapping[object, Any], frozenset[SortKey]] | None = None
+    earlier: Mapping[object, Any] | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def followed_by(self, ranked: Ranked, changed: frozenset[SortKey]) -> "Rendering":
-        """Return the rendering of the next image, which differs in these entries."""
-        if self.memo:
-            return Rendering(ranked, earlier=(self.memo, changed))
-        if self.earlier is None:
-            return Rendering(ranked)
-        memo, since = self.earlier
-        return Rendering(ranked, earlier=(memo, since | changed))
 
 
 @dataclass(slots=True)
@@ -86,8 +76,7 @@ class SortedSnapshot:
         former = None if before is None else before.rendering
         if former is not None and len(changes) <= FEW_CHANGES:
             ranked = _patch(former.ranked, {change: self.quotas.get(change) for change in changes})
-            changed = frozenset(change.sort_key() for change in changes)
-            self.rendering = former.followed_by(ranked, changed)
+            self.rendering = Rendering(ranked, earlier=former.memo or former.earlier)
         else:
             with pause_gc():
                 ranked = _rank(self.quotas)

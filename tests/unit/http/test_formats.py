@@ -16,12 +16,12 @@ from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
 from app.http.quotas.formats import (
     CHUNK_BYTES,
-    Entry,
     Format,
     QuotaListingResponse,
     encode,
     metadata_headers,
 )
+from app.service.queries.describe import Entry
 from tests.testkit.http import Rows, read_csv, read_json, read_ndjson, read_yaml
 
 AS_OF = datetime(2026, 11, 21, 1, 2, 3, 456000, UTC)

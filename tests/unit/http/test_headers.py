@@ -14,7 +14,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
 from app.http.errors import NotAcceptableError
 from app.http.headers import LONGEST_KEY, fingerprint, names_tag, read_key, read_superseded
-from app.http.quotas.formats import Format, negotiate, quotas_etag
+from app.http.quotas.formats import Format, entry_text, negotiate, quotas_etag
 from app.http.request_body import parse_object
 from tests.unit.http.application import send
 from tests.unit.http.fake_service import FakeService, document
@@ -87,25 +87,27 @@ async def test_a_list_may_stand_on_several_lines(service: FakeService):
     assert (await send(service.app, "GET", "/quotas", headers=[alice, *tags])).status == 304
 
 
-ENTRIES = [(ClientQuotaEntity.of({"user": "alice"}), {"producer_byte_rate": 1.0})]
-TAG = quotas_etag(Format.JSON, "c1", ENTRIES)
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+TEXTS = [entry_text(ALICE, {"producer_byte_rate": 1.0})]
+TAG = quotas_etag(Format.JSON, "c1", TEXTS)
 
 
 def test_the_same_answer_has_the_same_strong_tag():
-    assert quotas_etag(Format.JSON, "c1", iter(ENTRIES)) == TAG
+    assert quotas_etag(Format.JSON, "c1", iter(TEXTS)) == TAG
     assert TAG.startswith('"')
 
 
 def test_another_answer_has_another_tag(subtests: pytest.Subtests):
+    default = ClientQuotaEntity.of({"user": None})
     for other in [
-        quotas_etag(Format.CSV, "c1", ENTRIES),
-        quotas_etag(Format.JSON, "c2", ENTRIES),
-        quotas_etag(Format.JSON, "c1", ENTRIES, page="10:0"),
+        quotas_etag(Format.CSV, "c1", TEXTS),
+        quotas_etag(Format.JSON, "c2", TEXTS),
+        quotas_etag(Format.JSON, "c1", TEXTS, page="10:0"),
         quotas_etag(Format.JSON, "c1", []),
-        quotas_etag(Format.JSON, "c1", ENTRIES * 2),
-        quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"producer_byte_rate": 2.0})]),
-        quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"consumer_byte_rate": 1.0})]),
-        quotas_etag(Format.JSON, "c1", [(ClientQuotaEntity.of({"user": None}), ENTRIES[0][1])]),
+        quotas_etag(Format.JSON, "c1", TEXTS * 2),
+        quotas_etag(Format.JSON, "c1", [entry_text(ALICE, {"producer_byte_rate": 2.0})]),
+        quotas_etag(Format.JSON, "c1", [entry_text(ALICE, {"consumer_byte_rate": 1.0})]),
+        quotas_etag(Format.JSON, "c1", [entry_text(default, {"producer_byte_rate": 1.0})]),
     ]:
         with subtests.test(other=other):
             assert other != TAG
