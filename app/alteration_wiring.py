@@ -5,7 +5,6 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -136,23 +135,11 @@ _LOGINS_AT_ONCE: Final = 16
 """So that a crowd of unknown callers takes no more of the brokers."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedServices:
-    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
-
-    authorizer: ClusterAuthorizer
-    denials: DeniedAttempts
-    audit: AuditTrail
-    alterations: Alterations
-    images: SortedSnapshots
-    metrics: DependencyMetrics
-
-
 class CallerSession:
     """One caller's connections, and the services upon them."""
 
     def __init__(
-        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: SharedServices
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: "SharedServices"
     ) -> None:
         principal = f"User:{user}"
         self._brokers = brokers
@@ -195,61 +182,62 @@ class CallerSession:
             await self._admin.close()
 
 
-class SessionFactory:
-    """Opens sessions."""
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
 
-    def __init__(self, login: KafkaLogin, shared: SharedServices) -> None:
-        self._login = login
-        self._shared = shared
-        self._context = ssl_context(login("user", "password"))
-        self._pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
+    authorizer: ClusterAuthorizer
+    denials: DeniedAttempts
+    audit: AuditTrail
+    alterations: Alterations
+    images: SortedSnapshots
+    metrics: DependencyMetrics
 
-    async def open(self, user: str, password: str) -> CallerSession:
+    def sessions(self, login: KafkaLogin) -> Sessions:
+        """Return the sessions of callers who log in like this, of which there are none yet."""
+        context, pending = (
+            ssl_context(login("user", "password")),
+            asyncio.Semaphore(_LOGINS_AT_ONCE),
+        )
+
+        async def open_session(user: str, password: str) -> CallerSession:
+            brokers = Brokers(
+                login(user, password),
+                self.metrics,
+                context=context,
+                one_login=True,
+                patience=self.alterations.context.patience,
+            )
+            try:
+                await self._log_in(brokers, pending)
+                admin = KafkaClientQuotaAdmin(brokers, keeps_everything=False)
+                return CallerSession(brokers, admin, user, self)
+            except BaseException:
+                await brokers.close()
+                raise
+
+        return Sessions(open_session)
+
+    async def _log_in(self, brokers: Brokers, pending: asyncio.Semaphore) -> None:
         """Log in.
 
         Raises:
             LoginFailedError: The brokers do not accept the user with this password.
-            NotSentError: They cannot be reached, or are of another cluster.
+            NotSentError: They cannot be reached in time, or are of another cluster.
         """
-        settings = self._login(user, password)
-        brokers = Brokers(
-            settings,
-            self._shared.metrics,
-            context=self._context,
-            one_login=True,
-            patience=self._shared.alterations.context.patience,
-        )
+        within_s = brokers.patience.broker_answer_s
+        deadline = asyncio.get_running_loop().time() + within_s
         try:
-            async with asyncio.timeout(brokers.patience.broker_answer_s):
-                await self._log_in(brokers)
-            return CallerSession(
-                brokers, KafkaClientQuotaAdmin(brokers, keeps_everything=False), user, self._shared
-            )
+            async with asyncio.timeout(within_s):
+                try:
+                    async with pending:
+                        view = await brokers.view(deadline)
+                except LoginRefusedError:
+                    detail = "The brokers do not accept this user with this password."
+                    raise LoginFailedError(detail) from None
+                ours = await self.alterations.backends.admin.cluster_id()
         except TimeoutError:
-            await brokers.close()
             raise NotSentError("The login took too long.", code="cluster-unreachable") from None
-        except BaseException:
-            await brokers.close()
-            raise
-
-    async def _log_in(self, brokers: Brokers) -> None:
-        deadline = asyncio.get_running_loop().time() + brokers.patience.broker_answer_s
-        async with self._pending:
-            try:
-                view = await brokers.view(deadline)
-            except LoginRefusedError:
-                detail = "The brokers do not accept this user with this password."
-                raise LoginFailedError(detail) from None
-        ours = await self._shared.alterations.backends.admin.cluster_id()
         if view.cluster_id != ours:
             detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
             raise NotSentError(detail, code="cluster-unreachable")
-
-
-OpenSessions = Callable[[KafkaLogin], Sessions]
-"""Makes the sessions of a kind of login, once what they share is open."""
-
-
-def open_sessions(shared: SharedServices, login: KafkaLogin) -> Sessions:
-    """Return the sessions, of which there are none yet."""
-    return Sessions(SessionFactory(login, shared).open)

@@ -8,7 +8,6 @@ from functools import partial
 import httpx
 from cryptography import x509
 
-from app.alteration_wiring import OpenSessions
 from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
@@ -21,8 +20,12 @@ from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import LoginAttempts
-from app.kafka.config import key_password
+from app.kafka.config import KafkaLogin, key_password
+from app.service.auth.sessions import Sessions
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
+
+OpenSessions = Callable[[KafkaLogin], Sessions]
+"""Makes the sessions of a kind of login."""
 
 
 def open_authenticators(

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from app.alteration_wiring import Alterations, Backends, SharedServices, open_sessions
+from app.alteration_wiring import Alterations, Backends, SharedServices
 from app.authenticators import open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies
@@ -127,7 +127,7 @@ class Wiring:
             images = SortedSnapshots()
             shared = SharedServices(authorizer, denials, audit, alterations, images, counted)
             authenticator = open_authenticators(
-                self._settings, self.metrics, stack, partial(open_sessions, shared)
+                self._settings, self.metrics, stack, shared.sessions
             )
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
