@@ -49,6 +49,14 @@ class RequestBody(StrictModel):
 
     _violations: tuple[Violation, ...] = PrivateAttr(())
 
+    def model_post_init(self, _: Any) -> None:
+        """Judge it once: FastAPI validates the model again, and validators would run again."""
+        self._violations = tuple(self.broken_rules())
+
+    def broken_rules(self) -> Iterator[Violation]:
+        """Yield the rules of its own members that a request breaks."""
+        yield from ()
+
     @property
     def violations(self) -> tuple[Violation, ...]:
         """Rules of the request's own members that are broken; those members have defaults."""

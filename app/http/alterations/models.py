@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, NotRequired, Self
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import (
     MISSING,
@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     WithJsonSchema,
-    model_validator,
 )
 from typing_extensions import TypeAliasType, TypedDict
 
@@ -324,10 +323,11 @@ WaitMs = Annotated[
 
 
 class Waiting(RequestBody):
-    """Members of a body that say how long its answer is waited for."""
+    """Members of a body that say how long its answer is waited for, and why it is sent."""
 
     wait: WaitWord = Wait.READABLE.value
     wait_ms: WaitMs = Decimal(DEFAULT_WAIT_MS)
+    reason: Reason = None
 
     @property
     def until(self) -> Wait:
@@ -339,12 +339,13 @@ class Waiting(RequestBody):
         """The longest wait, in milliseconds; the default where the number is out of range."""
         return whole_number(self.wait_ms, MAX_WAIT_MS, DEFAULT_WAIT_MS)
 
-    def broken_waits(self) -> Iterator[Violation]:
-        """Yield what is wrong with the two."""
+    def broken_rules(self) -> Iterator[Violation]:
+        """Yield what is wrong with the three."""
         if self.wait not in set(Wait):
             detail = f"{quote(self.wait)} is unknown; wait is one of {', '.join(Wait)}."
             yield Violation("/wait", "unknown-word", detail)
         yield from broken_number("wait_ms", self.wait_ms, MAX_WAIT_MS)
+        yield from broken_reason(self.reason)
 
 
 class AlterationRequest(Waiting, Proposals):
@@ -356,7 +357,6 @@ class AlterationRequest(Waiting, Proposals):
     all_or_nothing: bool = True
     """The broker validates first, and if one entity is refused nothing is applied. With false a
     refusal concerns its entity only."""
-    reason: Reason = None
     alterations: Annotated[
         list[ClientQuotaAlteration],
         UP_TO_MAX_ENTITIES,
@@ -365,12 +365,12 @@ class AlterationRequest(Waiting, Proposals):
     """Each entity at most once; at most 10,000 changed keys in all."""
     impact: Annotated[bool, WITH_IMPACT] = False
 
-    def model_post_init(self, _: Any) -> None:
-        """Read it once: FastAPI validates the model again, and validators would run again."""
+    def broken_rules(self) -> Iterator[Violation]:
+        """Read the alterations, then yield what is wrong with the other members."""
         self._read(self.alterations)
-        self._violations = (*self.broken_waits(), *broken_reason(self.reason))
+        yield from super().broken_rules()
         if self.impact and not self.validate_only:
-            self._violations += (impact_of_nothing("an alteration that is only checked"),)
+            yield impact_of_nothing("an alteration that is only checked")
 
 
 class ReplaceRequest(Waiting):
@@ -386,12 +386,6 @@ class ReplaceRequest(Waiting):
         ),
     ]
     validate_only: ValidateOnly = False
-    reason: Reason = None
-
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
-        self._violations = (*self.broken_waits(), *broken_reason(self.reason))
-        return self
 
 
 class RevertRequest(RequestBody):
@@ -400,10 +394,9 @@ class RevertRequest(RequestBody):
     validate_only: ValidateOnly = False
     reason: Reason = None
 
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
-        self._violations = tuple(broken_reason(self.reason))
-        return self
+    def broken_rules(self) -> Iterator[Violation]:
+        """Yield what is wrong with the reason."""
+        yield from broken_reason(self.reason)
 
 
 def whole_number(number: Decimal, maximum: int, default: int) -> int:

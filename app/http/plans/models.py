@@ -1,7 +1,7 @@
 """Documents of plans: what is desired, what would be done for it, and applying it."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, NotRequired, Self
+from typing import Annotated, Final, Literal, NotRequired
 
 from pydantic import (
     MISSING,
@@ -10,7 +10,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     WithJsonSchema,
-    model_validator,
 )
 from typing_extensions import TypedDict
 
@@ -27,9 +26,7 @@ from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer
 from app.http.alterations.models import (
     UP_TO_MAX_ENTITIES,
     DesiredValues,
-    Reason,
     Waiting,
-    broken_reason,
 )
 from app.http.encoding import quote
 from app.http.models import (
@@ -112,17 +109,6 @@ class PlanRequest(RequestBody):
     as in the parameter `filter` of `GET /quotas`."""
     _quotas: tuple[DesiredQuota, ...] = PrivateAttr(())
 
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
-        self._quotas = tuple(
-            [
-                DesiredQuota(ClientQuotaEntity.of(item["entity"]), item["values"])
-                for item in self.document.quotas
-            ]
-        )
-        self._violations = tuple(self._list_violations())
-        return self
-
     def wanted(self, principal: str) -> plans.PlanRequest:
         """Return what is desired; who names no owner plans in the principal's name."""
         return plans.PlanRequest(
@@ -136,7 +122,14 @@ class PlanRequest(RequestBody):
     def _components(self) -> Iterator[ClientQuotaFilterComponent]:
         return (component for text in self.scope if (component := parse_component(text)))
 
-    def _list_violations(self) -> Iterator[Violation]:
+    def broken_rules(self) -> Iterator[Violation]:
+        """Read the document, then yield what is wrong with it and with the other members."""
+        self._quotas = tuple(
+            [
+                DesiredQuota(ClientQuotaEntity.of(item["entity"]), item["values"])
+                for item in self.document.quotas
+            ]
+        )
         for index, component in enumerate(self._components()):
             yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
         version = self.document.apiVersion
@@ -163,12 +156,6 @@ class ApplyRequest(Waiting):
 
     force: bool = False
     """Take keys over that other owners hold."""
-    reason: Reason = None
-
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
-        self._violations = (*broken_reason(self.reason), *self.broken_waits())
-        return self
 
 
 class ImpactSource(ResponseModel):

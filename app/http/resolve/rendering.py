@@ -12,11 +12,11 @@ from app.domain.plan_impact import BucketName, spent_from
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
+from app.http.analytics.models import Usage
 from app.http.encoding import (
     entity_json,
     json_bytes,
     json_texts,
-    plain_json,
     quota_value_json,
     rfc3339,
 )
@@ -93,19 +93,6 @@ def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
     }
 
 
-def _usage_json(usage: BucketUsage | None) -> dict[str, Any] | None:
-    if usage is None:
-        return None
-    return {
-        "p95": plain_json(usage.p95),
-        "p99": plain_json(usage.p99),
-        "max": plain_json(usage.max),
-        "throttled_minutes": usage.throttled_minutes,
-        "data_through": plain_json(usage.data_through),
-        "coverage": plain_json(usage.coverage),
-    }
-
-
 def add_usage(
     document: dict[str, Any], resolution: Resolution, usage: Mapping[BucketName, BucketUsage] | None
 ) -> None:
@@ -113,8 +100,9 @@ def add_usage(
     buckets = buckets_of(resolution)
     for key in resolution.quotas:
         bucket = buckets.get(key)
-        cached = None if usage is None or bucket is None else usage.get(bucket)
-        document["quotas"][key.value]["usage"] = _usage_json(cached)
+        spent = None if usage is None or bucket is None else usage.get(bucket)
+        content = None if spent is None else Usage.model_validate(spent).model_dump()
+        document["quotas"][key.value]["usage"] = content
     if usage is None:
         document["notes"].append(_NOT_NOW)
 
@@ -214,17 +202,8 @@ def resolution_bytes(basis: ResolutionBasis) -> bytes:
     if writer is None:
         writer = _Writer(basis.present, basis.callback_class)
         basis.memo[basis.callback_class] = writer
-    return b"%b,%b\n" % (_head(basis), writer.cached_text(basis.query.identities[0]))
-
-
-def _head(basis: ResolutionBasis) -> bytes:
-    """Return what an answer begins with; most are from the same image as the one before."""
-    of = basis.cluster_id, basis.as_of
-    cached = basis.memo.get(_head)
-    if cached is None or cached[0] != of:
-        cached = basis.memo[_head] = of, json_bytes(answer_head(*of))[:-1]
-    head: bytes = cached[1]
-    return head
+    head = json_bytes(answer_head(basis.cluster_id, basis.as_of))[:-1]
+    return b"%b,%b\n" % (head, writer.cached_text(basis.query.identities[0]))
 
 
 class _Writer:

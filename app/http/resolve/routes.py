@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Annotated, Any, Final, NotRequired, Self
+from typing import Annotated, Any, Final, NotRequired
 
 from fastapi import Depends, Request, Response
-from pydantic import MISSING, Field, PrivateAttr, TypeAdapter, WithJsonSchema, model_validator
+from pydantic import MISSING, Field, PrivateAttr, TypeAdapter, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
@@ -150,8 +150,8 @@ class ResolveRequest(Proposals):
     impact: Annotated[bool, WITH_IMPACT] = False
     _identities: tuple[DomainIdentity, ...] = PrivateAttr(())
 
-    @model_validator(mode="after")
-    def _prepare(self) -> Self:
+    def broken_rules(self) -> Iterator[Violation]:
+        """Read the request, then yield what is wrong with it."""
         self._read(self.alterations)
         self._identities = tuple(
             [
@@ -159,10 +159,6 @@ class ResolveRequest(Proposals):
                 for item in self.identities
             ]
         )
-        self._violations = tuple(self._list_violations())
-        return self
-
-    def _list_violations(self) -> Iterator[Violation]:
         for index, identity in enumerate(self._identities):
             if identity.ip is None and identity.user is not None and _is_ascii(identity):
                 continue
