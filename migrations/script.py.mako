@@ -12,3 +12,7 @@ depends_on: str | Sequence[str] | None = ${repr(depends_on)}
 
 def upgrade() -> None:
     """${message}."""
+
+
+def downgrade() -> None:
+    """Undo it."""

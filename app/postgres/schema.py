@@ -165,7 +165,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0001"
+SCHEMA_REVISION: Final = "0002"
 """The newest migration."""
 
 _PARTITIONS: Final = ('"audit_event_y"YYYY"m"MM', '"audit_entity_y"YYYY"m"MM')

@@ -181,8 +181,12 @@ create table quota_plan (
   plan_id uuid primary key,
   cluster_id text not null check (length(cluster_id) between 1 and 249),
   author text not null check (octet_length(author) <= 1024),
-  expires_at timestamptz not null,
-  plan text not null
+  owner text not null check (length(owner) between 1 and 128),
+  base text not null check (base ~ '^[0-9a-f]{64}$'),
+  created_at timestamptz not null,
+  expires_at timestamptz not null check (expires_at > created_at),
+  plan text not null,
+  document text not null
 );
 create index quota_plan_by_expiry on quota_plan (expires_at);
 create table quota_owner (
@@ -628,6 +632,30 @@ end
 $$;
 """
 
+VIEW_NAMES = ("audit_log", "audit_entity_event")
+
+TABLES = (
+    "audit_event",
+    "audit_entity",
+    "quota_entity",
+    "idempotency",
+    "worker",
+    "drift_baseline",
+    "quota_plan",
+    "quota_owner",
+    "authentication_failure",
+    "pipeline_run",
+    *RESULTS,
+)
+
+FUNCTIONS = (
+    "record_intents(json, json, json, json, bytea[], json, double precision, boolean)",
+    "append_events(json, bytea[], json, uuid[], uuid[])",
+    "payload_time(timestamptz)",
+    "ensure_audit_partitions(integer, integer)",
+    "refuse_change_of_audit_event()",
+)
+
 
 def upgrade() -> None:
     """Create everything but the partitions, which `ensure_audit_partitions` makes."""
@@ -641,3 +669,11 @@ def upgrade() -> None:
         op.execute(f"create table {name} ({columns})")
     for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, APPEND_EVENTS, RECORD_INTENTS):
         op.execute(script.replace("{settings}", SETTINGS))
+
+
+def downgrade() -> None:
+    """Drop everything, the log with its rows."""
+    op.execute(f"drop view {', '.join(VIEW_NAMES)}")
+    op.execute(f"drop table {', '.join(TABLES)}")
+    for function in FUNCTIONS:
+        op.execute(f"drop function {function}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 
@@ -36,6 +37,17 @@ def test_a_migration_says_what_it_did_and_does_nothing_twice(empty_database: Aud
     assert first == [f"Migrated from empty to {SCHEMA_REVISION}.", GRANTED]
     assert again == [f"The schema is at {SCHEMA_REVISION} already.", GRANTED]
     assert objects(empty_database.owner_url) == made
+
+
+def test_every_migration_can_be_undone_and_done_again(audit_database: AuditDatabase):
+    made = objects(audit_database.owner_url)
+    connection = open_connection(audit_database.owner_url)
+    with connection, connection.begin():
+        command.downgrade(alembic_config(connection), "base")
+    connection.engine.dispose()
+    assert objects(audit_database.owner_url) == {"alembic_version", "alembic_version_pkc"}
+    migrate(audit_database.owner_url, audit_database.service_url)
+    assert objects(audit_database.owner_url) == made
 
 
 def test_the_service_expects_the_newest_migration(audit_database: AuditDatabase):
