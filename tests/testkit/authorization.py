@@ -76,7 +76,7 @@ CASES: dict[str, tuple[list[Acl], Verdict]] = {
     "prefixed-denial": ([("ALL",)], READER),
 }
 SUPER_USERS = "User:super;User:*"
-JUDGED = (*CASES, "revoked", "revoked-now", "service-account", "alice", "bob", "ALICE")
+JUDGED = (*CASES, "revoked-now", "service-account", "alice", "bob", "ALICE")
 """Who may log in at a broker with ``PASSWORD`` to be judged by it."""
 
 ACLS = [

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,16 +218,21 @@ class RunningService:
             self.stop()
 
 
-def write_tokens(folder: Path, principals: tuple[str, ...] = PRINCIPALS) -> Path:
-    """Write a tokens file in which each principal's token is its name."""
-    path = folder / "tokens.json"
+def write_tokens(
+    folder: Path,
+    principals: Iterable[str] = PRINCIPALS,
+    token_of: Callable[[str], str] = str,
+    name: str = "tokens.json",
+) -> Path:
+    """Write a tokens file in which each principal's token is its name, by default."""
+    path = folder / name
     entries = [
         {
-            "principal": f"User:{name}",
-            "token_sha256": hashlib.sha256(name.encode()).hexdigest(),
+            "principal": f"User:{user}",
+            "token_sha256": hashlib.sha256(token_of(user).encode()).hexdigest(),
             "expires_at": "2999-01-01T00:00:00Z",
         }
-        for name in principals
+        for user in principals
     ]
     path.write_text(json.dumps(entries))
     path.chmod(0o600)

@@ -1,6 +1,6 @@
 """Alterations as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -83,3 +83,14 @@ def rows(service: RunningService, principal: str = "auditor", **parameters: Any)
 def post(service: RunningService, principal: str, body: Any, **headers: str) -> httpx.Response:
     """Post an alteration as a principal."""
     return service.api(principal).post("/quotas/alterations", json=body, headers=headers)
+
+
+def pages(api: httpx.Client, path: str, **parameters: Any) -> Iterator[dict[str, Any]]:
+    """Yield one page after the other, to the last."""
+    token: str | None = ""
+    while token is not None:
+        more = {"page_token": token} if token else {}
+        answer = api.get(path, params={**parameters, **more})
+        assert answer.status_code == 200, answer.text
+        yield answer.json()
+        token = answer.json()["next_page_token"]

@@ -13,21 +13,6 @@ from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
 
 
-def test_one_broken_rule_holds_everything_back(
-    service: RunningService, raw: RawQuotas, broker_log: RequestLog
-) -> None:
-    good, bad = {"user": unique()}, {"user": unique()}
-    with broker_log.nothing_arrives():
-        answer = service.alter(change(good, {P: 5}), change(bad, {P: 0, "bad": 1}))
-    problem = answer.json()
-    assert (answer.status_code, problem["code"]) == (422, "invalid-request")
-    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [
-        ("/alterations/1/ops/0/value", "not-positive"),
-        ("/alterations/1/ops/1/key", "unknown-key"),
-    ]
-    assert raw.stored(good) == {}
-
-
 def test_without_all_or_nothing_the_others_are_applied(
     service: RunningService, raw: RawQuotas, broker_log: RequestLog
 ) -> None:
@@ -61,16 +46,6 @@ def test_without_all_or_nothing_all_refused_is_422(
         )
     assert answer.status_code == 422
     assert {error["code"] for error in answer.json()["errors"]} == {"not-positive", "empty-name"}
-
-
-def test_all_or_nothing_has_the_broker_validate_first(
-    service: RunningService, broker_log: RequestLog
-) -> None:
-    entities = [{"user": unique()} for _ in range(2)]
-    with broker_log.alterations() as arrived:
-        answer = service.alter(*(change(entity, {P: 5}) for entity in entities))
-    assert answer.json()["outcome"] == "applied"
-    assert [request["validateOnly"] for request in arrived] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -152,11 +127,6 @@ def test_an_expectation_that_does_not_hold_is_412_and_nothing_is_sent(
     assert (record["outcome"], outcomes(record)) == ("refused", ["not_applied", "refused"])
 
 
-def test_expecting_nothing_is_expecting_anything(service: RunningService) -> None:
-    answer = service.alter({**change({"user": unique()}, {P: 5}), "expected": {}})
-    assert answer.status_code == 200
-
-
 def test_the_record_is_the_answer_and_its_history(service: RunningService) -> None:
     names = {"user": unique(), "client-id": unique()}
     applied(service, names, {P: 5})
@@ -223,3 +193,28 @@ def test_an_alteration_that_there_is_not_is_404(
             for principal in ("alice", "auditor"):
                 answer = service.api(principal).get(f"/quotas/alterations/{alteration_id}")
                 assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_an_entity_that_our_rules_refuse_has_the_values_that_stay(
+    service: RunningService, validate_only: bool
+) -> None:
+    stays, changes, unknown = ({"user": unique()} for _ in range(3))
+    assert service.alter(change(stays, {P: 7})).status_code == 200
+    answer = service.alter(
+        change(stays, {P: 0, C: 5}),
+        change(changes, {P: 5}),
+        change(unknown, {C: 0.5}),
+        change({"ip": "a.host.name"}, {"connection_creation_rate": 5}),
+        all_or_nothing=False,
+        validate_only=validate_only,
+    )
+    assert answer.status_code == 207
+    done = answer.json()["results"]
+    assert [(item["outcome"], item["before"], item["after"]) for item in done] == [
+        ("refused", {P: 7}, {P: 7}),
+        ("validated" if validate_only else "applied", {}, {P: 5}),
+        ("refused", {}, {}),
+        ("refused", {}, {}),
+    ]
+    assert service.api().get(answer.headers["Location"]).json()["results"] == done

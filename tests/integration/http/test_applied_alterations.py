@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from app.domain.entities import ClientQuotaEntity
 from tests.integration.http.service_calls import C, I, M, P, R, applied, change, rows
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
-from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, printed
+from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, entity_of, printed
 from tests.testkit.service import RunningService
 
 
@@ -53,23 +55,6 @@ def test_c007_removing_from_an_entity_that_was_never_configured_changes_nothing(
     assert (result["changed"], result["before"], result["after"]) == (False, {}, {})
     assert len(arrived) == 1
     assert raw.stored(names) == {}
-
-
-def test_setting_what_already_holds_is_applied_and_changes_nothing(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    names = {"client-id": unique()}
-    applied(service, names, {P: 5, M: 0.5})
-    result = applied(service, names, {P: 5.0, M: 0.5})
-    assert (result["changed"], result["after"]) == (False, {P: 5, M: 0.5})
-    assert raw.stored(names) == {P: 5.0, M: 0.5}
-
-
-def test_removing_the_last_key_removes_the_entity(service: RunningService, raw: RawQuotas) -> None:
-    names = {"user": unique(), "client-id": None}
-    applied(service, names, {P: 5})
-    assert applied(service, names, {P: None})["after"] == {}
-    assert frozenset(names.items()) not in raw.everything()
 
 
 def test_c008_validate_only_asks_the_broker_and_changes_nothing(
@@ -134,34 +119,6 @@ def test_an_unusual_value_or_name_is_stored_as_it_is(
     assert result["after"] == {key: min(value, 2**63 - 1)}
     assert printed(raw.stored(names)) == printed({key: value})
     assert applied(service, names, {key: None})["after"] == {}
-
-
-@pytest.mark.parametrize(
-    ("written", "sent"),
-    [
-        ("2001:DB8:0:0::0:7", "2001:db8::7"),
-        ("::ffff:10.0.0.77", "10.0.0.77"),
-        ("::FFFF:a00:4e", "10.0.0.78"),
-    ],
-)
-def test_an_address_is_written_in_its_canonical_text(
-    service: RunningService, raw: RawQuotas, written: str, sent: str
-) -> None:
-    assert applied(service, {"ip": written}, {I: 5})["entity"] == {"ip": sent}
-    assert raw.stored({"ip": sent}) == {I: 5.0}
-    assert raw.stored({"ip": written}) == {}
-    assert applied(service, {"ip": written}, {I: None})["entity"] == {"ip": sent}
-    assert raw.stored({"ip": sent}) == {}
-
-
-def test_a_user_with_the_prefix_of_a_principal_is_accepted_with_a_warning(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    names = {"user": f"User:{unique()}"}
-    result = applied(service, names, {P: 5})
-    assert [sentence for sentence in result["warnings"] if f"'User:{names['user']}'" in sentence]
-    assert raw.stored(names) == {P: 5.0}
-    assert "warnings" not in applied(service, {"user": unique()}, {P: 5})
 
 
 def test_c064_the_name_default_in_brackets_is_not_the_default(
@@ -237,13 +194,26 @@ def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
     wait_until(lambda: raw.stored(shared) == history[-1]["after"])
 
 
-def test_what_another_tool_wrote_is_seen_before_the_next_alteration(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    names = {"user": unique()}
-    service.alter(change(names, {P: 5}), wait="none")
-    wait_until(lambda: raw.stored(names) == {P: 5.0})
-    raw.store(names, {P: 6.0})
-    answer = service.alter(change(names, {C: 7}))
-    assert answer.json()["results"][0]["before"] == {P: 6}
-    assert answer.json()["results"][0]["after"] == {C: 7, P: 6}
+def test_an_entity_is_made_replaced_and_removed(service: RunningService, raw: RawQuotas) -> None:
+    names = {"user": unique(), "client-id": None}
+    path, alice = f"/quotas/{ClientQuotaEntity.of(names).key}", service.api()
+    assert problem_of(alice.get(path), 404)["code"] == "no-such-entity"
+    assert alice.put(path, json={"values": {P: 5, C: 7}}).status_code == 200
+    read = alice.get(path)
+    assert read.json()["values"] == {P: 5, C: 7}
+    assert read.headers["ETag"] == alice.get(path).headers["ETag"]
+    replaced = alice.put(
+        path, json={"values": {C: 9}}, headers={"If-Match": read.headers["ETag"]}
+    ).json()
+    assert replaced["results"][0]["before"] == {P: 5, C: 7}
+    assert raw.everything()[entity_of(names)] == {C: 9}
+    removed = alice.delete(path, params={"reason": "INC-1"})
+    assert (removed.json()["outcome"], removed.json()["readable"]) == ("applied", True)
+    assert entity_of(names) not in raw.everything()
+    assert [row["after"] for row in rows(service, entity=f"user={names['user']}")] == [
+        {},
+        {C: 9},
+        {P: 5, C: 7},
+    ]
+    back = alice.post(f"{removed.headers['Location']}/revert", json={})
+    assert back.json()["results"][0]["after"] == {C: 9}

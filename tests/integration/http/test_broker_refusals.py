@@ -1,56 +1,41 @@
 """What passes our rules and is refused by the broker: a name that it can look up no more."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import I, P, change, outcomes
 from tests.testkit.kafka import LOCALHOST, unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
 
-
-@dataclass
-class FadingNames:
-    """A service over a broker whose host names can be made to resolve no longer."""
-
-    service: RunningService
-    kafka: LocalKafka
-    hosts: Path
-
-    def let(self, name: str, *, resolve: bool) -> None:
-        """Let the broker's Java find an address for the name, or none."""
-        self.hosts.write_text(LOCALHOST + (f"10.88.0.1 {name}\n" if resolve else ""))
+Let = Callable[[str, bool], None]
 
 
 @pytest.fixture
-def fading(broker: LocalKafka, service: RunningService, hosts: Path) -> FadingNames:
-    """The broker of the run, and the service over it."""
-    return FadingNames(service, broker, hosts)
+def let_resolve(hosts: Path) -> Let:
+    """Returns a function that lets the broker's Java find an address for a name, or none."""
+
+    def let(name: str, is_found: bool) -> None:
+        hosts.write_text(LOCALHOST + (f"10.88.0.1 {name}\n" if is_found else ""))
+
+    return let
 
 
 @pytest.fixture
-def gone(fading: FadingNames, witness: RawQuotas) -> Iterator[str]:
+def gone(let_resolve: Let, raw: RawQuotas) -> Iterator[str]:
     """A name under which a limit is stored, and which does not resolve any more."""
     name = f"{unique('gone')}.example"
-    fading.let(name, resolve=True)
-    witness.store({"ip": name}, {I: 5.0})
-    fading.let(name, resolve=False)
+    let_resolve(name, True)
+    raw.store({"ip": name}, {I: 5.0})
+    let_resolve(name, False)
     yield name
-    fading.let(name, resolve=True)
-    witness.store({"ip": name}, {I: None})
-    fading.let(name, resolve=False)
-
-
-@pytest.fixture
-def witness(fading: FadingNames) -> Iterator[RawQuotas]:
-    with RawQuotas(fading.kafka.bootstrap_servers) as raw:
-        yield raw
+    let_resolve(name, True)
+    raw.store({"ip": name}, {I: None})
+    let_resolve(name, False)
 
 
 def removal(name: str) -> dict[str, Any]:
@@ -58,81 +43,80 @@ def removal(name: str) -> dict[str, Any]:
 
 
 def test_c052_a_host_name_that_resolves_no_longer_cannot_be_removed_and_the_broker_says_so(
-    fading: FadingNames, witness: RawQuotas, gone: str
+    service: RunningService, raw: RawQuotas, let_resolve: Let, gone: str
 ) -> None:
-    answer = fading.service.alter(removal(gone))
+    answer = service.alter(removal(gone))
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "refused-by-broker")
     assert (problem["kafka_error"], problem["sent_to_cluster"]) == ("INVALID_REQUEST", "yes")
     (error,) = problem["errors"]
     assert error["pointer"] == "/alterations/0"
     assert "not a valid IP or resolvable host" in error["detail"]
-    assert witness.stored({"ip": gone}) == {I: 5.0}
-    fading.let(gone, resolve=True)
-    assert fading.service.alter(removal(gone)).json()["outcome"] == "applied"
-    assert witness.stored({"ip": gone}) == {}
+    assert raw.stored({"ip": gone}) == {I: 5.0}
+    let_resolve(gone, True)
+    assert service.alter(removal(gone)).json()["outcome"] == "applied"
+    assert raw.stored({"ip": gone}) == {}
 
 
 def test_what_the_broker_refuses_holds_everything_back(
-    fading: FadingNames, witness: RawQuotas, gone: str
+    service: RunningService, raw: RawQuotas, broker_log: RequestLog, gone: str
 ) -> None:
     names = {"user": unique()}
-    log = RequestLog(fading.kafka.request_log_path, witness)
-    with log.alterations() as arrived:
-        answer = fading.service.alter(change(names, {P: 5}), removal(gone))
+    with broker_log.alterations() as arrived:
+        answer = service.alter(change(names, {P: 5}), removal(gone))
     problem = answer.json()
     assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
     assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1"]
     assert [request["validateOnly"] for request in arrived] == [True]
-    assert witness.stored(names) == {}
-    record = fading.service.api().get(answer.headers["Location"]).json()
+    assert raw.stored(names) == {}
+    record = service.api().get(answer.headers["Location"]).json()
     assert (record["outcome"], outcomes(record)) == ("refused", ["not_applied", "refused"])
     assert problem["results"] == record["results"]
 
 
 def test_without_all_or_nothing_what_the_broker_refuses_is_refused_alone(
-    fading: FadingNames, witness: RawQuotas, gone: str
+    service: RunningService, raw: RawQuotas, gone: str
 ) -> None:
     names, bad = {"user": unique()}, {"user": unique()}
-    answer = fading.service.alter(
+    answer = service.alter(
         change(bad, {P: 0}), removal(gone), change(names, {P: 5}), all_or_nothing=False
     )
     document = answer.json()
     assert (answer.status_code, document["outcome"]) == (207, "partial")
     assert outcomes(document) == ["refused", "refused", "applied"]
     assert document["results"][1]["before"] == document["results"][1]["after"] == {I: 5}
-    assert witness.stored(names) == {P: 5.0}
+    assert raw.stored(names) == {P: 5.0}
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_without_all_or_nothing_nothing_but_refusals_is_422(
-    fading: FadingNames, witness: RawQuotas, gone: str, others: int
+    service: RunningService, raw: RawQuotas, gone: str, others: int
 ) -> None:
     bad = [change({"user": unique()}, {P: 0})] * others
-    answer = fading.service.alter(removal(gone), *bad, all_or_nothing=False)
+    answer = service.alter(removal(gone), *bad, all_or_nothing=False)
     assert (answer.status_code, answer.json()["code"]) == (422, "refused-by-broker")
     assert len(answer.json()["errors"]) == 1 + others
 
 
 @pytest.mark.parametrize(("all_or_nothing", "status"), [(True, 422), (False, 207)])
 def test_a_validation_tells_what_the_broker_would_refuse(
-    fading: FadingNames, witness: RawQuotas, gone: str, *, all_or_nothing: bool, status: int
+    service: RunningService, raw: RawQuotas, gone: str, *, all_or_nothing: bool, status: int
 ) -> None:
     names = {"user": unique()}
-    answer = fading.service.alter(
+    answer = service.alter(
         change(names, {P: 5}), removal(gone), validate_only=True, all_or_nothing=all_or_nothing
     )
     assert answer.status_code == status
     assert outcomes(answer.json())[1] == "refused"
-    assert witness.stored(names) == {}
+    assert raw.stored(names) == {}
 
 
 def test_the_audit_log_keeps_what_the_broker_refused(
-    fading: FadingNames, witness: RawQuotas, gone: str
+    service: RunningService, raw: RawQuotas, gone: str
 ) -> None:
     reason = unique("reason")
-    fading.service.alter(removal(gone), change({"user": unique()}, {P: 5}), reason=reason)
-    api = fading.service.api("auditor")
+    service.alter(removal(gone), change({"user": unique()}, {P: 5}), reason=reason)
+    api = service.api("auditor")
     rows = [
         row
         for row in api.get("/audit", params={"action": "alter"}).json()["rows"]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.service_calls import C, I, M, P, R
+from tests.integration.http.service_calls import C, I, M, P, R, pages
 from tests.integration.http.worlds import enforced, limits_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
@@ -88,10 +88,10 @@ def test_no_answer_mixes_two_states_or_is_older_than_it_says(
     for _ in range(READINGS):
         listed = _json(api.get("/quotas", params=parameters))
         twins.check(_listed(twins, [listed]), listed["as_of"])
-        pages = list(_pages(api, {**parameters, "page_size": 7}))
-        for page in pages:
+        listed_pages = list(pages(api, "/quotas", **parameters, page_size=7))
+        for page in listed_pages:
             twins.check(_listed(twins, [page]), page["as_of"], len(page["quotas"]))
-        assert len(_listed(twins, pages)) == PAIRS
+        assert len(_listed(twins, listed_pages)) == PAIRS
         resolved = _json(
             api.post("/quotas/resolve", json={"identities": identities, "max_age_ms": max_age_ms})
         )
@@ -120,7 +120,7 @@ def test_whatever_changes_the_answer_is_what_the_broker_has(
         described = [(entity_of(quota["entity"]), quota["values"]) for quota in listed["quotas"]]
         assert dict(described) == world
         keys = [quota["entity_key"] for quota in listed["quotas"]]
-        whole = [key for page in _pages(api, {"page_size": 9}) for key in _keys(page)]
+        whole = [key for page in pages(api, "/quotas", page_size=9) for key in _keys(page)]
         assert whole == keys
         some = chance.choice([name for name in names if name])
         some_listed = _json(api.get("/quotas", params={"filter": f"user={some}"}))
@@ -140,23 +140,14 @@ def _drawn(chance: random.Random, names: list[str | None]) -> tuple[Names, str]:
     return {kind: chance.choice(usable) for kind in kinds}, chance.choice((P, C, R, M))
 
 
-def _listed(twins: Twins, pages: list[Mapping[str, Any]]) -> list[float]:
+def _listed(twins: Twins, found: list[Mapping[str, Any]]) -> list[float]:
     """Return the value of each of the twins that is listed, once for each time that it is."""
     return [
         quota["values"][P]
-        for page in pages
+        for page in found
         for quota in page["quotas"]
         if quota["entity"]["user"] in twins.names
     ]
-
-
-def _pages(api: httpx.Client, parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    token = ""
-    while token is not None:
-        more = {"page_token": token} if token else {}
-        page = _json(api.get("/quotas", params={**parameters, **more}))
-        yield page
-        token = page["next_page_token"]
 
 
 def _keys(page: Mapping[str, Any]) -> list[str]:

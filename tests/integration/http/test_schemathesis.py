@@ -173,6 +173,7 @@ def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_
             send_requests()
 
 
+@pytest.mark.long
 def test_what_one_answer_names_can_be_asked_for_next(
     documented: schemathesis.BaseSchema, target: RunningService, connection: requests.Session
 ) -> None:
@@ -180,4 +181,4 @@ def test_what_one_answer_names_can_be_asked_for_next(
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
             return {"base_url": target.url, "session": connection, "headers": ALICE}
 
-    Conversation.run(settings=at_most(size(1, 6)))
+    Conversation.run(settings=at_most(6))

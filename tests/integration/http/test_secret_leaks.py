@@ -1,8 +1,6 @@
 """No secret of a running service is in what it answers, logs, stores or shows to `ps`."""
 
 import base64
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from tests.testkit.service import (
     from_the_command_line,
     run_to_its_end,
     running_service,
+    write_tokens,
 )
 
 KAFKA_PASSWORD = PLAIN_USERS["admin"]
@@ -101,17 +100,7 @@ def as_canary(url: str) -> str:
 
 
 def write_canary_tokens(folder: Path) -> Path:
-    path = folder / "canaries.json"
-    entries = [
-        {
-            "principal": f"User:{name}",
-            "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
-            "expires_at": "2999-01-01T00:00:00Z",
-        }
-        for name, token in TOKENS.items()
-    ]
-    path.write_text(json.dumps(entries), encoding="utf-8")
-    return path
+    return write_tokens(folder, TOKENS, TOKENS.__getitem__, "canaries.json")
 
 
 @contextmanager

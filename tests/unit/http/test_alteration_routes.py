@@ -166,6 +166,14 @@ async def test_a_large_alteration_is_answered_and_recorded_whole(service: FakeSe
     assert record.document["results"] == answer.document["results"]
 
 
+async def test_a_user_that_is_named_like_a_principal_has_a_warning(service: FakeService):
+    answer = await service.post(ALTERATIONS, setting(9, "User:alice"))
+    (warning,) = answer.document["results"][0]["warnings"]
+    assert "'User:User:alice'" in warning
+    answer = await service.post(ALTERATIONS, setting(9))
+    assert "warnings" not in answer.document["results"][0]
+
+
 NOBODY = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
 
 

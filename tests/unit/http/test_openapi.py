@@ -1,4 +1,7 @@
-"""The OpenAPI document: complete, its examples true, its schemas as strict as the readers."""
+"""The OpenAPI document: complete, its examples true, its schemas as strict as the readers.
+
+What test_refusals.py sends is held against them, too.
+"""
 
 import ipaddress
 import json
@@ -324,41 +327,8 @@ ALTERATIONS = [
     {**GOOD, "reason": None, "wait": "none", "wait_ms": 0, "all_or_nothing": False},
     {**GOOD, "reason": "x" * 1000, "wait_ms": 60000, "validate_only": True},
     {},
-    {"alterations": []},
-    {**GOOD, "wait": "forever"},
-    {**GOOD, "wait_ms": 60001},
-    {**GOOD, "wait_ms": 0.5},
-    {**GOOD, "wait_ms": None},
-    {**GOOD, "reason": "x" * 1001},
-    {**GOOD, "reason": "a\0b"},
-    {**GOOD, "dry_run": True},
-    {**GOOD, "validate_only": 1},
-    {"alterations": [{"entity": ALICE}]},
-    {"alterations": [{"ops": [REMOVE]}]},
-    alteration_of(ALICE),
-    alteration_of({}, REMOVE),
-    alteration_of({"group": "a"}, REMOVE),
-    alteration_of({"user": ""}, REMOVE),
     alteration_of({"user": "x" * 513}, REMOVE),
-    alteration_of({"user": "a\0"}, REMOVE),
-    alteration_of({"user": 1}, REMOVE),
-    alteration_of({"user": "alice", "ip": "10.0.0.1"}, REMOVE),
     alteration_of({"ip": "localhost"}, {"key": "connection_creation_rate", "value": 1}),
-    alteration_of({"ip": "10.0.0.1"}, REMOVE),
-    alteration_of(ALICE, {"key": "connection_creation_rate", "value": 1}),
-    alteration_of(ALICE, {"key": "no_such_rate", "remove": True}),
-    alteration_of(ALICE, REMOVE, REMOVE),
-    alteration_of(ALICE, REMOVE, {"key": "producer_byte_rate", "value": 1}),
-    alteration_of(ALICE, {"key": "producer_byte_rate"}),
-    alteration_of(ALICE, {"key": "producer_byte_rate", "remove": False}),
-    alteration_of(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": True}),
-    alteration_of(ALICE, {"key": "producer_byte_rate", "value": None}),
-    alteration_of(ALICE, {"key": "producer_byte_rate", "value": "1"}),
-    alteration_of(ALICE, {"value": 1}),
-    alteration_of(ALICE, {**REMOVE, "unit": "bytes/s"}),
-    alteration_of(ALICE, REMOVE, expected=None),
-    alteration_of(ALICE, REMOVE, expected={"producer_byte_rate": "many"}),
-    alteration_of(ALICE, REMOVE, comment="x"),
 ]
 
 RESOLVES = [
@@ -367,13 +337,6 @@ RESOLVES = [
     {"identities": [{"user": "a"}], "alterations": [], "max_age_ms": 3_600_000},
     {"identities": [{"user": "a"}], **GOOD},
     {},
-    {"identities": [{}]},
-    {"identities": [{"client-id": "a"}]},
-    {"identities": [{"user": None}]},
-    {"identities": [{"ip": "10.0.0.1", "client-id": "a"}]},
-    {"identities": [{"ip": "10.0.0.256"}]},
-    {"identities": [{"user": "a", "group": "b"}]},
-    {"identities": [], "max_age_ms": -1},
     {"identities": [], "max_age_ms": 3_600_001},
     {"identities": [], "explain": True},
     {"identities": [], **alteration_of(ALICE, REMOVE, expected={})},

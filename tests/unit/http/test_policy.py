@@ -114,6 +114,7 @@ async def test_a_denied_attempt_is_one_record_however_many_entities_it_has(servi
 async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):
     denied = await service.post(ALTERATIONS, setting(500, "x"), "bob")
     assert denied.document["code"] == "cluster-authorization-failed"
+    assert "User:bob at 127.0.0.1 lacks ALTER_CONFIGS" in denied.document["detail"]
     broken = await service.post(ALTERATIONS, setting(50.5, "team-a-x"))
     assert broken.status == 422
     empty = await service.post(ALTERATIONS, {"alterations": []})

@@ -71,13 +71,6 @@ def test_twice_the_rate_passes_at_once_and_then_the_rate(limits: Counted):
     assert limits.refused == ["reads"] * (80 + 5 * 90 + 80)
 
 
-def test_one_principal_does_not_pay_for_another_nor_reads_for_alterations(limits: Counted):
-    assert passing(lambda: limits.admit("User:noisy", Limited.ALTERATIONS), 400) == 4
-    assert passing(lambda: limits.admit("User:noisy", Limited.READS), 20) == 20
-    assert passing(lambda: limits.admit("User:alice", Limited.ALTERATIONS), 4) == 4
-    assert limits.refused == ["alterations"] * 396
-
-
 @given(rate=st.floats(0.1, 5000), pauses=st.lists(st.floats(0, 3), max_size=50))
 def test_the_next_token_comes_exactly_when_the_caller_may_come_back(
     rate: float, pauses: list[float]
@@ -125,14 +118,6 @@ def test_who_has_no_request_takes_no_memory(limits: Counted):
     for number in range(1000):
         limits.begin(f"User:{number}")()
     assert not limits._working
-
-
-def test_bad_credentials_are_limited_for_each_address(limits: Counted):
-    assert passing(lambda: limits.admit_failure("10.0.0.1"), 200) == 100
-    assert passing(lambda: limits.admit_failure("10.0.0.2"), 200) == 100
-    limits.clock.now += 1.0
-    assert passing(lambda: limits.admit_failure("10.0.0.1"), 200) == 5
-    assert limits.refused == ["failures"] * 395
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +26,6 @@ from app.service.auth.run_as_caller import RefusedAtTheActError
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery, resolved
 from tests.testkit.fake_ports import FakeImage
-from tests.testkit.sizes import size
 from tests.unit.http.fake_service import FakeService, setting
 
 USAGE = BucketUsage(1.5, 2.0, 3.0, 4, None, 0.5)
@@ -48,6 +46,8 @@ async def test_usage_is_found_by_the_bucket():
         "coverage": 0.5,
     }
     assert quotas["consumer_byte_rate"]["usage"] is None
+    plain = (await service.get("/quotas/resolve?user=alice")).document["quotas"]
+    assert not any("usage" in quota for quota in plain.values())
 
 
 async def test_a_database_in_trouble_does_not_stop_a_resolution():
@@ -175,31 +175,6 @@ def test_a_what_if_over_an_index_that_was_patched(
     present = QuotaIndex.of(quotas).with_values(since)
     whole = basis(IDENTITIES, present, present.with_values(then))
     assert resolutions_bytes(whole) == each_alone(whole)
-
-
-def test_random_indexes_present_and_proposed() -> None:
-    chance = random.Random(4)
-    for _ in range(size(150, 1200)):
-        present = QuotaIndex.of(cluster(chance)).with_values(cluster(chance))
-        proposed = present.with_values(cluster(chance))
-        whole = basis(chance.choices(IDENTITIES, k=12), present, proposed)
-        assert resolutions_bytes(whole) == each_alone(whole)
-
-
-def cluster(chance: random.Random) -> Quotas:
-    """Return a few rules for names that are asked for."""
-    quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
-    for _ in range(chance.randrange(6)):
-        names = {
-            "user": chance.choice((None, *USERS[1:])),
-            "client-id": chance.choice((None, *CLIENT_IDS[2:])),
-            "ip": chance.choice((None, *SPELLINGS)),
-        }
-        kinds = chance.choice((("user",), ("client-id",), ("user", "client-id"), ("ip",)))
-        keys = chance.sample(KEYS, chance.randrange(len(KEYS)))
-        values = {key: chance.choice((*ORDINARY, *ODD)) for key in keys}
-        quotas[ClientQuotaEntity.of({kind: names[kind] for kind in kinds})] = values
-    return quotas
 
 
 def test_each_pattern_of_levels_with_thousands_of_names() -> None:

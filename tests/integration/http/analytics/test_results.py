@@ -1,14 +1,18 @@
+"""What the pipeline published, usage beside limits, and runs: on one service, in this order."""
+
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import psycopg
 import pytest
 
 from app.http.pagination import page_token, query_fingerprint
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
+from tests.integration.http.service_calls import pages
 from tests.pipeline.publish.results import BUCKET, DAY, KEY, bucket, day, hour, incident
 from tests.testkit.http import problem_of
 
@@ -152,14 +156,9 @@ def test_what_was_published_of_another_cluster_changes_no_answer(
 def test_pages_hold_every_row_once(api: httpx.Client, path: str, size: int):
     whole = rows(api.get(f"/analytics/{path}"))
     assert whole
-    paged: list[dict[str, Any]] = []
-    token = ""
-    while token is not None:
-        document = api.get(f"/analytics/{path}?page_size={size}{token and '&page_token='}{token}")
-        assert len(rows(document)) <= size
-        paged += rows(document)
-        token = document.json()["next_page_token"]
-    assert paged == whole
+    found = [page["rows"] for page in pages(api, f"/analytics/{path}", page_size=size)]
+    assert max(map(len, found)) <= size
+    assert [row for page in found for row in page] == whole
 
 
 def test_the_hours_of_a_bucket_come_in_order(api: httpx.Client):
@@ -205,12 +204,124 @@ def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, subtests: 
             assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
 
 
-def test_reading_needs_the_describe_permission(published: Published, subtests: pytest.Subtests):
-    for path in ["utilization", "incidents", "buckets/1", "runs", "runs/x"]:
-        with subtests.test(path=path):
-            answer = published.service.api("mallory").get(f"/analytics/{path}")
-            assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
-            assert (
-                httpx.get(f"{published.service.url}/analytics/{path}", timeout=30).status_code
-                == 401
-            )
+KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
+
+
+def test_usage_is_listed_beside_each_limit(published: Published):
+    bob = published.service.api("bob")
+    shared = bob.get("/quotas/resolve?user=alice").json()["quotas"][KEYS[0]]["shared_by"]
+    names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}
+    published.publish(
+        "usage",
+        {DIM_BUCKET: [bucket(**names)], UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)]},
+    )
+    quotas = bob.get("/quotas/resolve?user=alice&usage=true").json()["quotas"]
+    assert quotas[KEYS[0]]["usage"] == {
+        "p95": 90,
+        "p99": 95,
+        "max": 96,
+        "throttled_minutes": 2,
+        "data_through": "2026-11-20T00:05:00.000Z",
+        "coverage": 0.75,
+    }
+    assert quotas[KEYS[1]]["usage"] is None
+
+
+def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(published: Published):
+    bob = published.service.api("bob")
+    resolve = "/quotas/resolve?user=alice&usage=true"
+    before = bob.get(resolve).json()["quotas"][KEYS[0]]["usage"]
+    names = {"bucket_user": "alice", "bucket_client": ""}
+    published.publish(
+        "earlier days",
+        {
+            DIM_BUCKET: [bucket(**names)],
+            UTILIZATION_DAILY: [day(dt=DAY - timedelta(days=5), p99=1.0)],
+        },
+    )
+    assert bob.get(resolve).json()["quotas"][KEYS[0]]["usage"] == before
+
+
+def test_an_address_and_names_that_no_database_keeps_have_no_usage(published: Published):
+    bob = published.service.api("bob")
+    for identity in ("ip=10.0.0.1", "user=a%00b", "user=nobody&client-id=none"):
+        answer = bob.get(f"/quotas/resolve?{identity}&usage=true")
+        assert answer.status_code == 200
+        assert {quota["usage"] for quota in answer.json()["quotas"].values()} == {None}
+
+
+OPTIONS = {"input": ["metrics", "more"], "quotas": "q", "as-of": "history", "gap": 2}
+
+
+def queue(published: Published, job: str = "run", **options: Any) -> dict[str, Any]:
+    answer = published.service.api().post("/analytics/runs", json={"job": job, "options": options})
+    assert answer.status_code == 202, answer.text
+    document: dict[str, Any] = answer.json()
+    assert answer.headers["Location"] == f"/analytics/runs/{document['run_id']}"
+    return document
+
+
+def test_a_run_is_queued_and_can_be_watched(published: Published):
+    queued = queue(published, **OPTIONS)
+    assert (queued["state"], queued["job"], queued["options"]) == ("queued", "run", OPTIONS)
+    assert (queued["requested_by"], queued["started_at"]) == ("User:alice", None)
+    bob = published.service.api("bob")
+    assert bob.get(f"/analytics/runs/{queued['run_id']}").json() == queued
+    assert bob.get("/analytics/runs").json()["rows"][0] == queued
+
+
+def test_a_run_that_waits_is_cancelled_at_once(published: Published):
+    run_id = queue(published)["run_id"]
+    path = f"/analytics/runs/{run_id}/cancel"
+    assert problem_of(published.service.api("bob").post(path), 403)
+    first, again = (published.service.api().post(path).json() for _ in range(2))
+    assert (first["state"], first["cancel_requested"]) == ("cancelled", True)
+    assert first["ended_at"] is not None
+    assert again == first
+
+
+def test_only_who_queued_a_run_and_super_users_cancel_it(published: Published):
+    alice, root = published.service.api(), published.service.api("root")
+    path = f"/analytics/runs/{queue(published)['run_id']}/cancel"
+    assert root.post(path).json()["state"] == "cancelled"
+    queued = root.post("/analytics/runs", json={"job": "run"}).json()
+    path = f"/analytics/runs/{queued['run_id']}/cancel"
+    assert problem_of(alice.post(path), 403)["code"] == "run-of-another-caller"
+    assert root.get(f"/analytics/runs/{queued['run_id']}").json() == queued
+
+
+def test_the_queue_is_bounded_for_each_principal_and_in_all(published: Published):
+    def execute(statement: str, *values: object) -> None:
+        with psycopg.connect(published.url, autocommit=True) as connection:
+            connection.execute(statement, values)
+
+    def refused(principal: str) -> bool:
+        answer = published.service.api(principal).post("/analytics/runs", json={"job": "run"})
+        if answer.status_code == 202:
+            assert answer.json()["state"] == "queued"
+            return False
+        problem = problem_of(answer, 429)
+        assert (problem["code"], problem["retry"]) == ("too-many-runs", "safe")
+        assert answer.headers["Retry-After"] == "60"
+        return True
+
+    end_all = "update pipeline_run set state = 'cancelled', ended_at = now()"
+    execute(end_all)
+    assert [refused("alice") for _ in range(11)] == [False] * 10 + [True]
+    assert not refused("root")
+    execute(
+        "insert into pipeline_run (run_id, job, options, cluster_id, state, requested_by) "
+        "select 'other' || n, 'run', '{}', %s, 'queued', 'User:' || n "
+        "from generate_series(1, 89) n",
+        published.cluster_id,
+    )
+    assert refused("root")
+    execute(end_all)
+    assert not refused("root")
+
+
+def test_a_run_that_is_none_is_not_found(published: Published):
+    alice = published.service.api()
+    assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
+    assert problem_of(alice.get("/analytics/runs/%00"), 404)["code"] == "not-found"
+    assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"

@@ -11,7 +11,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_jvm import LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, set_scram_users, take_back
-from tests.testkit.http import closed_port, problem_of
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.postgres import migrated_database
@@ -210,32 +210,3 @@ def test_scram_credentials_need_what_the_broker_asks_for(
     basic: RunningService, user: str, status: int
 ) -> None:
     assert call(basic, user, "GET", "/users/scram-credentials").status_code == status
-
-
-def test_a_password_is_written_nowhere(basic: RunningService) -> None:
-    written = basic.log_path.read_text()
-    written += httpx.get(f"{basic.url}/metrics", timeout=DEADLINE_S).text
-    written += basic.api("auditor").get("/audit", params={"page_size": 1000}).text
-    assert "everything" in written
-    assert "canary" not in written
-
-
-def test_a_broker_that_is_down_is_not_a_wrong_password(
-    kafka: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    _, service_url = migrated_database(postgres, "basic_down")
-    with (
-        closed_port() as port,
-        running_service(
-            tmp_path_factory.mktemp("basic-down"),
-            kafka.bootstrap_servers,
-            service_url,
-            basic_sasl_mechanism="PLAIN",
-            basic_security_protocol="SASL_PLAINTEXT",
-            basic_bootstrap_servers=f"127.0.0.1:{port}",
-        ) as running,
-    ):
-        for _ in range(7):
-            problem = problem_of(call(running, "alterer", "GET", "/quotas"), 503)
-            assert problem["code"] == "cluster-unreachable"
-            assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")

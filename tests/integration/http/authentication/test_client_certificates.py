@@ -2,11 +2,12 @@
 
 import base64
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -15,20 +16,96 @@ from cryptography.x509.oid import NameOID
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.authentication.certified_callers import (
-    FAR,
-    PEOPLE,
-    PROXY,
-    Callers,
-    CertifiedPrincipal,
-)
 from tests.testkit.accounts import allow
 from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
-from tests.testkit.certificates import Authority, IssuedCertificate, person
+from tests.testkit.certificates import ORGANIZATION, Authority, IssuedCertificate, Subject, person
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import MAPPING_RULES
 from tests.testkit.postgres import migrated_database
-from tests.testkit.service import DEADLINE_S, RunningService, acl, new_address, running_service
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import (
+    DEADLINE_S,
+    RunningService,
+    acl,
+    new_address,
+    running_service,
+    transport_from,
+)
+
+PROXY: Final = "127.0.0.5"
+FAR: Final = "192.0.2.44"
+UNIT: Final = NameOID.ORGANIZATIONAL_UNIT_NAME
+
+PEOPLE: dict[str, tuple[Subject, str, list[tuple[str, ...]]]] = {
+    "alterer": (person("alterer"), "CN=alterer,O=Example,C=DE", [("ALTER_CONFIGS",)]),
+    "reader": (person("reader"), "CN=reader,O=Example,C=DE", [("DESCRIBE_CONFIGS",)]),
+    "nobody": (person("nobody"), "CN=nobody,O=Example,C=DE", []),
+    "writer": (
+        person("writer"),
+        "CN=writer,O=Example,C=DE",
+        [("ALTER_CONFIGS",), ("DESCRIBE_CONFIGS", "DENY")],
+    ),
+    "escaped": (person(' a,b+"c" '), r"CN=\ a\,b\+\"c\"\ ,O=Example,C=DE", [("ALL",)]),
+    "not ASCII": (person("Zo\u00eb \u4e2d"), "CN=Zo\u00eb \u4e2d,O=Example,C=DE", [("ALL",)]),
+    "mapped": (
+        (*ORGANIZATION, (UNIT, "Mapped"), (NameOID.COMMON_NAME, "carol")),
+        "CAROL@EXAMPLE",
+        [("DESCRIBE_CONFIGS",)],
+    ),
+    "by e-mail": (
+        (
+            (NameOID.EMAIL_ADDRESS, "d@e.f"),
+            (NameOID.USER_ID, "d1"),
+            (NameOID.DOMAIN_COMPONENT, "x"),
+        ),
+        "DC=x,UID=d1,1.2.840.113549.1.9.1=#16056440652e66",
+        [("ALTER_CONFIGS",)],
+    ),
+    "somewhere else": (person("else"), "CN=else,O=Example,C=DE", [("ALL", "ALLOW", FAR)]),
+}
+"""Subject, the user name that the broker makes of it, operation and permission and host of ACLs."""
+
+
+class CertifiedPrincipal(RawQuotas):
+    """One connection to the SSL listener of a broker, with a client certificate."""
+
+    def __init__(self, bootstrap_servers: str, context: ssl.SSLContext) -> None:
+        address, _, port = bootstrap_servers.rpartition(":")
+        plain = socket.create_connection((address, int(port)), DEADLINE_S)
+        self._socket = context.wrap_socket(plain, server_hostname=address)
+
+
+class Callers:
+    """Clients of the service: over TLS with a certificate or without, and through the proxy."""
+
+    def __init__(self, service: RunningService, folder: Path) -> None:
+        self._service = service
+        self._folder = folder
+        self.tls_url = service.tls_url
+
+    def context(self, certificate: IssuedCertificate | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))
+        if certificate is not None:
+            context.load_cert_chain(certificate.write(self._folder / "caller.pem"))
+        return context
+
+    def over_tls(
+        self, certificate: IssuedCertificate | None = None, **options: Any
+    ) -> httpx.Client:
+        context = self.context(certificate)
+        return httpx.Client(base_url=self.tls_url, verify=context, timeout=DEADLINE_S, **options)
+
+    def through_proxy(
+        self, certificate: IssuedCertificate, *, came_from: str = HERE, peer: str = PROXY
+    ) -> httpx.Client:
+        headers = {
+            "Client-Cert": f":{base64.b64encode(certificate.der).decode()}:",
+            "X-Forwarded-For": f"{FAR}, {came_from}, 10.1.2.3",
+        }
+        transport = transport_from(peer)
+        return httpx.Client(
+            base_url=self._service.url, headers=headers, transport=transport, timeout=DEADLINE_S
+        )
 
 
 @pytest.fixture(scope="module")
@@ -231,14 +308,3 @@ def test_a_certificate_that_nobody_vouches_for_ends_the_connection(
     }[name]
     with callers.over_tls(certificate) as client, pytest.raises(httpx.TransportError):
         client.get("/quotas")
-
-
-def test_the_tls_port_speaks_no_plain_http(service: RunningService):
-    port = int(service.environ["QUOTAS_TLS_PORT"])
-    with closing(socket.create_connection((HERE, port), DEADLINE_S)) as plain:
-        plain.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        try:
-            received = plain.recv(1024)
-        except ConnectionResetError:
-            received = b""
-    assert not received.startswith(b"HTTP")

@@ -16,15 +16,15 @@ from tests.testkit.authorization import (
     judging_broker,
     service_for,
 )
-from tests.testkit.service import RunningService, acl
+from tests.testkit.service import RunningService
 
-USERS = (*CASES, "revoked", "revoked-now", "auditor")
+USERS = (*CASES, "revoked-now", "auditor")
 
 
 @pytest.fixture(scope="session")
 def kafka(broker: LocalKafka) -> LocalKafka:
-    """The broker of the run as the judge; ``revoked`` has a right that only a test takes away."""
-    allow(broker, *ACLS, acl("revoked", "ALTER_CONFIGS"))
+    """The broker of the run as the judge."""
+    allow(broker, *ACLS)
     return broker
 
 

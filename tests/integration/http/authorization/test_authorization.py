@@ -1,9 +1,11 @@
 """The service, over HTTP, allows what the broker allows under the same name."""
 
+from pathlib import Path
+
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.testkit.accounts import take_back
+from app.localdev.postgres import LocalPostgres
 from tests.testkit.authorization import (
     BOTH,
     CASES,
@@ -13,14 +15,13 @@ from tests.testkit.authorization import (
     NOBODY,
     DecisionOf,
     broker_verdict,
-    describe_over_http,
     logged_in,
     service_verdict,
     validate_over_http,
 )
-from tests.testkit.patience import wait_until
+from tests.testkit.kafka import PLAIN_USERS
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
-from tests.testkit.service import RunningService, acl, new_address
+from tests.testkit.service import RunningService, new_address, running_service
 
 
 def test_a_principal_may_what_the_broker_lets_it(
@@ -46,29 +47,6 @@ def test_the_address_that_counts_is_the_callers(
         with subtests.test(user=user):
             assert broker_verdict(kafka, user, ELSEWHERE) == verdict
             assert service_verdict(service, user, ELSEWHERE) == verdict
-
-
-def test_a_right_that_is_taken_away_ends_without_a_restart(
-    kafka: LocalKafka, service: RunningService
-) -> None:
-    assert service_verdict(service, "revoked") == BOTH
-    take_back(kafka, acl("revoked", "ALTER_CONFIGS"))
-    wait_until(lambda: service_verdict(service, "revoked") == NEITHER)
-    assert service_verdict(service, "alter-configs") == BOTH
-
-
-def test_a_refusal_says_what_is_missing_and_that_nothing_was_sent(service: RunningService) -> None:
-    refused = {
-        "DESCRIBE_CONFIGS": describe_over_http(service, "nothing"),
-        "ALTER_CONFIGS": validate_over_http(service, "nothing"),
-    }
-    for operation, answer in refused.items():
-        problem = answer.json()
-        assert answer.headers["Content-Type"] == "application/problem+json"
-        assert problem["code"] == "cluster-authorization-failed"
-        assert problem["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"
-        assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
-        assert f"User:nothing at {HERE} lacks {operation}" in problem["detail"]
 
 
 def test_nothing_of_a_denied_alteration_reaches_the_broker(
@@ -125,13 +103,23 @@ def test_the_audit_log_keeps_the_rule_that_decided(
     assert 0 <= decision["acl_age_s"] <= 10
 
 
-def test_a_denied_alteration_is_an_audit_row_with_what_was_asked_for(
-    service: RunningService,
+def test_a_service_whose_account_may_not_read_the_acls_is_not_ready(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ) -> None:
-    here = new_address()
-    denied = validate_over_http(service, "all-but-alter", here)
-    rows = service.api("all-but-alter").get("/audit", params={"action": "denied"}).json()["rows"]
-    (row,) = [row for row in rows if row["request_id"] == denied.headers["X-Request-Id"]]
-    assert row["denied"] == {"entities": 1, "first": [{"user": NOBODY}], "attempts": 1}
-    assert (row["outcome"], row["client_address"]) == ("refused", here)
-    assert row["error"]["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"
+    account = {
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_username": "nobody",
+        "kafka_sasl_password": PLAIN_USERS["nobody"],
+    }
+    brokers, database = broker.sasl_bootstrap_servers, postgres.service_url
+    with running_service(tmp_path, brokers, database, **account) as service:
+        refused = service.api("bob").get("/quotas")
+        assert (refused.status_code, refused.json()["code"]) == (503, "acl-source-unreachable")
+        for path in ("/readyz", "/readyz?for=write"):
+            answer = service.api("bob").get(path)
+            assert answer.status_code == 503
+            assert answer.json()["problems"]["acls"] == refused.json()["detail"]
+    output = refused.json()["detail"]
+    assert output.count("The ACLs of the cluster could not be read") == 1
+    assert "ALLOW DESCRIBE on Cluster kafka-cluster" in output

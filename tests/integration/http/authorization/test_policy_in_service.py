@@ -92,19 +92,6 @@ def test_what_is_not_covered_never_arrives(
     assert narrowed.alter(change(good, {P: 50})).status_code == 200
 
 
-def test_a_plan_is_judged_when_it_is_applied(
-    narrowed: RunningService, broker_log: RequestLog
-) -> None:
-    quotas = [{"entity": {"user": unique()}, "values": {P: 50}}]
-    document = {"apiVersion": "quotas/v1", "quotas": quotas}
-    plan = narrowed.api().post("/quotas/plans", json={"owner": "team-a", "document": document})
-    assert plan.status_code == 200, plan.text
-    with broker_log.nothing_arrives():
-        path = f"/quotas/plans/{plan.json()['plan_id']}/apply"
-        answer = narrowed.api().post(path, json={})
-    assert (answer.status_code, answer.json()["code"]) == (403, "policy-violation")
-
-
 def test_the_policy_also_restricts_a_caller_that_the_broker_allows(
     narrowed: RunningService, broker_log: RequestLog
 ) -> None:

@@ -3,7 +3,6 @@
 import httpx
 
 from tests.integration.http.plans.planning import (
-    applied,
     apply,
     audit_rows,
     changes,
@@ -11,7 +10,7 @@ from tests.integration.http.plans.planning import (
     plan,
     settle,
 )
-from tests.integration.http.service_calls import C, P, R, change
+from tests.integration.http.service_calls import C, P, R
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
@@ -110,20 +109,3 @@ def test_what_a_plan_found_in_order_must_stay_so(service: RunningService, raw: R
     empty = plan(service, document((unchanged, {P: 9})))
     raw.store(unchanged, {P: 1.0})
     assert apply(service, empty).status_code == httpx.codes.PRECONDITION_FAILED
-
-
-def test_keys_that_the_document_does_not_name_may_move(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    user = {"user": unique("beside")}
-    planned = plan(service, document((user, {P: 2})))
-    raw.store(user, {C: 9.0})
-    applied(service, planned)
-    assert raw.stored(user) == {P: 2.0, C: 9.0}
-
-
-def test_the_entity_of_a_plan_may_be_busy_or_altered_meanwhile(service: RunningService) -> None:
-    user = {"user": unique("altered")}
-    planned = plan(service, document((user, {P: 2})))
-    assert service.alter(change(user, {P: 3})).status_code == httpx.codes.OK
-    assert apply(service, planned).status_code == httpx.codes.PRECONDITION_FAILED

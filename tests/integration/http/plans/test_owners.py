@@ -5,14 +5,13 @@ import httpx
 from tests.integration.http.plans.planning import (
     applied,
     apply,
-    ask,
     audit_rows,
     changes,
     document,
     plan,
     settle,
 )
-from tests.integration.http.service_calls import C, I, P, change
+from tests.integration.http.service_calls import C, P, change
 from tests.testkit.kafka import unique
 from tests.testkit.plan_teams import let_two_teams_work
 from tests.testkit.raw_quotas import RawQuotas
@@ -40,31 +39,6 @@ def test_pruning_removes_only_what_the_owner_applied(
     assert [raw.stored(item) for item in (mine, partly, theirs)] == [{P: 1.0}, {C: 7.0}, {P: 3.0}]
     again = plan(service, desired, owner, scope=scope, prune=True)
     assert (again["changes"], again["kept"]) == ([], [])
-
-
-def test_pruning_leaves_what_others_have_changed_since(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    user, owner = {"user": unique("since")}, unique("owner")
-    settle(service, document((user, {P: 1, C: 1})), owner)
-    raw.store(user, {P: 5.0, C: None})
-    planned = plan(service, document(), owner, prune=True)
-    assert planned["changes"] == []
-    assert planned["kept"] == [{"entity": user, "key": P, "value": 5, "reason": "changed-since"}]
-
-
-def test_nothing_outside_the_scope_is_touched(service: RunningService, raw: RawQuotas) -> None:
-    prefix, owner = unique("scope"), unique("owner")
-    inside, outside = {"user": f"{prefix}-in"}, {"user": f"{prefix}-out"}
-    settle(service, document((inside, {P: 1}), (outside, {P: 1})), owner)
-    scope = [f"user^={prefix}-i", "ip:default"]
-    planned = plan(service, document(), owner, scope=scope, prune=True)
-    assert changes(planned) == [(inside, [{"key": P, "remove": True}])]
-    refused = ask(service, document((inside, {P: 1}), (outside, {P: 1})), owner, scope=scope)
-    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert [(error["pointer"], error["code"]) for error in refused.json()["errors"]] == [
-        ("/document/quotas/1/entity", "outside-scope")
-    ]
 
 
 def test_what_another_owner_holds_is_left_to_it_without_force(
@@ -116,26 +90,6 @@ def test_what_is_adopted_can_be_pruned(service: RunningService, raw: RawQuotas) 
     assert plan(service, desired, owner, adopt=True)["changes"] == []
     settle(service, document(), owner, prune=True)
     assert raw.stored(user) == {}
-
-
-def test_only_what_would_change_is_held_against_the_rules(
-    service: RunningService, raw: RawQuotas
-) -> None:
-    odd, spelled = {"user": unique("odd")}, {"ip": "::ffff:10.9.8.7"}
-    raw.store(odd, {P: 1e-9})
-    raw.store(spelled, {I: 5.0})
-    assert plan(service, document((odd, {P: 1e-9}), (spelled, {I: 5})))["changes"] == []
-    refused = ask(service, document((odd, {P: 0.5, "no_such": 1, C: "NaN"})))
-    assert {(error["pointer"], error["code"]) for error in refused.json()["errors"]} == {
-        ("/document/quotas/0/values/producer_byte_rate", "fraction"),
-        ("/document/quotas/0/values/producer_byte_rate", "below-minimum"),
-        ("/document/quotas/0/values/no_such", "unknown-key"),
-        ("/document/quotas/0/values/consumer_byte_rate", "not-finite"),
-    }
-    assert changes(plan(service, document((spelled, {I: 6})))) == [
-        ({"ip": "10.9.8.7"}, [{"key": I, "value": 6}])
-    ]
-    raw.store(spelled, {I: None})
 
 
 STEPS = size(25, 100)
