@@ -61,7 +61,7 @@ def proxy(broker: LocalKafka) -> Iterator[KafkaProxy]:
         yield running
 
 
-class _EmptyPage(Silent, BaseHTTPRequestHandler):
+class EmptyPage(Silent, BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
@@ -72,7 +72,7 @@ class _EmptyPage(Silent, BaseHTTPRequestHandler):
 @pytest.fixture(scope="session")
 def portal() -> Iterator[str]:
     """The origin whose pages may call the service."""
-    with served(_EmptyPage) as url:
+    with served(EmptyPage) as url:
         yield url
 
 

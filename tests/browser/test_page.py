@@ -11,8 +11,9 @@ from playwright.sync_api import Browser, Error, Locator, Page, expect
 
 from app.domain.entities import ClientQuotaEntity
 from scripts.npm_packages import axe
-from tests.browser.conftest import MIB, Visitors, origin
+from tests.browser.conftest import MIB, EmptyPage, Visitors
 from tests.integration.http.service_calls import C, P, change
+from tests.testkit.event_loops import served
 from tests.testkit.fake_kafka.server import ALTER
 from tests.testkit.proxy import TO_CLIENT, KafkaProxy
 from tests.testkit.service import RunningService
@@ -401,7 +402,7 @@ def test_a_page_of_the_portal_changes_a_quota(chrome: Browser, site: RunningServ
 
 @pytest.mark.usefixtures("_carol")
 def test_a_page_of_another_origin_cannot_even_ask(chrome: Browser, site: RunningService):
-    with origin() as other:
+    with served(EmptyPage) as other:
         page = chrome.new_page()
         page.goto(other)
         with pytest.raises(Error, match="Failed to fetch"):
