@@ -1,4 +1,4 @@
-"""What a command prints: text as in KIP-546, tables, YAML, colours.
+"""What a command prints: text as in KIP-546, tables, YAML, colours, progress.
 
 Source: KIP-546, ``ClientQuotasCommand``, "Output".
 """
@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from app.domain.entities import show_entity, visible, yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
+_PROGRESS_AFTER_S: Final = 1.0
+_PROGRESS_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,33 @@ def csv_lines(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str
 def guarded(cell: str) -> str:
     """Keep a spreadsheet from running a cell, as the service's own CSV does."""
     return f"'{cell}" if cell.startswith(_SPREADSHEET_MARKS) else cell
+
+
+class Progress:
+    """Says on a terminal what takes long; a pipe gets nothing."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self._what = what
+        self._stream = sys.stderr if stream is None else stream
+        self._next = time.monotonic() + _PROGRESS_AFTER_S
+        self._is_visible = False
+
+    def tell(self, done: int, total: int | None = None) -> None:
+        """Show how far it is, at most twice a second."""
+        now = time.monotonic()
+        if now < self._next or not self._stream.isatty():
+            return
+        self._next = now + _PROGRESS_EVERY_S
+        self._is_visible = True
+        of = "" if total is None else f" of {total:,}"
+        self._stream.write(f"\r\x1b[K{self._what}: {done:,}{of}")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Take the line away again."""
+        if self._is_visible:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
 
 
 _DEFAULT_TIMEOUT_S: Final = 90.0

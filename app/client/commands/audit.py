@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Style, csv_lines, guarded, table
+from app.client.output import Context, Progress, Style, csv_lines, guarded, table
 from app.domain.entities import show_entity, visible
 
 _DEFAULT_LIMIT: Final = 100
@@ -86,16 +86,18 @@ def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
     parameters += [
         (name, context.option(name)) for name in _FILTERS if context.option(name) is not None
     ]
-    count, token = 0, None
-    while True:
+    progress, count, token = Progress("rows of the audit log"), 0, None
+    while count == 0 or token is not None:
         size = min(_PAGE, limit - count) if limit else _PAGE
         page = [("page_size", str(size)), *([] if token is None else [("page_token", token)])]
         answer = document(context.service.get("/audit", [*parameters, *page]), *_MEMBERS)
         yield from answer["rows"]
         count += len(answer["rows"])
         token = answer["next_page_token"]
+        progress.tell(count)
         if token is None or (limit and count >= limit):
-            return
+            break
+    progress.end()
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:

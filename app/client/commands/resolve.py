@@ -9,7 +9,7 @@ from app.client.documents import Identity, read_document, read_identities
 from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, csv_lines, guarded, resolve_lines
+from app.client.output import Context, Progress, csv_lines, guarded, resolve_lines
 from app.domain.entities import show_entity
 
 _NOW: Final = ("max_age_ms", "0")
@@ -119,12 +119,15 @@ def _alterations(file: str | None) -> list[dict[str, Any]]:
 def _results(
     context: Context, identities: Sequence[Identity], alterations: list[dict[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
+    progress = Progress("identities resolved")
     for start in range(0, len(identities), _AT_ONCE):
         some = identities[start : start + _AT_ONCE]
         body: dict[str, Any] = {"identities": some, "max_age_ms": 0 if start == 0 else 60_000}
         if alterations:
             body["alterations"] = alterations
         yield from context.service.ask("/quotas/resolve", body, "results")["results"]
+        progress.tell(start + len(some), len(identities))
+    progress.end()
 
 
 def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ from app.client.commands import audit, lint, resolve
 from app.client.commands.lint import Finding, Severity
 from app.client.commands.plan import plan_lines
 from app.client.imports import Collected
-from app.client.output import Style, table
+from app.client.output import Progress, Style, table
 
 PLAN = {
     "plan_id": "p1",
@@ -115,6 +115,18 @@ def test_colours_are_for_terminals_that_want_them(
 def test_columns_are_aligned_without_blanks_at_the_end():
     assert table([["a", "10", "x"], ["bbb", "5", ""]], right=(1,)) == ["a    10  x", "bbb   5"]
     assert table([]) == []
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr("app.client.output.time.monotonic", lambda: next(clock))
+    written = {}
+    for stream in (Terminal(), io.StringIO()):
+        progress = Progress("rows", stream)
+        progress.tell(5, 1000)
+        progress.end()
+        written[stream.isatty()] = stream.getvalue()
+    assert written == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
 
 
 def test_a_factor_is_written_in_plain_digits():
