@@ -27,13 +27,12 @@ from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
-from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer, PolicyGuard
+from app.service.auth.authorize import AuditTrail, BrokerAuthorizer, ClusterAuthorizer, PolicyGuard
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.run_as_caller import AlterAsCaller, CallerQuotaAdmin, RecordReader
 from app.service.auth.sessions import CallerServices, Sessions
 from app.service.ports.brokers import QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
-from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery.drift import DriftWatch

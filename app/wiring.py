@@ -29,6 +29,7 @@ from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
+    AuditTrail,
     AuthorizationPolicy,
     ClusterAuthorizer,
     NarrowingPolicy,
@@ -36,7 +37,6 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import DeniedAttempts
 from app.service.queries.analytics import Analytics
-from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.runtime.dependencies import Readiness, without_addresses

@@ -26,14 +26,13 @@ from app.http.request_body import SMALL_BYTES, BodySlot, JsonObject, parse_objec
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
-from app.service.auth.authorize import Access, Authorizer, PolicyGuard
+from app.service.auth.authorize import Access, AuditTrail, Authorizer, PolicyGuard
 from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
 from app.service.auth.sessions import CallerServices
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.metrics import Phase
 from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
-from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.dependencies import Readiness

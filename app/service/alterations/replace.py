@@ -23,8 +23,8 @@ from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import AlterationReport, AlterCommand, Expected
+from app.service.auth.authorize import AuditTrail
 from app.service.ports.audit_log import AlterationRecord
-from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 
 _OP: Final = re.compile(r"/alterations/0/ops/([0-9]+)\b.*")

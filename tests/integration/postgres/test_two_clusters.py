@@ -16,9 +16,8 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.command import IdempotencyKey
-from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.auth.authorize import AuditTrail, AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.audit_log import AuditQuery, AuditRequest
-from app.service.queries.audit import AuditTrail
 from tests.integration.postgres.calls import AFTER, Tables, concluded, in_doubt, opened, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan

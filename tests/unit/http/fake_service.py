@@ -21,11 +21,16 @@ from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
 from app.service.alterations.replace import RevertAlterations
-from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer, NoPolicy, PolicyGuard
+from app.service.auth.authorize import (
+    AuditTrail,
+    AuthorizationPolicy,
+    ClusterAuthorizer,
+    NoPolicy,
+    PolicyGuard,
+)
 from app.service.auth.denials import DeniedAttempts
 from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
-from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.dependencies import Readiness
