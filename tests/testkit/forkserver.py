@@ -18,9 +18,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.testkit.patience import DEADLINE_S, pauses
+from tests.testkit.ledger import count, kind_of
+from tests.testkit.patience import pauses
+
+DEADLINE_S: Final = 30.0
 
 
 class ForkedProcess:
@@ -86,6 +89,8 @@ class ForkServer:
         stderr: Path | None = None,
     ) -> ForkedProcess:
         """Start the command; what it prints is appended to a file, errors to another if named."""
+        if kind := kind_of(["app.main", *arguments]):
+            count(kind)
         files = [str(stdout), str(stderr or stdout)]
         pid = self._ask({"arguments": list(arguments), "environ": dict(environ), "files": files})
         return ForkedProcess(self, pid)

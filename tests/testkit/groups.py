@@ -7,6 +7,7 @@ file, and those files share what they start.
 
 import fcntl
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,13 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.testkit import ledger
+
 GROUPS: Final[Mapping[str, str]] = {
-    "tests/faults/crash_recovery": "services that are killed",
+    "tests/integration/http": "a service on a broker",
     "tests/pipeline": "Spark",
+    "tests/faults/http": "services that are disturbed",
+    "tests/faults/crash_recovery": "services that are killed",
     "tests/integration/http/authentication": "a broker",
     "tests/integration/http/authorization": "a broker",
     "tests/integration/test_workers.py": "a broker",
@@ -25,9 +30,6 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/client": "a broker",
     "tests/browser": "a broker",
     "tests/contract": "a broker",
-    "tests/faults/crash_recovery/test_real_broker.py": "a broker",
-    "tests/faults/http": "services that are disturbed",
-    "tests/integration/http": "a service on a broker",
     "tests/pipeline/publish/test_worker.py": "a worker of the pipeline",
     "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
     "tests/pipeline/collect": "a collector of metrics",
@@ -92,9 +94,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Where there is no bytecode, let one worker collect before the others, which all need it."""
     if not hasattr(session.config, "workerinput"):
         return (yield)
-    root = session.config.rootpath
-    with (root / "pyproject.toml").open() as lock, _without_garbage_collection():
-        if not _has_bytecode(root / "tests"):
+    with Path(os.environ[ledger.VARIABLE]).open() as lock, _without_garbage_collection():
+        if not _has_bytecode(session.config.rootpath / "tests"):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

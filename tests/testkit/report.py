@@ -1,10 +1,14 @@
-"""What pytest reports beyond its own: the logs of a failed test's servers."""
+"""What pytest reports beyond its own: the logs of a failed test's servers, and the ledger."""
 
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.testkit import ledger
 
 _LAST_LINES = 30
 _LOGS = "[a-z]*.log"
@@ -12,6 +16,7 @@ _LOGS = "[a-z]*.log"
 
 _BASE_TEMP = pytest.StashKey[Path]()
 _BEGUN = pytest.StashKey[float]()
+_LEDGER = pytest.StashKey[Path]()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,3 +49,37 @@ def _logs_of(item: pytest.Item) -> list[Path]:
 
 def _last_lines(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the ledger of the run, unless this is a worker, which inherits it."""
+    if ledger.VARIABLE in os.environ:
+        return
+    number, path = tempfile.mkstemp(prefix="test-ledger-")
+    os.close(number)
+    config.stash[_LEDGER] = Path(path)
+    os.environ[ledger.VARIABLE] = path
+    paths = [str(Path(__file__).with_name("ledger_site")), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    ledger.watch()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the ledger."""
+    if _LEDGER not in config.stash:
+        return
+    counts = ledger.counts(config.stash[_LEDGER])
+    if counts:
+        terminalreporter.section("servers and JVMs that were started")
+    for kind in (*ledger.KINDS, *sorted(counts.keys() - ledger.KINDS)):
+        if counts[kind]:
+            terminalreporter.line(f"{counts[kind]:5d}  {kind}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the ledger at the end of the run."""
+    if _LEDGER in config.stash:
+        config.stash[_LEDGER].unlink()
+        del os.environ[ledger.VARIABLE]

@@ -1,6 +1,7 @@
-"""What a run prints beyond pytest's own, how it is divided, and virtual time."""
+"""What a run prints beyond pytest's own, and what it counts."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.testkit import ledger
 from tests.testkit.forkserver import DEADLINE_S, fork_server
 from tests.testkit.groups import GROUPS, group_of
 from tests.testkit.service import environment
@@ -18,6 +20,7 @@ from tests.testkit.virtual_time import in_virtual_time
 ROOT = Path(__file__).resolve().parents[3]
 
 TESTS = """
+import subprocess
 import pytest
 
 @pytest.fixture(scope="session")
@@ -30,14 +33,28 @@ def test_that_passes(server):
 def test_that_fails(server):
     (server / "postgres.log").write_text("line of Postgres\\n" * 100)
     (server / "0000.log").write_text("binary\\n")
+    subprocess.run(["java", "-version"], check=True)
     assert not server
 """
 
 
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name that does nothing."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_failure_comes_with_the_logs_that_the_test_wrote(
+@pytest.mark.usefixtures("java")
+def test_a_failure_comes_with_the_logs_that_the_test_wrote_and_a_run_with_its_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str
 ):
+    for variable in (ledger.VARIABLE, "PYTHONPATH"):
+        monkeypatch.delenv(variable)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").touch()
@@ -54,6 +71,36 @@ def test_a_failure_comes_with_the_logs_that_the_test_wrote(
     assert "/postgres.log ---" in done.stdout
     assert "line of the broker\n" not in done.stdout
     assert "binary\n" not in done.stdout
+    assert "\n    1  `java -version`\n" in done.stdout
+
+
+def test_a_program_is_counted_by_its_command_line(subtests: pytest.Subtests):
+    for line, kind in [
+        (
+            "python pdeathsig.py 1 - 0 java -Xmx1g -cp kafka.jar kafka.Kafka node.properties",
+            "broker",
+        ),
+        ("java -cp a kafka.tools.StorageTool format -t id", "JVM of StorageTool"),
+        ("java -cp a kafka.admin.ConfigCommand --alter", "JVM of another Kafka tool"),
+        ("java -cp a org.apache.kafka.tools.AclCommand --list", "JVM of another Kafka tool"),
+        ("/pyspark/bin/spark-submit --conf a pyspark-shell", "JVM of Spark and of its launcher"),
+        ("python pdeathsig.py 1 nobody 1 /bin/postgres -D data", "Postgres"),
+        ("python -m app.main serve", "service"),
+        ("python -m app.main dev --load", "command `dev`"),
+        ("python -m app.main migrate", "another command of the service"),
+        ("/bin/quota-pipeline ingest --input a", "command of the pipeline"),
+        ("curl http://127.0.0.1/serve", None),
+    ]:
+        with subtests.test(line=line, kind=kind):
+            assert ledger.kind_of(line.split()) == kind
+
+
+@pytest.mark.usefixtures("java")
+def test_what_a_command_starts_is_counted_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "ledger"))
+    program = "import subprocess; subprocess.run(['java', '-version'], check=True)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert ledger.counts(tmp_path / "ledger") == {"`java -version`": 1}
 
 
 def test_every_folder_and_file_of_the_table_is_there():
