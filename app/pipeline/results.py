@@ -90,7 +90,11 @@ def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
     found = read_any(lakes, DIM_BUCKET)
     if found is None:
         return None
-    rows = scope.of_cluster(found)
+    return merge_buckets(scope.of_cluster(found))
+
+
+def merge_buckets(rows: DataFrame) -> DataFrame:
+    """Return each bucket of ``DIM_BUCKET`` once, from its first to its last time."""
     names = [name for name in rows.columns if name not in {"first_seen", "last_seen"}]
     merged = rows.groupBy(*names).agg(
         sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")

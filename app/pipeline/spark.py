@@ -36,7 +36,10 @@ def deferred_interrupts() -> Iterator[None]:
     Only the main thread gets signals; a signal that is ignored stays so.
     """
     arrived: list[int] = []
-    handlers = _handlers()
+    handlers: dict[int, Handler] = {}
+    if threading.current_thread() is threading.main_thread():
+        found = {int(number): signal.getsignal(number) for number in _ENDING}
+        handlers = {number: handler for number, handler in found.items() if callable(handler)}
 
     def defer(number: int, frame: FrameType | None) -> None:
         if arrived:
@@ -57,14 +60,6 @@ def deferred_interrupts() -> Iterator[None]:
 def is_logged(record: logging.LogRecord) -> bool:
     """Tell Py4J's stack of a call to the JVM that Ctrl-C ended from all else."""
     return record.msg != "KeyboardInterrupt while sending command."
-
-
-def _handlers() -> Mapping[int, Handler]:
-    """Return the signals' handlers that are Python functions."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    handlers = {int(number): signal.getsignal(number) for number in _ENDING}
-    return {number: handler for number, handler in handlers.items() if callable(handler)}
 
 
 LOCAL: Final = "local[*]"

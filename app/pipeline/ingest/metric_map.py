@@ -1,7 +1,7 @@
 """The file of ``--map``, and which column of a tidy file is what."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 import yaml
@@ -56,41 +56,34 @@ class MetricMap:
         Raises:
             UsageError: Something in it has the wrong name or type.
         """
-        values: dict[str, Any] = {
-            "columns": {},
-            "instances": {},
-            "urlencoded": None,
-            "grain": "bucket",
-        }
-        if not isinstance(data, dict) or not data.keys() <= values.keys():
-            message = f"{where} must be a mapping of {', '.join(values)}; it is {data!r:.200}."
+        names = [field.name for field in fields(cls)]
+        if not isinstance(data, dict) or not data.keys() <= set(names):
+            message = f"{where} must be a mapping of {', '.join(names)}; it is {data!r:.200}."
             raise UsageError(message)
-        values.update(data)
-        problem = _problem(values)
+        read = cls(**data)
+        problem = read._problem()
         if problem:
             message = f"{where}: {problem}"
             raise UsageError(message)
-        instances = {str(name): instance for name, instance in values["instances"].items()}
-        return cls(**{**values, "instances": instances})
+        instances = {str(name): broker_id for name, broker_id in read.instances.items()}
+        return replace(read, instances=instances)
 
-
-def _problem(data: Mapping[str, Any]) -> str | None:
-    columns, instances = data["columns"], data["instances"]
-    fields = (*COLUMNS, OPTIONAL)
-    if not isinstance(columns, dict) or not all(
-        name in fields and (header is None or isinstance(header, str))
-        for name, header in columns.items()
-    ):
-        return f"`columns` must map some of {', '.join(fields)} to a header or null."
-    if not isinstance(instances, dict) or not all(
-        type(instance) is int for instance in instances.values()
-    ):
-        return "`instances` must map the value of a label to a broker id, a whole number."
-    if data["urlencoded"] not in (True, False, None):
-        return "`urlencoded` must be true or false."
-    if data["grain"] not in GRAINS:
-        return f"`grain` must be one of {', '.join(GRAINS)}."
-    return None
+    def _problem(self) -> str | None:
+        names = (*COLUMNS, OPTIONAL)
+        if not isinstance(self.columns, dict) or not all(
+            name in names and (header is None or isinstance(header, str))
+            for name, header in self.columns.items()
+        ):
+            return f"`columns` must map some of {', '.join(names)} to a header or null."
+        if not isinstance(self.instances, dict) or not all(
+            type(broker_id) is int for broker_id in self.instances.values()
+        ):
+            return "`instances` must map the value of a label to a broker id, a whole number."
+        if self.urlencoded not in (True, False, None):
+            return "`urlencoded` must be true or false."
+        if self.grain not in GRAINS:
+            return f"`grain` must be one of {', '.join(GRAINS)}."
+        return None
 
 
 Columns = Mapping[str, str | None]

@@ -12,6 +12,7 @@ from app.domain.resolution_levels import Slot
 from app.pipeline.errors import UsageError
 from app.pipeline.lake import Partition
 from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, names_user
+from app.pipeline.results import merge_buckets
 
 _MICRO: Final = 1_000_000
 _OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
@@ -171,11 +172,8 @@ def with_earlier_buckets(
     others = earlier.join(sf.broadcast(of_run), "cluster_id").where(
         sf.size(sf.array_except(lived, sf.col("replaced"))) > 0
     )
-    same = [name for name in earlier.columns if name not in {"first_seen", "last_seen"}]
-    both = buckets.select(*earlier.columns).unionByName(others.select(*earlier.columns))
-    return both.groupBy(*same).agg(
-        sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")
-    )
+    columns = earlier.columns
+    return merge_buckets(buckets.select(*columns).unionByName(others.select(*columns)))
 
 
 def _total(name: str) -> Column:
