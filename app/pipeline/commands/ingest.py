@@ -5,8 +5,6 @@ and days that the input is about are replaced, each as a whole: give it whole da
 """
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -17,7 +15,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.checks import Tally, checks, tally
 from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
-from app.pipeline.ingest.kafka_topic import ranges_report, settings_of_file
+from app.pipeline.ingest.kafka_topic import settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import quarantine, refused_points, sum_minutes
 from app.pipeline.ingest.points import UNNAMED, Rules
@@ -29,23 +27,8 @@ from app.pipeline.results import Scope, explain
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a run is to read, and how.
-
-    Attributes:
-        kind: The format.
-        uris: What ``--input`` names.
-        rules: How points are judged.
-    """
-
-    kind: str
-    uris: Sequence[str]
-    rules: Rules
-
-
-def request_of(job: Job) -> Request:
-    """Read the options; no input is looked at.
+def rules_of(job: Job) -> Rules:
+    """Read how points are judged from the options; no input is looked at.
 
     Raises:
         UsageError: An option is missing or wrong.
@@ -67,19 +50,20 @@ def request_of(job: Job) -> Request:
         None if time is None else (time - epoch) // timedelta.resolution
         for time in (scope.since, scope.until)
     )
-    return Request(kind, options.input, Rules(metric_map, tags, since, until, options.cluster))
+    return Rules(metric_map, tags, since, until, options.cluster)
 
 
-def inputs_of(job: Job, request: Request) -> Inputs:
+def inputs_of(job: Job, rules: Rules) -> Inputs:
     """Find what the options name; nothing is read but headers and offsets.
 
     Raises:
         UsageError: There is no such input, or a file lacks a column.
         InfrastructureError: The brokers of a topic do not answer.
     """
-    if request.kind == KAFKA:
-        return topic_inputs(request.uris, settings_of_file(job.options.kafka_config))
-    return file_inputs(job.session, request.uris, request.kind, request.rules.map)
+    uris, kind = job.options.input, job.options.format
+    if kind == KAFKA:
+        return topic_inputs(uris, settings_of_file(job.options.kafka_config))
+    return file_inputs(job.session, uris, kind, rules.map)
 
 
 ROWS_OF_FILE: Final = 1_500_000
@@ -114,19 +98,19 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong, or a file lacks a column.
         InfrastructureError: Spark or a broker does not do its part.
     """
-    request = request_of(job)
+    rules = rules_of(job)
     job.require_options()
     with job.spark():
-        inputs = inputs_of(job, request)
+        inputs = inputs_of(job, rules)
         out = job.lake()
         if job.options.dry_run:
             job.counts["would_read"] = inputs.names
             job.counts["would_write"] = [out.address(table) for table in _WRITES]
             return
-        ingest(job, request, inputs, out)
+        ingest(job, rules, inputs, out)
 
 
-def ingest(job: Job, request: Request, inputs: Inputs, out: Lake) -> list[Partition]:
+def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]:
     """Write the tables, count into the report, and return the days that were replaced.
 
     Raises:
@@ -135,11 +119,13 @@ def ingest(job: Job, request: Request, inputs: Inputs, out: Lake) -> list[Partit
     """
     job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
     if inputs.ranges:
-        job.counts["offsets"] = job.read["offsets"] = ranges_report(
-            [item for _, _, item in inputs.ranges]
-        )
+        # So that the same can be read again.
+        job.counts["offsets"] = job.read["offsets"] = [
+            {"topic": span.topic, "partition": span.partition, "from": span.first, "to": span.end}
+            for _, _, span in inputs.ranges
+        ]
     session = out.session
-    points = read_points(session, inputs, request.rules)
+    points = read_points(session, inputs, rules)
     shares = max(1, -(-inputs.points // ROWS_OF_FILE))
     minutes = sum_minutes(points, shares).persist(StorageLevel.MEMORY_AND_DISK)
     explain(job, OBSERVATION_MINUTE, minutes)
@@ -149,7 +135,7 @@ def ingest(job: Job, request: Request, inputs: Inputs, out: Lake) -> list[Partit
         _say_unnamed(job, counted)
         points = _with_broken_files(points, inputs, counted)
         days = _days(job, counted)
-        constants = {"grain": request.rules.map.grain, "source": inputs.kind}
+        constants = {"grain": rules.map.grain, "source": inputs.kind}
         constants["ingest_run_id"] = job.run_id
         rows = minutes.where("samples > 0").withColumns(
             {name: sf.lit(value) for name, value in constants.items()}

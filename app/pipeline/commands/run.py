@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.pipeline.commands import incidents, ingest, resolve
-from app.pipeline.commands.ingest import inputs_of, request_of
+from app.pipeline.commands.ingest import inputs_of, rules_of
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
@@ -55,18 +55,18 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark, a broker or Postgres fails.
     """
-    request = request_of(job)
+    rules = rules_of(job)
     job.require_options(quotas=True)
     with job.spark():
         quotas, out = job.quotas(), job.lake()
-        inputs = inputs_of(job, request)
+        inputs = inputs_of(job, rules)
         if job.options.dry_run:
             job.counts["would_read"] = [*inputs.names, quotas.address(QUOTA_VERSION)]
             job.counts["would_write"] = [out.address(table) for table in _WRITES]
             return
         quotas.require(QUOTA_VERSION)
         with _step(job, "ingest") as step:
-            days = ingest.ingest(step, request, inputs, out)
+            days = ingest.ingest(step, rules, inputs, out)
         _from_observations(job, quotas, out, days)
     publish(job, Scope.of(job).minutes(out.read(BUCKET_MINUTE)), days)
     draw_if_asked(job, [out])

@@ -1,6 +1,6 @@
 """A Kafka topic of metrics in JSON, read between offsets that are fixed beforehand."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,11 +141,3 @@ def _consumer(settings: Settings) -> Consumer:
 
 def _text_of(error: KafkaException, settings: Settings) -> str:
     return f"{settings['bootstrap.servers']}: {error.args[0].str()}"
-
-
-def ranges_report(ranges: Sequence[OffsetRange]) -> list[dict[str, object]]:
-    """Return what the report says of them, so that the same can be read again."""
-    return [
-        {"topic": span.topic, "partition": span.partition, "from": span.first, "to": span.end}
-        for span in ranges
-    ]

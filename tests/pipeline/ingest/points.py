@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.commands.ingest import ingest, inputs_of, request_of
+from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.ingest.inputs import FORMATS, file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
@@ -208,8 +208,8 @@ def job_of(spark: SparkSession, kind: str, source: str | Path, out: Path, *optio
 def run_job(spark: SparkSession, kind: str, source: str | Path, out: Path, *options: str) -> Job:
     """Ingest, and return what was counted."""
     job = job_of(spark, kind, source, out, *options)
-    request = request_of(job)
-    ingest(job, request, inputs_of(job, request), job.lake())
+    rules = rules_of(job)
+    ingest(job, rules, inputs_of(job, rules), job.lake())
     return job
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.commands.ingest import ingest, inputs_of, request_of
+from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.tables import QUARANTINE
 from tests.pipeline.ingest.points import NOON, Row, good, job_of, read, read_each, refused, run_job
@@ -222,10 +222,10 @@ def test_a_file_that_turns_out_to_be_broken_is_one_row(spark: SparkSession, tmp_
 
 def test_rows_that_are_lost_are_an_error(spark: SparkSession, tmp_path: Path):
     job = job_of(spark, "parquet", write(tmp_path / "in"), tmp_path / "out")
-    request = request_of(job)
-    inputs = inputs_of(job, request)
+    rules = rules_of(job)
+    inputs = inputs_of(job, rules)
     assert inputs.rows is not None
     inputs.rows += 1
     with pytest.raises(InfrastructureError, match="nothing is published"):
-        ingest(job, request, inputs, job.lake())
+        ingest(job, rules, inputs, job.lake())
     assert not (tmp_path / "out").exists()
