@@ -46,7 +46,7 @@ class Format:
 
 FORMATS: Final[Mapping[str, Format]] = {
     "parquet": Format((".parquet",), tags=False, parquet=True),
-    "prom-json": Format((".json",), tags=True),
+    "prom-json": Format((".json", ".txt"), tags=True),
     "vm-jsonl": Format(_LINES, tags=True),
     "csv": Format((".csv", ".tsv", ".txt"), tags=False),
     "adapter-json": Format(_LINES, tags=True),
