@@ -223,7 +223,9 @@ def with_contributors(
     first = begun.select(*_BROKER_MINUTE).distinct()
     if rows <= _BROADCAST_MAX:
         first = sf.broadcast(first)
-    present = _with_tags(minutes.join(first, [*_BROKER_MINUTE], "left_semi"), buckets)
+    tags = buckets.select("cluster_id", "bucket_id", *_TAGS).distinct()
+    present = minutes.join(first, [*_BROKER_MINUTE], "left_semi")
+    present = present.select(*_BROKER_MINUTE, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
     members = _find_members(pairs.join(first, [*_BROKER_MINUTE], "left_semi"), present)
     contributors = (
         members.join(begun, [*_BROKER_MINUTE, "bucket_id"])
@@ -231,11 +233,6 @@ def with_contributors(
         .agg(_as_json().alias("first_contributors"))
     )
     return found.join(contributors, ["cluster_id", "incident_id"], "left")
-
-
-def _with_tags(minutes: DataFrame, buckets: DataFrame) -> DataFrame:
-    tags = buckets.select("cluster_id", "bucket_id", *_TAGS).distinct()
-    return minutes.select(*_BROKER_MINUTE, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
 
 
 def _find_members(pairs: DataFrame, present: DataFrame) -> DataFrame:

@@ -132,7 +132,10 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
     try:
         counted = tally(minutes)
         _require_one_cluster(job, points, counted)
-        _say_unnamed(job, counted)
+        if UNNAMED in counted.clusters and not job.options.cluster:
+            job.say(
+                f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster."
+            )
         points = _with_broken_files(points, inputs, counted)
         days = _days(job, counted)
         constants = {"grain": rules.map.grain, "source": inputs.kind}
@@ -212,11 +215,6 @@ def _require_one_cluster(job: Job, points: DataFrame, counted: Tally) -> None:
         "out, or give the input of one."
     )
     raise UsageError(message)
-
-
-def _say_unnamed(job: Job, counted: Tally) -> None:
-    if UNNAMED in counted.clusters and not job.options.cluster:
-        job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
 
 
 def _days(job: Job, counted: Tally) -> list[Partition]:

@@ -212,7 +212,7 @@ def _header(session: SparkSession, kind: str, status: Any) -> Head:
 
 def _files_of(session: SparkSession, uri: str, kind: str) -> Iterator[Any]:
     """Yield the status of each file that a URI or its pattern names, in folders those below."""
-    path = _path(session, uri)
+    path = _jvm(session).org.apache.hadoop.fs.Path(uri)
     system = path.getFileSystem(_hadoop(session))
     found = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
     if not found:
@@ -270,10 +270,6 @@ def _file(number: int, status: Any, rows: int) -> InputFile:
 def _name(status: Any) -> str:
     """Return what people call a file: one of this machine by its path."""
     return str(status.getPath().toString()).removeprefix("file:")
-
-
-def _path(session: SparkSession, uri: str) -> Any:
-    return _jvm(session).org.apache.hadoop.fs.Path(uri)
 
 
 def _jvm(session: SparkSession) -> Any:
