@@ -16,6 +16,14 @@ from tests.testkit.arrow_tables import arrow_schema, write_arrow
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 Row = dict[str, Any]
 
+ALICE = {
+    "quota_user": "alice",
+    "quota_user_default": False,
+    "quota_client_id": "",
+    "quota_client_default": False,
+}
+"""The entity of a limit."""
+
 
 def at(minute: int) -> datetime:
     """Return a minute counted from the first day's midnight."""
@@ -53,10 +61,7 @@ def bucket(**columns: Any) -> Row:
         "level": 3,
         "bucket_user": "alice",
         "bucket_client": "",
-        "quota_user": "alice",
-        "quota_user_default": False,
-        "quota_client_id": "",
-        "quota_client_default": False,
+        **ALICE,
         "first_seen": DAY,
         "last_seen": DAY,
     }

@@ -19,7 +19,7 @@ from app.pipeline.tables import (
     UTILIZATION_HIST,
     Table,
 )
-from tests.testkit.bucket_worlds import arrow
+from tests.testkit import bucket_worlds
 
 CLUSTER = "lkc-1"
 DAY = date(2026, 11, 20)
@@ -29,12 +29,6 @@ KEY = "producer_byte_rate"
 
 Rows = Mapping[Table, Sequence[Mapping[str, Any]]]
 
-ENTITY = {
-    "quota_user": "alice",
-    "quota_user_default": False,
-    "quota_client_id": "",
-    "quota_client_default": False,
-}
 OF_BUCKET = {"cluster_id": CLUSTER, "key": KEY, "bucket_id": BUCKET}
 
 
@@ -59,8 +53,7 @@ def minutes(number: int, bin: int, **columns: Any) -> dict[str, Any]:  # noqa: A
 
 def bucket(**columns: Any) -> dict[str, Any]:
     """Who spends from the bucket: alice, who has a quota of her own."""
-    row = {"level": 3, "bucket_user": "alice", "bucket_client": ""}
-    return {**OF_BUCKET, **row, **ENTITY, "first_seen": MIDNIGHT, "last_seen": MIDNIGHT, **columns}
+    return bucket_worlds.bucket(**{**OF_BUCKET, **columns})
 
 
 def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
@@ -68,7 +61,7 @@ def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
     start = MIDNIGHT + timedelta(minutes=starts)
     row = {"incident_id": name, "broker_id": 1, "level": 3, "start": start, "minutes": 5}
     more = {"end": start + timedelta(minutes=5), "peak_ratio": 1.5, "status": "closed"}
-    return {**OF_BUCKET, **ENTITY, **row, **more, **columns}
+    return {**OF_BUCKET, **bucket_worlds.ALICE, **row, **more, **columns}
 
 
 SAMPLE: Rows = {
@@ -96,7 +89,7 @@ def publish_rows(
     job = job or job_of("run")
     clusters = sorted({row["cluster_id"] for each in rows.values() for row in each} or {CLUSTER})
     replaced = [{"cluster_id": name, "dt": f"{day}"} for name in clusters for day in days]
-    tables = {table: [arrow(table, map(dict, each))] for table, each in rows.items()}
+    tables = {table: [bucket_worlds.arrow(table, map(dict, each))] for table, each in rows.items()}
     with patch.dict(os.environ, {URL_VARIABLE: url}):
         publish_results(job, tables, replaced, REACH)
     return job
