@@ -14,6 +14,8 @@ END_US: Final = 253_402_214_400_000_000
 """Times are from 1970 on and before the last day of the year 9999: the end of each day is a time,
 and what lies outside comes from a clock that was never set, or means "never"."""
 
+_END_NS: Final = END_US * 1_000
+
 
 def time_of(value: object) -> int | None:
     """Return a time in microseconds of the epoch, or null where it is none.
@@ -30,16 +32,10 @@ def time_of(value: object) -> int | None:
     return None
 
 
-def seconds_of(value: object) -> int | None:
-    """Return a number of seconds in microseconds, or null where it is none."""
+def scaled_time(value: object, unit_us: int) -> int | None:
+    """Return a number of units of so many microseconds as a time; null where it is none."""
     number = number_of(value)
-    return None if number is None else _within(number, 1_000_000)
-
-
-def milliseconds_of(value: object) -> int | None:
-    """Return a number of milliseconds in microseconds, or null where it is none."""
-    number = number_of(value)
-    return None if number is None else _within(number, 1_000)
+    return None if number is None else _within(number, unit_us)
 
 
 def number_of(value: object) -> float | None:
@@ -64,24 +60,22 @@ def _time_of_text(text: str) -> int | None:
         return None
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     past = zoned - _EPOCH
-    return within((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds)
+    return _in_range((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds)
 
 
 def _time_of_number(number: float) -> int | None:
     for below, scale in _SCALES:
         if abs(number) < below:
             return _within(number, scale)
-    return None if not math.isfinite(number) else _within(number / 1_000, 1)
+    # JSON has whole numbers that are too large for a float.
+    return _within(number / 1_000, 1) if abs(number) < _END_NS else None
 
 
 def _within(number: float, scale: int) -> int | None:
-    if not math.isfinite(number):
-        return None
-    return within(round(number * scale))
+    return _in_range(round(number * scale)) if math.isfinite(number) else None
 
 
-def within(time: int) -> int | None:
-    """Return a time in microseconds of the epoch; null where it is out of range."""
+def _in_range(time: int) -> int | None:
     return time if FIRST_US <= time < END_US else None
 
 

@@ -15,9 +15,8 @@ from app.pipeline.ingest.rows import (
     Labels,
     Point,
     Rows,
-    milliseconds_of,
     number_of,
-    seconds_of,
+    scaled_time,
     time_of,
 )
 
@@ -191,7 +190,9 @@ def _add_export_line(number: int, line: bytes, rows: Rows) -> None:
         rows.reject(number, UNPARSABLE, _text_of(line))
         return
     # What is no number in JSON is null in an export.
-    read = [(milliseconds_of(ts), number_of("NaN" if item is None else item)) for ts, item in pairs]
+    read = [
+        (scaled_time(ts, 1_000), number_of("NaN" if item is None else item)) for ts, item in pairs
+    ]
     _add_series(number, series, pairs, read, rows)
 
 
@@ -241,7 +242,7 @@ def _pairs_of(series: Any) -> list[Any] | None:
 def _point_of(pair: object) -> tuple[int | None, float | None]:
     if not isinstance(pair, list) or len(pair) != _OF_PAIR:
         return None, None
-    return seconds_of(pair[0]), number_of(pair[1])
+    return scaled_time(pair[0], 1_000_000), number_of(pair[1])
 
 
 def _parsed(text: bytes) -> Any:

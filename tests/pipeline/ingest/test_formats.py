@@ -97,7 +97,10 @@ NO_MESSAGES = (
     *("", "{", "[]", '"x"', "null", "[" * 100_000),
     *(json.dumps({name: MESSAGE[name] for name in MESSAGE if name != item}) for item in MESSAGE),
     *(json.dumps(MESSAGE | {name: None}) for name in ("timestamp", "value", "labels")),
-    *(json.dumps(MESSAGE | change) for change in ({"timestamp": "soon"}, {"value": True}, {})),
+    *(
+        json.dumps(MESSAGE | change)
+        for change in ({"timestamp": "soon"}, {"timestamp": 10**400}, {"value": True}, {})
+    ),
 )
 SERIES = Point().labels(__name__=Point().metric)
 AT = Point().at
@@ -156,7 +159,7 @@ def test_files_may_be_gzipped_and_a_torn_one_is_one_row(found: Found):
 def test_lines_that_are_no_messages_are_put_aside(found: Found):
     # Without `name` the label `__name__` says it.
     assert len(good(found["lines"])) == 2
-    assert reasons(found["lines"]) == ["unparsable"] * 13
+    assert reasons(found["lines"]) == ["unparsable"] * 14
     assert found["no text"][0]["text"] == "\\xff\\xfe"
 
 
