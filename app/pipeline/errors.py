@@ -18,7 +18,7 @@ class UsageError(PipelineError):
 class DataQualityError(PipelineError):
     """The results are published, and are not what they should be.
 
-    Rows were quarantined and ``--fail-on dq`` asks for it, or a cluster of the input has no quotas.
+    A check failed and ``--fail-on dq`` asks for it, or a cluster of the input has no quotas.
     """
 
     exit_code = 3

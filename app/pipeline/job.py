@@ -66,7 +66,8 @@ class Job:
         options: The command line, as argparse gives it.
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
-        quarantined: How many rows were quarantined, for ``--fail-on dq``.
+        quarantined: How many rows were quarantined.
+        failed_checks: Those of ``dq_result`` that ``--fail-on dq`` looks at.
         without_quotas: Clusters of the input of which there is no quota.
         with_quotas: Clusters of which there are quotas.
         read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
@@ -81,6 +82,7 @@ class Job:
     counts: dict[str, Any] = field(default_factory=dict)
     findings: int = 0
     quarantined: int = 0
+    failed_checks: list[str] = field(default_factory=list)
     without_quotas: list[str] = field(default_factory=list)
     with_quotas: list[str] = field(default_factory=list)
     read: dict[str, Any] = field(default_factory=dict)
@@ -201,7 +203,7 @@ class Job:
         """Raise where a cluster has no quotas, and where ``--fail-on`` asks for it.
 
         Raises:
-            DataQualityError: Rows were quarantined, or rows have no limit for want of quotas.
+            DataQualityError: Checks failed, or rows have no limit for want of quotas.
             FindingsError: There are findings.
         """
         if self.without_quotas:
@@ -214,8 +216,11 @@ class Job:
             )
             raise DataQualityError(message)
         wanted = self.options.fail_on or ()
-        if "dq" in wanted and self.quarantined:
-            message = f"{self.quarantined} rows were quarantined; the table quarantine says why."
+        if "dq" in wanted and self.failed_checks:
+            message = (
+                f"These checks of the data failed: {', '.join(self.failed_checks)}. The tables "
+                "dq_result and quarantine say why."
+            )
             raise DataQualityError(message)
         if "findings" in wanted and self.findings:
             message = f"There are {self.findings} findings."

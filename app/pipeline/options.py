@@ -57,7 +57,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         action="append",
         choices=("findings", "dq"),
-        help="exit with 4 where there are findings, with 3 where rows were quarantined",
+        help="exit with 4 where there are findings, with 3 where a check of dq_result failed",
     )
     group.add_argument("--plot", metavar="DIR", help="pictures of the results, with their CSV")
 

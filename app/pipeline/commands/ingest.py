@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.checks import Tally, checks, tally
+from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, tally
 from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
 from app.pipeline.ingest.kafka_topic import settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
@@ -189,6 +189,9 @@ def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
     rows = out.session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
     job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT)
     job.quarantined = counted.quarantined
+    failed = [item.check for item in judgement if not item.passed]
+    # No number is wrong for want of a name.
+    job.failed_checks = [name for name in failed if name != CLUSTER_NAMED]
     job.counts |= {
         "rows_in": counted.rows_in,
         "rows_used": sum(counted.used.values()),
@@ -196,7 +199,7 @@ def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
         "quarantined_by_reason": counted.refused,
         "left_out": counted.left_out,
         "clusters": sorted(counted.clusters),
-        "dq_failed": [item.check for item in judgement if not item.passed],
+        "dq_failed": failed,
     }
 
 

@@ -96,6 +96,7 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     begun = time.monotonic()
     yield step
     job.quarantined += step.quarantined
+    job.failed_checks += step.failed_checks
     job.findings += step.findings
     job.without_quotas += step.without_quotas
     job.with_quotas += step.with_quotas

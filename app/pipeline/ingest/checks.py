@@ -21,6 +21,7 @@ REASONS: Final = (
 
 _USED: Final = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
 _REFUSED: Final = {DUPLICATE: "duplicates", MISSING_RATE: "lonely"}
+CLUSTER_NAMED: Final = "cluster_named"
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
 _MINUTE_S: Final = 60
@@ -158,7 +159,7 @@ def _balance(counted: Tally, stored: int) -> Check:
 def _naming(counted: Tally, cluster: str | None) -> Check:
     unnamed = cluster is None and UNNAMED in counted.clusters
     detail = f"cluster_id is {UNNAMED}: name it with --cluster" if unnamed else ""
-    return Check("cluster_named", float(unnamed), 0.0, not unnamed, detail)
+    return Check(CLUSTER_NAMED, float(unnamed), 0.0, not unnamed, detail)
 
 
 def _quarantine(counted: Tally) -> Iterator[Check]:

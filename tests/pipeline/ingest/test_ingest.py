@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from app.pipeline.errors import UsageError
+from app.pipeline.errors import DataQualityError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
@@ -168,6 +169,15 @@ def test_the_checks_name_what_is_wrong(world: World):
     assert world.checks["coverage cluster unknown broker 2"].value == 1 / 12
 
 
+def test_a_gap_alone_fails_where_data_quality_is_asked_for(spark: SparkSession, tmp_path: Path):
+    source = write_csv([Point(0), Point(3600)], tmp_path)
+    for fail_on, name in ((("--fail-on", "dq"), "coverage cluster unknown broker 1"), ((), "")):
+        job = run_job(spark, "csv", source, tmp_path / "out", *fail_on)
+        assert job.quarantined == 0
+        with pytest.raises(DataQualityError, match=name) if name else nullcontext():
+            job.judge()
+
+
 def test_the_partitions_change_not_a_byte_of_the_files(
     world: World, spark: SparkSession, tmp_path: Path
 ):
@@ -221,7 +231,7 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     assert report["rows_out"]["observation_minute"] == 1
     assert report["clusters"] == ["e"]
     assert "cluster_named" not in report["dq_failed"]
-    assert "2 rows were quarantined" in done.stderr
+    assert "failed: quarantined_duplicate, quarantined_negative." in done.stderr
     assert "-- observation_minute" in done.stderr
     (row,) = pq.read_table(out / "observation_minute").to_pylist()
     assert (row["rate_avg"], row["source"]) == (4.0, "vm-jsonl")
