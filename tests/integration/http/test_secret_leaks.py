@@ -121,7 +121,7 @@ def serving(
         "basic_security_protocol": "SASL_PLAINTEXT",
         **more,
     }
-    with running_service(folder, kafka, database_url, launch, **settings) as running:
+    with running_service(folder, kafka, database_url, launch=launch, **settings) as running:
         yield running
 
 

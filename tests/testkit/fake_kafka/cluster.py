@@ -252,7 +252,8 @@ class _Node(FakeBroker):
     async def _alter(self, writer: asyncio.StreamWriter, request: bytes) -> None:
         alteration = alter_asked(request)
         fault = self._cluster.fault_of(alteration)
-        await asyncio.sleep(fault.delay_s)
+        if fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
         verdicts = await self._verdicts(alteration, fault)
         if fault.error_code is not None:
             verdicts = for_all(alteration.entries, fault.error_code, fault.message)

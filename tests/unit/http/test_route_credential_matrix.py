@@ -222,7 +222,7 @@ async def test_no_other_spelling_gets_in(service: FakeService, subtests: pytest.
         "/ui/../pages.py /problems /audit/x /.env /x /\0 /\ud800"
     )
     for path in paths.split(" "):
-        with subtests.test(path):
+        with subtests.test(ascii(path)):
             for credential in ("none", "alterer"):
                 asked = await ask(service, "GET", path, CREDENTIALS[credential])
                 assert (asked.status, json.loads(asked.body)["code"]) == (404, "not-found")
