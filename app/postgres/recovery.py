@@ -13,7 +13,12 @@ from app.domain.entities import ClientQuotaEntity
 from app.postgres.event_records import recovery_events
 from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
-from app.postgres.payload import Document, audit_entity_from_json, values_from_json
+from app.postgres.payload import (
+    Document,
+    audit_entity_from_json,
+    values_from_json,
+    values_from_text,
+)
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
@@ -99,6 +104,7 @@ _CLAIM: Final = text(
 _CLAIMED: Final = text(
     """
     select held.alteration_id, held.cluster_id, broker_id, quarantined, observed,
+      case when version > 0 then held."values" end as last_audited,
       history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
     from quota_entity as held
@@ -146,6 +152,7 @@ def _open_alteration(row: Row[Any]) -> OpenAlteration:
         age_s=row.age_s,
         quarantined=row.quarantined,
         observed=row.observed,
+        last_audited=None if row.last_audited is None else values_from_text(row.last_audited),
     )
 
 

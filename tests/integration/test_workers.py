@@ -33,9 +33,7 @@ from tests.testkit.service import (
 )
 
 WORKERS = 2
-ENDED = {"applied", "not_applied", "observed_other", "refused"}
-"""`observed_other` where the owner was killed before its barrier: the intent has the values as they
-were read, and the caller's change before it may not have been published by then."""
+ENDED = {"applied", "not_applied", "refused"}
 P = "producer_byte_rate"
 ENTITIES = 60
 GROWING = re.compile(r"(?!process_)\w+(_total|_count|_sum|_bucket)(\{|$)")

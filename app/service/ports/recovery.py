@@ -25,6 +25,8 @@ class OpenAlteration:
             clock; negative where that time has not come.
         quarantined: Whether its outcome was recorded as unknown; otherwise its owner died.
         observed: Whether a provisional verdict is in the log already.
+        last_audited: What the log had last of the entity; null where nothing. The values of an
+            intent are read before the barrier, and may be older.
     """
 
     alteration_id: str
@@ -34,6 +36,7 @@ class OpenAlteration:
     age_s: float
     quarantined: bool
     observed: bool
+    last_audited: Values | None = None
 
     @property
     def key(self) -> RecoveryKey:

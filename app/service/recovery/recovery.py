@@ -233,6 +233,10 @@ def _finding(
 ) -> Recovered:
     alteration, before = item.audited.alteration, item.audited.before or {}
     observation = observe(alteration, before, seen)
+    if observation.outcome is Outcome.OBSERVED_OTHER and item.last_audited is not None:
+        audited = observe(alteration, item.last_audited, seen)
+        if audited.outcome is Outcome.NOT_APPLIED:
+            before, observation = item.last_audited, audited
     result = AlterationResult(
         alteration.entity,
         observation.outcome,

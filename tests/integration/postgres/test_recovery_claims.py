@@ -45,12 +45,15 @@ async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     )
     assert (open_alteration.cluster_id, open_alteration.broker_id) == (request.cluster_id, 7)
     assert (open_alteration.quarantined, open_alteration.observed) == (True, False)
+    assert open_alteration.last_audited is None
     assert 0 <= open_alteration.age_s < 30
 
 
 async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_no_more(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
+    applied = concluded(await opened(journal, "alice"))
+    await journal.record_conclusion(applied)
     request = await opened(journal, "alice", owner="worker")
     assert await claimed(recovery) == []
     tables.age(request, HANDED_OVER_WITHIN_S + 4)
@@ -62,6 +65,7 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
         request.alteration_id,
         False,
     )
+    assert open_alteration.last_audited == applied.results[0].after != {}
     assert 2 < open_alteration.age_s < 30
 
 

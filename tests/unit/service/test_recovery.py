@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import sending
@@ -51,9 +51,11 @@ class World:
         *,
         alteration_id: str = "a1",
         broker_id: int | None = 1,
+        last_audited: Values | None = None,
     ) -> None:
         arguments = (alteration_id, audited, "fake", broker_id, age_s)
-        self.journal.open.append(OpenAlteration(*arguments, quarantined=True, observed=False))
+        state = {"quarantined": True, "observed": False, "last_audited": last_audited}
+        self.journal.open.append(OpenAlteration(*arguments, **state))
 
     def leave_many(self, number: int, **options: Any) -> None:
         for ordinal in range(number):
@@ -90,6 +92,27 @@ async def test_the_verdict_is_what_a_fenced_read_shows(
     (recovered,) = world.journal.recovered
     assert (recovered.result.outcome, recovered.final) == (outcome, False)
     assert recovered.evidence["verified"] is True
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome", "before"),
+    [
+        (4.0, Outcome.NOT_APPLIED, 4.0),
+        (3.0, Outcome.NOT_APPLIED, 3.0),
+        (5.0, Outcome.APPLIED, 3.0),
+        (2.0, Outcome.OBSERVED_OTHER, 3.0),
+    ],
+)
+@in_virtual_time
+async def test_what_the_log_has_last_was_before_where_the_intent_was_read_too_early(
+    world: World, now: float, outcome: Outcome, before: float
+) -> None:
+    world.brokers.quotas[ALICE] = {KEY: now}
+    world.leave(AuditEntity(0, TO_FIVE, {KEY: 3.0}), 1.0, last_audited={KEY: 4.0})
+    assert await world.recovery.round() == 1
+    (recovered,) = world.journal.recovered
+    assert (recovered.result.outcome, recovered.result.before) == (outcome, {KEY: before})
+    assert recovered.result.changed is (now != before)
 
 
 @in_virtual_time
