@@ -26,7 +26,7 @@ class Plan:
         describe_alls: Describes of everything; ``describe_all_rounds`` tells for how many.
         tool_calls: Runs of kafka-configs, each a Java process; at most ``single_alters``.
         windows: Windows of load for each server and number of connections.
-        window_s: The length of a window, in seconds; wrk takes whole ones.
+        window_s: The length of a window, in seconds.
         entities: Stored entities, and entities in a large alteration.
         largest: Entities in the largest alteration.
         everything: Numbers of entities that are described all at once.
