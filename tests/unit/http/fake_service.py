@@ -62,6 +62,16 @@ def document() -> Any:
     return create_application(no_services).openapi()
 
 
+def resolved(node: Any) -> Any:
+    """Return what a node of the OpenAPI document refers to."""
+    while "$ref" in node:
+        target = document()
+        for name in node["$ref"].removeprefix("#/").split("/"):
+            target = target[name]
+        node = target
+    return node
+
+
 class Names:
     """A bearer token is the name of a principal; ``stranger`` is nobody."""
 
@@ -189,7 +199,7 @@ class FakeService:
     def check(self, method: str, path: str, answer: Answer) -> None:
         """Hold an answer against the OpenAPI document."""
         operation = document()["paths"][_template(path)][method.lower()]
-        response = self.resolved(operation["responses"][str(answer.status)])
+        response = resolved(operation["responses"][str(answer.status)])
         if answer.status == HTTPStatus.NOT_MODIFIED:
             return
         (content,) = response["content"].values()
@@ -200,22 +210,24 @@ class FakeService:
         needed = {
             name.lower()
             for name, header in response["headers"].items()
-            if self.resolved(header)["required"]
+            if resolved(header)["required"]
         }
         assert needed <= set(answer.headers)
-
-    def resolved(self, node: Any) -> Any:
-        """Return what a node of the OpenAPI document refers to."""
-        while "$ref" in node:
-            target = document()
-            for name in node["$ref"].removeprefix("#/").split("/"):
-                target = target[name]
-            node = target
-        return node
 
     def count(self, name: str, **labels: str) -> float:
         """Return the value of a metric."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def refused(service: FakeService, answer: Answer, status: int, violations: str) -> Any:
+    """Return the problem, which must list these violations: each a pointer, if any, and a code."""
+    problem = answer.document
+    assert answer.status == status, problem
+    found = sorted(f"{error['pointer']} {error['code']}".strip() for error in problem["errors"])
+    assert found == sorted(violations.split(", "))
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+    assert service.log == []
+    return problem
 
 
 def _template(path: str) -> str:

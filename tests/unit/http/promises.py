@@ -1,124 +1,94 @@
-"""What an OpenAPI document promises, as sorted lines that do not depend on its form.
+"""What the OpenAPI document promises: its operations and objects, each with its members.
 
-``openapi_promises.txt`` holds those that callers rely on; ``python -m tests.unit.http.promises``
-writes those of the present document.
+``openapi_promises.txt`` holds what callers rely on: a paragraph for each operation and each object,
+a word for each parameter, status and member, and after ``=`` its types, its words, or the codes of
+its problems. ``python -m tests.unit.http.promises`` writes what is promised at present.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from tests.unit.http.fake_service import document, resolved
+
 PROMISES = Path(__file__).parent / "openapi_promises.txt"
 
-_PROBLEM = "application/problem+json"
-_BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
+Promise = tuple[str, str, str]
+"""An operation or an object, a member of it, and what the member may be."""
 
 
-class Promises:
-    """Reads one document.
+def promised() -> set[Promise]:
+    """Return the promises of every operation of the document and of every object with a name."""
+    schemas = document()["components"]["schemas"]
+    promises = {each for name, schema in schemas.items() for each in _object(name, schema)}
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method.upper()} {path} {operation['operationId']}"
+            promises.update((where, *each) for each in _operation(operation))
+    return promises
 
-    Args:
-        document: As it is published.
-        names: Of the objects that callers know by name; others are read where they are used.
-    """
 
-    def __init__(self, document: Mapping[str, Any], names: Collection[str]) -> None:
-        self.document = document
-        self._names = names
-        self._objects = {"Problem"}
+def _operation(operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for parameter in map(resolved, operation["parameters"]):
+        name = f"{parameter['in']}.{parameter['name']}{'' if parameter['required'] else '?'}"
+        yield from ((name, kind) for kind in _kinds(parameter["schema"]))
+    yield from _content("body", resolved(operation.get("requestBody", {})))
+    for status, response in operation["responses"].items():
+        answer = resolved(response)
+        if codes := codes_of(answer):
+            yield from ((status, code) for code in codes)
+            continue
+        yield from ((f"{status}.headers", name) for name in answer["headers"])
+        yield from _content(status, answer)
 
-    def lines(self) -> list[str]:
-        """Return the promises; the members of a named object stand under its name, once."""
-        lines = set(self._operations())
-        done: set[str] = set()
-        while self._objects - done:
-            name = min(self._objects - done)
-            done.add(name)
-            schema = self.document["components"]["schemas"][name]
-            lines.update(f"{name}: {line}" for line in self._members(schema, ""))
-        return sorted(lines)
 
-    def _operations(self) -> Iterator[str]:
-        for path, methods in self.document["paths"].items():
-            for method, operation in methods.items():
-                for promise in self._operation(operation):
-                    yield f"{method.upper()} {path}: {promise}"
+def _content(name: str, described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for media_type, content in described.get("content", {}).items():
+        yield from ((f"{name}.{media_type}", kind) for kind in _kinds(content["schema"]))
 
-    def _operation(self, operation: Mapping[str, Any]) -> Iterator[str]:
-        who = "any caller" if operation["security"] else "everybody"
-        yield f"operation {operation['operationId']} for {who}"
-        for parameter in map(self._resolved, operation["parameters"]):
-            needed = "required" if parameter["required"] else "optional"
-            name = f"{parameter['in']} {parameter['name']} {needed}"
-            yield from (f"{name}{line}" for line in self._members(parameter["schema"], ""))
-        body = self._resolved(operation.get("requestBody", {"content": {}}))
-        yield from self._content("body", body["content"])
-        for status, response in operation["responses"].items():
-            yield from self._response(status, self._resolved(response))
 
-    def _response(self, status: str, response: Mapping[str, Any]) -> Iterator[str]:
-        headers = {
-            f"{name}{'' if self._resolved(header)['required'] else '?'}"
-            for name, header in response["headers"].items()
-        }
-        yield f"{status} headers {' '.join(sorted(headers))}"
-        content = response.get("content", {})
-        for code in codes_of(response):
-            yield f"{status} code {code}"
-        yield from self._content(status, content)
+def _object(where: str, schema: Any) -> Iterator[Promise]:
+    """Yield the members of an object, and those of objects without a name inside it."""
+    for branch in _branches(schema):
+        required = branch.get("required", ())
+        for name, member in branch.get("properties", {}).items():
+            mark = "" if name in required else "?"
+            yield from ((where, f"{name}{mark}", kind) for kind in _kinds(member))
+            yield from _object(f"{where}.{name}", member)
+        for inner in (branch.get("items"), branch.get("additionalProperties")):
+            if isinstance(inner, dict):
+                yield from _object(where, inner)
 
-    def _content(self, name: str, content: Mapping[str, Any]) -> Iterator[str]:
-        for media_type, body in content.items():
-            if media_type != _PROBLEM:
-                lines = self._members(body["schema"], "")
-                yield from (f"{name} {media_type}{line}" for line in lines)
 
-    def _resolved(self, node: Any) -> Any:
-        while "$ref" in node:
-            target: Any = self.document
-            for name in node["$ref"].removeprefix("#/").split("/"):
-                target = target[name]
-            node = target
-        return node
+def _kinds(schema: Any) -> Iterator[str]:
+    """Yield the types of a value, or its words; the type of an object is its name."""
+    for branch in _branches(schema):
+        if "properties" in branch:
+            yield branch.get("title", "object")
+        elif {"enum", "const"} & branch.keys():
+            yield from map(json.dumps, branch.get("enum") or [branch["const"]])
+        elif "items" in branch:
+            yield from (f"{kind}[]" for kind in _kinds(branch["items"]))
+        elif isinstance(branch.get("additionalProperties"), dict):
+            yield from (f"{kind}{{}}" for kind in _kinds(branch["additionalProperties"]))
+        elif types := branch.get("type"):
+            yield from [types] if isinstance(types, str) else types
 
-    def _members(self, schema: Any, path: str, needed: str = "") -> Iterator[str]:
-        rules, members = self._judged(schema)
-        yield f"{path}{needed} {' '.join(rules)}"
-        for name, member, mark in members:
-            yield from self._members(member, f"{path}/{name}", mark)
 
-    def _judged(self, schema: Any) -> tuple[list[str], list[tuple[str, Any, str]]]:
-        """Return the rules of one member, and what is below it."""
-        rules, below = [], []
-        for branch in self._branches(schema):
-            if isinstance(branch, str):
-                rules.append(f"is {branch}")
-                continue
-            rules.extend(_rules(branch))
-            required = branch.get("required", ())
-            for name, member in branch.get("properties", {}).items():
-                below.append((name, member, "" if name in required else "?"))
-            if isinstance(branch.get("additionalProperties"), dict):
-                below.append(("{}", branch["additionalProperties"], ""))
-            if "items" in branch:
-                below.append(("[]", branch["items"], ""))
-        return sorted(set(rules)), below
-
-    def _branches(self, schema: Any) -> Iterator[Any]:
-        """Yield the alternatives: schemas, and the names of objects with members."""
-        if "$ref" in schema:
-            name, schema = schema["$ref"].rpartition("/")[2], self._resolved(schema)
-            if name in self._names:
-                self._objects.add(name)
-                yield name
-                return
-        yield schema
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            for branch in schema.get(keyword, ()):
-                yield from self._branches(branch)
+def _branches(schema: Any) -> Iterator[Any]:
+    """Yield the alternatives; an object that has a name is its name alone."""
+    target = resolved(schema)
+    if "$ref" in schema and "properties" in target:
+        target = {"properties": {}, "title": schema["$ref"].rpartition("/")[2]}
+    yield target
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for branch in target.get(keyword, ()):
+            yield from _branches(branch)
 
 
 def codes_of(response: Mapping[str, Any]) -> list[str]:
@@ -126,41 +96,31 @@ def codes_of(response: Mapping[str, Any]) -> list[str]:
     return re.findall(r"\(`([a-z-]+)`\)", response["description"])
 
 
-def _rules(schema: Mapping[str, Any]) -> Iterator[str]:
-    if not schema.keys() & {"enum", "const"}:
-        types = schema.get("type", [])
-        yield from [types] if isinstance(types, str) else types
-    if "pattern" in schema:
-        yield f"pattern-{hashlib.sha256(schema['pattern'].encode()).hexdigest()[:12]}"
-    for name in _BOUNDS:
-        if name in schema:
-            bound = schema[name]
-            yield f"{name}={int(bound) if isinstance(bound, float) and bound % 1 == 0 else bound}"
-    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
-    yield from (json.dumps(value) for value in values)
-    if schema.get("default") is not None and schema["default"] != []:
-        yield f"default={json.dumps(schema['default'])}"
-    if schema.get("additionalProperties") is False:
-        yield "closed"
-
-
-def relied_on() -> list[str]:
+def relied_on() -> set[Promise]:
     """Return the promises that callers rely on."""
-    return PROMISES.read_text(encoding="utf-8").splitlines()
+    paragraphs = re.sub(r"\n +", " ", PROMISES.read_text(encoding="utf-8")).splitlines()
+    return {
+        (where, name, kind)
+        for where, words in (paragraph.split(": ") for paragraph in paragraphs)
+        for name, kinds in (word.split("=") for word in words.split())
+        for kind in kinds.split("|")
+    }
 
 
-def promised(document: Mapping[str, Any]) -> list[str]:
-    """Return the promises of a document, under the names that callers know."""
-    titles = {line.partition(":")[0] for line in relied_on()}
-    return Promises(document, {title for title in titles if " " not in title}).lines()
-
-
-def main() -> None:
-    """Write the promises of the present document."""
-    from tests.unit.http.test_openapi import DOCUMENT  # noqa: PLC0415
-
-    PROMISES.write_text("\n".join(promised(DOCUMENT)) + "\n", encoding="utf-8")
+def written(promises: set[Promise]) -> str:
+    """Return a paragraph for each operation and each object."""
+    paragraphs = []
+    for where, members in groupby(sorted(promises), itemgetter(0)):
+        words = (
+            f"{name}={'|'.join(kind for *_, kind in kinds)}"
+            for name, kinds in groupby(members, itemgetter(1))
+        )
+        paragraphs.append(f"{where}: {' '.join(words)}")
+    wrap = textwrap.TextWrapper(
+        100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return "".join(f"{wrap.fill(paragraph)}\n" for paragraph in paragraphs)
 
 
 if __name__ == "__main__":
-    main()
+    PROMISES.write_text(written(promised()), encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.http.application import send
-from tests.unit.http.fake_service import FakeService, document
+from tests.unit.http.fake_service import FakeService, document, resolved
 
 ZEROS, NINES = "0" * 5000, "9" * 5000
 INTEGERS = [ZEROS, NINES, f"-{ZEROS}", f"-{NINES}", f"{ZEROS}5", f"1{ZEROS}"]
@@ -48,11 +48,11 @@ BODIES = {
 HEADERS = ("content-length", "idempotency-key", "supersede", "x-request-id", "if-none-match")
 
 
-def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
+def parameters() -> Iterator[tuple[str, str, str]]:
     """Yield path, `in` and name of every number that a GET takes, and of all in its path."""
     for path, operations in document()["paths"].items():
         for reference in operations.get("get", {}).get("parameters", ()):
-            parameter: Any = service.resolved(reference)
+            parameter: Any = resolved(reference)
             if parameter["in"] == "path" or parameter["schema"].get("type") in {
                 "integer",
                 "number",
@@ -61,7 +61,7 @@ def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
 
 
 async def test_no_number_of_a_query_or_a_path_is_a_fault(service: FakeService):
-    found = list(parameters(service))
+    found = list(parameters())
     assert {name for _, location, name in found if location == "query"} >= {
         "page_size",
         "max_age_ms",

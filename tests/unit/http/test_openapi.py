@@ -5,7 +5,6 @@ What test_refusals.py sends is held against them, too.
 
 import ipaddress
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,47 +26,9 @@ from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
-from tests.unit.http.fake_service import document
+from tests.unit.http.fake_service import document, resolved
 from tests.unit.http.promises import codes_of, promised, relied_on
 
-ANY = "400 431 default 429"
-ASKING = f"{ANY} 401 503"
-READING = f"{ASKING} 403 429 501 502"
-
-STATUSES = {
-    "GET /quotas": f"200 304 406 422 {READING}",
-    "GET /quotas/capabilities": f"200 {READING}",
-    "GET /quotas/{entity_key}": f"200 304 404 422 {READING}",
-    "PUT /quotas/{entity_key}": f"200 404 408 409 412 413 415 422 504 {READING}",
-    "DELETE /quotas/{entity_key}": f"200 404 409 412 422 504 {READING}",
-    "POST /quotas/alterations": f"200 207 408 409 412 413 415 422 504 {READING}",
-    "GET /quotas/alterations/{alteration_id}": f"200 404 429 {ASKING}",
-    "POST /quotas/alterations/{alteration_id}/revert": (
-        f"200 207 404 408 409 412 413 415 422 504 {READING}"
-    ),
-    "POST /quotas/plans": f"200 408 413 415 422 {READING}",
-    "GET /quotas/plans/{plan_id}": f"200 404 {READING}",
-    "POST /quotas/plans/{plan_id}/apply": (f"200 404 408 409 410 412 413 415 422 504 {READING}"),
-    "GET /quotas/resolve": f"200 422 {READING}",
-    "POST /quotas/resolve": f"200 408 412 413 415 422 {READING}",
-    "GET /me": f"200 {ASKING}",
-    "GET /users/scram-credentials": f"200 {READING}",
-    "GET /audit": f"200 403 422 429 {ASKING}",
-    "GET /analytics/utilization": f"200 404 422 {READING}",
-    "GET /analytics/incidents": f"200 404 422 {READING}",
-    "GET /analytics/buckets/{bucket_id}": f"200 404 422 {READING}",
-    "GET /analytics/runs": f"200 404 422 {READING}",
-    "POST /analytics/runs": f"202 408 413 415 422 {READING}",
-    "GET /analytics/runs/{run_id}": f"200 404 {READING}",
-    "POST /analytics/runs/{run_id}/cancel": f"200 404 {READING}",
-    "GET /livez": f"200 {ANY}",
-    "GET /readyz": f"200 422 503 {ANY}",
-    "GET /metrics": f"200 {ANY}",
-    "GET /version": f"200 {ANY}",
-    "GET /": f"200 {ANY}",
-    "GET /problems/": f"200 {ANY}",
-    "GET /problems/{code}": f"200 404 {ANY}",
-}
 EVERY_SCHEME = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 
 PUBLIC = {
@@ -87,15 +48,6 @@ DESCRIBED = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
-
-
-def resolved(node: Any) -> Any:
-    while isinstance(node, dict) and "$ref" in node:
-        target = DOCUMENT
-        for name in node["$ref"].removeprefix("#/").split("/"):
-            target = target[name]
-        node = target
-    return node
 
 
 def validator(schema: Any) -> Draft202012Validator:
@@ -201,16 +153,10 @@ def test_the_nulls_of_examples_survive() -> None:
     assert record["readable"] is None
 
 
-def test_every_operation_lists_its_statuses(subtests: pytest.Subtests) -> None:
-    for operation, statuses in STATUSES.items():
-        with subtests.test(operation=operation):
-            assert set(DESCRIBED[operation]["responses"]) == set(statuses.split())
-
-
 def test_every_answer_has_an_example_and_a_request_id(subtests: pytest.Subtests) -> None:
-    for operation in STATUSES:
+    for operation, described in DESCRIBED.items():
         with subtests.test(operation=operation):
-            for status, response in DESCRIBED[operation]["responses"].items():
+            for status, response in described["responses"].items():
                 answer = resolved(response)
                 assert answer["description"]
                 assert resolved(answer["headers"]["X-Request-Id"])["required"]
@@ -221,9 +167,9 @@ def test_every_answer_has_an_example_and_a_request_id(subtests: pytest.Subtests)
 
 
 def test_every_problem_that_an_answer_names_has_its_status(subtests: pytest.Subtests) -> None:
-    for operation in STATUSES:
+    for operation, described in DESCRIBED.items():
         with subtests.test(operation=operation):
-            for status, response in DESCRIBED[operation]["responses"].items():
+            for status, response in described["responses"].items():
                 codes = codes_of(resolved(response))
                 is_problem = "application/problem+json" in resolved(response).get("content", {})
                 assert bool(codes) == is_problem
@@ -247,9 +193,8 @@ def test_headers_that_belong_to_a_status_are_described(status: str, header: str)
 
 
 def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) -> None:
-    for operation in STATUSES:
+    for operation, described in DESCRIBED.items():
         with subtests.test(operation=operation):
-            described = DESCRIBED[operation]
             assert described["tags"]
             assert described["summary"]
             assert described["description"]
@@ -261,10 +206,9 @@ def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) 
             assert ("requestBody" in described) == needs_a_body
 
 
-def test_operations_and_routes_are_the_same() -> None:
-    assert set(DESCRIBED) == set(STATUSES)
-    ids = Counter(operation["operationId"] for operation in DESCRIBED.values())
-    assert set(ids.values()) == {1}
+def test_no_two_operations_have_one_id() -> None:
+    ids = [operation["operationId"] for operation in DESCRIBED.values()]
+    assert len(set(ids)) == len(ids)
 
 
 def test_nothing_of_the_frameworks_own_validation_is_left() -> None:
@@ -325,7 +269,7 @@ ALTERATIONS = [
     alteration_of(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": False}),
     alteration_of(ALICE, REMOVE, expected={"producer_byte_rate": None, "other": "NaN"}),
     {**GOOD, "reason": None, "wait": "none", "wait_ms": 0, "all_or_nothing": False},
-    {**GOOD, "reason": "x" * 1000, "wait_ms": 60000, "validate_only": True},
+    {**GOOD, "reason": "\N{GRINNING FACE}" * 1000, "wait_ms": 60000, "validate_only": True},
     {},
     alteration_of({"user": "x" * 513}, REMOVE),
     alteration_of({"ip": "localhost"}, {"key": "connection_creation_rate", "value": 1}),
@@ -430,7 +374,7 @@ def test_the_schema_of_a_filter_component_agrees_with_the_rules(component: str) 
 
 
 def test_the_document_promises_what_callers_rely_on() -> None:
-    before, now = set(relied_on()), set(promised(DOCUMENT))
+    before, now = relied_on(), promised()
     assert before
     assert before - now == set(), "these are promised no more"
     assert now - before == set(), "python -m tests.unit.http.promises writes these, too"
