@@ -8,9 +8,8 @@ import pytest
 
 from app.domain.alterations import Op
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
+from app.domain.errors import MAX_VIOLATIONS, UnreadableRequestError
 from app.http.alterations.models import AlterationRequest, RevertRequest
-from app.http.plans.models import PlanRequest
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import RequestBody, validated
@@ -35,7 +34,7 @@ def faults(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
     return sorted((violation.pointer, violation.code) for violation in caught.value.violations)
 
 
-def broken(body: AlterationRequest | ResolveRequest | RevertRequest) -> list[tuple[str, str]]:
+def broken(body: AlterationRequest | RevertRequest) -> list[tuple[str, str]]:
     return [(violation.pointer, violation.code) for violation in body.violations]
 
 
@@ -89,49 +88,6 @@ def test_an_op_with_both_or_neither_of_value_and_remove_is_left_to_the_rules():
     assert read.ops == (Op("a"), Op("a", Decimal(1), remove=True), Op(""))
 
 
-def test_everything_that_cannot_be_read_is_listed_at_once():
-    document = {
-        "validate_only": 1,
-        "all_or_nothing": None,
-        "wait": False,
-        "wait_ms": "1",
-        "reason": 7,
-        "dry_run": True,
-        "a/b~": 0,
-        "alterations": [
-            [],
-            {"ops": {}, "entity": []},
-            {"entity": {"user": 1, "client-id": {}}, "ops": [3, {"remove": 0}], "expected": 0},
-            {},
-            {**ALICE, "expected": {"k": "nan", "l": True}},
-        ],
-    }
-    assert faults(AlterationRequest, document) == sorted(
-        [
-            ("/validate_only", "wrong-type"),
-            ("/all_or_nothing", "wrong-type"),
-            ("/wait", "wrong-type"),
-            ("/wait_ms", "wrong-type"),
-            ("/reason", "wrong-type"),
-            ("/dry_run", "unknown-field"),
-            ("/a~1b~0", "unknown-field"),
-            ("/alterations/0", "wrong-type"),
-            ("/alterations/1/entity", "wrong-type"),
-            ("/alterations/1/ops", "wrong-type"),
-            ("/alterations/2/entity/user", "wrong-type"),
-            ("/alterations/2/entity/client-id", "wrong-type"),
-            ("/alterations/2/ops/0", "wrong-type"),
-            ("/alterations/2/ops/1/key", "missing-field"),
-            ("/alterations/2/ops/1/remove", "wrong-type"),
-            ("/alterations/2/expected", "wrong-type"),
-            ("/alterations/3/entity", "missing-field"),
-            ("/alterations/3/ops", "missing-field"),
-            ("/alterations/4/expected/k", "wrong-type"),
-            ("/alterations/4/expected/l", "wrong-type"),
-        ]
-    )
-
-
 def test_a_name_that_is_no_unicode_hides_no_other_fault():
     document = {
         "alterations": [
@@ -164,23 +120,16 @@ def test_very_many_names_that_are_no_unicode_end_where_the_list_of_faults_does()
     assert len(faults(AlterationRequest, document)) == MAX_VIOLATIONS + 1
 
 
-def test_a_waiting_time_out_of_range_breaks_a_rule(subtests: pytest.Subtests):
-    for wait_ms in ["-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999"]:
-        with subtests.test(wait_ms=wait_ms):
-            body = alter(f'{{"wait_ms": {wait_ms}}}')
-            assert broken(body) == [("/wait_ms", "out-of-range")]
-
-
-def test_a_whole_waiting_time_is_read_however_it_is_written(subtests: pytest.Subtests):
-    for wait_ms, read in [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]:
-        with subtests.test(wait_ms=wait_ms, read=read):
-            body = alter(f'{{"wait_ms": {wait_ms}}}')
-            assert (body.longest_ms, body.violations) == (read, ())
-
-
-def test_a_reason_has_at_most_a_thousand_characters():
-    assert alter({"reason": "\N{GRINNING FACE}" * 1000}).violations == ()
-    assert broken(alter({"reason": "x" * 1001})) == [("/reason", "reason-too-long")]
+def test_a_waiting_time_is_whole_and_in_range_however_it_is_written(subtests: pytest.Subtests):
+    whole = [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]
+    bad = ("-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999")
+    for text, wait_ms in [*whole, *((text, None) for text in bad)]:
+        with subtests.test(text=text):
+            body = alter(f'{{"wait_ms": {text}}}')
+            if wait_ms is None:
+                assert broken(body) == [("/wait_ms", "out-of-range")]
+            else:
+                assert (body.longest_ms, body.violations) == (wait_ms, ())
 
 
 def test_identities_are_read_in_order():
@@ -205,45 +154,6 @@ def test_a_what_if_reads_alterations_with_their_expectations():
     assert read_body(ResolveRequest, document).expected == {0: {"k": None}}
 
 
-def test_ten_thousand_identities_are_read_and_one_more_breaks_a_rule():
-    identities = [{"user": "a"}] * 10_000
-    assert read_body(ResolveRequest, {"identities": identities}).violations == ()
-    assert refused_lists(ResolveRequest, {"identities": [*identities, "no identity"]}) == [
-        ("/identities", "too-many-identities")
-    ]
-
-
-def refused_lists(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidRequestError) as caught:
-        read_body(model, document)
-    return [(violation.pointer, violation.code) for violation in caught.value.violations]
-
-
-def test_a_list_that_is_too_long_is_refused_before_any_item_is_looked_at():
-    alterations = [{"nonsense": True}] * 10_001
-    too_many = [("/alterations", "too-many-changes")]
-    assert refused_lists(AlterationRequest, {"alterations": alterations}) == too_many
-    proposed = {"identities": [{"user": "a"}], "alterations": alterations}
-    assert refused_lists(ResolveRequest, proposed) == too_many
-    document = {"apiVersion": "quotas/v1", "quotas": alterations}
-    plan = refused_lists(PlanRequest, {"document": document})
-    assert plan == [("/document/quotas", "too-many-changes")]
-
-
-def test_operations_without_end_are_refused():
-    ops = [{"key": "producer_byte_rate", "remove": True}] * 5_001
-    alterations = [{"entity": {"user": str(number)}, "ops": ops} for number in range(10)]
-    refused = refused_lists(AlterationRequest, {"alterations": alterations})
-    assert refused == [("/alterations", "too-many-changes")]
-
-
-def test_a_revert_is_read():
-    body = read_body(RevertRequest, {"validate_only": True, "reason": "r"})
-    assert (body.validate_only, body.reason, body.violations) == (True, "r", ())
-    assert broken(read_body(RevertRequest, {"reason": "x" * 1001})) == [
-        ("/reason", "reason-too-long")
-    ]
-    assert faults(RevertRequest, {"alterations": [], "validate_only": "no"}) == [
-        ("/alterations", "unknown-field"),
-        ("/validate_only", "wrong-type"),
-    ]
+def test_the_reason_of_a_revert_is_judged_too():
+    body = read_body(RevertRequest, {"reason": "x" * 1001})
+    assert broken(body) == [("/reason", "reason-too-long")]
