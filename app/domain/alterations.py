@@ -1,7 +1,7 @@
 """Alterations: what is to change, its inverse, and what is observed of it afterwards."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -206,7 +206,7 @@ def differing(audited: Quotas, seen: Quotas) -> Mapping[ClientQuotaEntity, tuple
 
 
 def late_apply(
-    before: Values, after: Values, doubtful: Iterable[tuple[str, ClientQuotaAlteration]]
+    before: Values, after: Values, doubtful: Mapping[str, ClientQuotaAlteration]
 ) -> str | None:
     """Return the id of the alteration that explains a change if it was applied late, or null.
 
@@ -215,9 +215,9 @@ def late_apply(
     Args:
         before: The last audited values.
         after: What was seen.
-        doubtful: Ids and alterations of the entity, newest first.
+        doubtful: Alterations of the entity by id, newest first.
     """
-    for alteration_id, alteration in doubtful:
+    for alteration_id, alteration in doubtful.items():
         intended = apply_ops(before, alteration.ops)
         keys = [op.key for op in alteration.ops]
         holds = all(same_value(after.get(key), intended.get(key)) for key in keys)

@@ -32,7 +32,7 @@ from app.postgres.payload import entity_text, values_from_text, values_text
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
 from app.postgres.recovery import DOUBTFUL, doubtful_alterations
 from app.service.ports.audit_log import AuditEntity, AuditRequest
-from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
+from app.service.ports.recovery import AuditedState, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
 
 V = TypeVar("V")
@@ -176,7 +176,7 @@ _WATCHED: Final = text("select exists (select from drift_baseline where cluster_
 
 _STATES: Final = text(
     """
-    select entity, "values" as stored, version, changed_at, changed_by
+    select entity, "values" as stored, version
     from quota_entity where cluster_id = :cluster_id and version > 0
     """
 )
@@ -264,7 +264,7 @@ class PostgresDriftJournal:
 
     async def recent_doubtful(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
-    ) -> Sequence[DoubtfulAlteration]:
+    ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
         """See ``DriftJournal``."""
         rows = await self._database.querying.rows(
             DOUBTFUL, {"cluster_id": cluster_id}, within_s=self._read_within_s
@@ -304,10 +304,7 @@ def _states_to_store(quotas: Quotas) -> dict[str, Any]:
 def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, AuditedState]:
     return {
         ClientQuotaEntity.of(json.loads(row.entity)): AuditedState(
-            values_from_text(row.stored),
-            row.version,
-            row.changed_at,
-            None if row.changed_by is None else str(row.changed_by),
+            values_from_text(row.stored), row.version
         )
         for row in rows
     }

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row, text
 
-from app.domain.alterations import AlterationResult, Outcome
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.event_records import recovery_events
 from app.postgres.locks import may_be_repeated
@@ -21,14 +21,13 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
-from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
+from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryKey
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 
 DOUBTFUL: Final = text(
     """
-    select ended.alteration_id, start.document as start, ended.document as ended, ended.verdict,
-      ended.occurred_at
+    select ended.alteration_id, start.document as start
     from (
       select received_at, alteration_id, ordinal, seq from audit_entity
       where verdict in ('refused', 'not_applied', 'unknown') and verdict <> 'applied' and seq > 0
@@ -55,28 +54,14 @@ A day is the longest that we look back for the start of what ended just now; the
 
 def doubtful_alterations(
     rows: Sequence[Row[Any]], entities: frozenset[ClientQuotaEntity]
-) -> Sequence[DoubtfulAlteration]:
+) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
     """Return what the rows say of these entities, once for each alteration."""
-    found: dict[tuple[str, ClientQuotaEntity], DoubtfulAlteration] = {}
+    found: dict[ClientQuotaEntity, dict[str, ClientQuotaAlteration]] = {}
     for row in rows:
-        start, ended = json.loads(row.start), json.loads(row.ended)
-        if ClientQuotaEntity.of(start["entity"]) not in entities:
-            continue
-        alteration = _doubtful(start, ended, row)
-        found.setdefault((alteration.alteration_id, alteration.alteration.entity), alteration)
-    return list(found.values())
-
-
-def _doubtful(start: Any, ended: Any, row: Row[Any]) -> DoubtfulAlteration:
-    audited = audit_entity_from_json(start)
-    before = values_from_json(ended["result"]["before"])
-    return DoubtfulAlteration(
-        alteration_id=str(row.alteration_id),
-        alteration=audited.alteration,
-        before=audited.before if before is None else before,
-        outcome=Outcome(row.verdict or Outcome.UNKNOWN),
-        concluded_at=row.occurred_at,
-    )
+        alteration = audit_entity_from_json(json.loads(row.start)).alteration
+        if alteration.entity in entities:
+            found.setdefault(alteration.entity, {}).setdefault(str(row.alteration_id), alteration)
+    return found
 
 
 _CLAIM: Final = text(
@@ -103,7 +88,7 @@ _CLAIM: Final = text(
 
 _CLAIMED: Final = text(
     """
-    select held.alteration_id, held.cluster_id, broker_id, quarantined, observed,
+    select held.alteration_id, broker_id,
       case when version > 0 then held."values" end as last_audited,
       history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
@@ -147,11 +132,8 @@ def _open_alteration(row: Row[Any]) -> OpenAlteration:
     return OpenAlteration(
         alteration_id=str(row.alteration_id),
         audited=audited,
-        cluster_id=row.cluster_id,
         broker_id=row.broker_id,
         age_s=row.age_s,
-        quarantined=row.quarantined,
-        observed=row.observed,
         last_audited=None if row.last_audited is None else values_from_text(row.last_audited),
     )
 

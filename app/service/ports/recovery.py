@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome, Quotas, Values
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Quotas, Values
 from app.domain.entities import ClientQuotaEntity
 from app.service.ports.audit_log import AuditEntity
 from app.service.ports.metrics import OpenIntents
@@ -23,19 +23,14 @@ class OpenAlteration:
         broker_id: The broker that it was sent through, or null.
         age_s: Seconds since the bytes can have been handed over at the latest, by the database's
             clock; negative where that time has not come.
-        quarantined: Whether its outcome was recorded as unknown; otherwise its owner died.
-        observed: Whether a provisional verdict is in the log already.
         last_audited: What the log had last of the entity; null where nothing. The values of an
             intent are read before the barrier, and may be older.
     """
 
     alteration_id: str
     audited: AuditEntity
-    cluster_id: str
     broker_id: int | None
     age_s: float
-    quarantined: bool
-    observed: bool
     last_audited: Values | None = None
 
     @property
@@ -97,22 +92,11 @@ class RecoveryJournal(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedState:
-    """The last audited state of an entity.
-
-    Attributes:
-        values: Empty where nothing is stored for the entity.
-        version: Counts the states of the entity; it changes with each.
-        updated_at: When it was recorded, by the database's clock (UTC).
-        alteration_id: The alteration that led to it, a drift included; null for what was there
-            before this service watched.
-    """
+class AuditedState(NamedTuple):
+    """The last audited values of an entity, empty for none; the version changes with each state."""
 
     values: Values
     version: int
-    updated_at: datetime
-    alteration_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +117,6 @@ class Drift:
     first_seen: datetime
     version: int
     linked_alteration_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DoubtfulAlteration:
-    """An alteration of one entity that may be applied, or applied again, after its conclusion.
-
-    Attributes:
-        before: The values before it, as far as they were read.
-        outcome: As concluded; UNKNOWN where it is open or only observed so far.
-        concluded_at: When (UTC).
-    """
-
-    alteration_id: str
-    alteration: ClientQuotaAlteration
-    before: Values | None
-    outcome: Outcome
-    concluded_at: datetime
 
 
 class DriftJournal(Protocol):
@@ -191,8 +158,10 @@ class DriftJournal(Protocol):
 
     async def recent_doubtful(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
-    ) -> Sequence[DoubtfulAlteration]:
-        """Return alterations of these entities that a late apply could come from, newest first.
+    ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
+        """Return alterations of these entities that a late apply could come from.
+
+        By entity, and by the alteration's id, the newest first.
 
         Concluded in the last 30 minutes as refused, not applied, observed otherwise, unknown or
         superseded; and what recovery found applied, which a broker may have sent twice.

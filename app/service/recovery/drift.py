@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import (
-    ClientQuotaAlteration,
-    Quotas,
-    Values,
-    differing,
-    late_apply,
-    same_values,
-)
+from app.domain.alterations import Quotas, Values, differing, late_apply, same_values
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.service.alterations.current_values import Barrier
@@ -142,15 +135,11 @@ class DriftWatch:
         doubtful = await self._journal.recent_doubtful(
             cluster_id, [change.entity for change in changes]
         )
-        ours: dict[ClientQuotaEntity, list[tuple[str, ClientQuotaAlteration]]] = {}
-        for candidate in doubtful:
-            of_entity = ours.setdefault(candidate.alteration.entity, [])
-            of_entity.append((candidate.alteration_id, candidate.alteration))
         return [
             replace(
                 change,
                 linked_alteration_id=late_apply(
-                    change.before, change.after, ours.get(change.entity, ())
+                    change.before, change.after, doubtful.get(change.entity, {})
                 ),
             )
             for change in changes

@@ -43,8 +43,7 @@ async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     assert open_alteration.audited == replace(
         request.entities[1], before={"consumer_byte_rate": 5.0}
     )
-    assert (open_alteration.cluster_id, open_alteration.broker_id) == (request.cluster_id, 7)
-    assert (open_alteration.quarantined, open_alteration.observed) == (True, False)
+    assert open_alteration.broker_id == 7
     assert open_alteration.last_audited is None
     assert 0 <= open_alteration.age_s < 30
 
@@ -61,10 +60,7 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
     assert await claimed(recovery) == []
     tables.run("update worker set seen_at = seen_at - interval '6 s'")
     (open_alteration,) = await claimed(recovery)
-    assert (open_alteration.alteration_id, open_alteration.quarantined) == (
-        request.alteration_id,
-        False,
-    )
+    assert open_alteration.alteration_id == request.alteration_id
     assert open_alteration.last_audited == applied.results[0].after != {}
     assert 2 < open_alteration.age_s < 30
 

@@ -6,13 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
+from app.service.ports.recovery import AuditedState, Drift
 from app.service.recovery.drift import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import EPOCH, FakeBrokers
+from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -23,7 +23,9 @@ KEY = "producer_byte_rate"
 class Log:
     leads: bool = True
     states: dict[ClientQuotaEntity, AuditedState] | None = None
-    doubtful: list[DoubtfulAlteration] = field(default_factory=list)
+    doubtful: Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]] = field(
+        default_factory=dict
+    )
     recorded: list[Drift] = field(default_factory=list)
 
     async def try_lead(self, cluster_id: str) -> bool:
@@ -36,7 +38,7 @@ class Log:
         return self.states
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
-        self.states = {key: AuditedState(dict(v), 1, EPOCH, None) for key, v in quotas.items()}
+        self.states = {key: AuditedState(dict(v), 1) for key, v in quotas.items()}
 
     async def record_drift(
         self, cluster_id: str, changes: Sequence[Drift]
@@ -44,13 +46,12 @@ class Log:
         self.recorded += changes
         assert self.states is not None
         for change in changes:
-            state = AuditedState(change.after, change.version + 1, EPOCH, "drift")
-            self.states[change.entity] = state
+            self.states[change.entity] = AuditedState(change.after, change.version + 1)
         return [change.entity for change in changes]
 
     async def recent_doubtful(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
-    ) -> Sequence[DoubtfulAlteration]:
+    ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
         return self.doubtful
 
 
@@ -106,7 +107,7 @@ async def test_without_a_barrier_a_difference_must_be_seen_twice(world: World) -
 async def test_without_a_barrier_a_stale_broker_is_no_drift(world: World) -> None:
     world.brokers.permits_quorum = False
     await world.watch.round()
-    world.log.states = {ALICE: AuditedState({KEY: 5.0}, 2, EPOCH, "a1")}
+    world.log.states = {ALICE: AuditedState({KEY: 5.0}, 2)}
     assert await world.watch.round() == ()
     world.brokers.quotas[ALICE] = {KEY: 5.0}
     assert await world.watch.round() == ()
@@ -120,7 +121,7 @@ async def test_a_late_apply_of_our_own_is_linked_to_its_alteration_and_another_v
 ) -> None:
     await world.watch.round()
     alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
-    world.log.doubtful = [DoubtfulAlteration("a1", alteration, {}, Outcome.NOT_APPLIED, EPOCH)]
+    world.log.doubtful = {ALICE: {"a1": alteration}}
     world.brokers.quotas[ALICE] = {KEY: value}
     await world.watch.round()
     assert world.log.recorded[0].linked_alteration_id == linked

@@ -53,9 +53,9 @@ class World:
         broker_id: int | None = 1,
         last_audited: Values | None = None,
     ) -> None:
-        arguments = (alteration_id, audited, "fake", broker_id, age_s)
-        state = {"quarantined": True, "observed": False, "last_audited": last_audited}
-        self.journal.open.append(OpenAlteration(*arguments, **state))
+        self.journal.open.append(
+            OpenAlteration(alteration_id, audited, broker_id, age_s, last_audited)
+        )
 
     def leave_many(self, number: int, **options: Any) -> None:
         for ordinal in range(number):
