@@ -72,6 +72,9 @@ Holdings = Mapping[ClientQuotaEntity, Mapping[str, Holding]]
 Holders = Mapping[str, str | None]
 """The owner of each key; null where nobody holds it."""
 
+ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+"""Values that must hold, by entity and key; null: not set."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
@@ -128,14 +131,14 @@ class Plan:
         changes: One for each entity that is touched.
         conflicts: What only force would do.
         unpruned: What pruning leaves.
-        rests_on: The values that the plan was made from, by entity and key; null: not set.
+        rests_on: The values that the plan was made from.
         violations: Broken rules of what would change; with any of them there is no plan.
     """
 
     changes: tuple[PlannedChange, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     unpruned: tuple[Unpruned, ...] = ()
-    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]] = field(default_factory=dict)
+    rests_on: ReadSet = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
 
 
@@ -153,9 +156,7 @@ def base_of(cluster_id: str, plan: Plan) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _values(
-    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
-) -> Iterable[list[str]]:
+def _values(rests_on: ReadSet) -> Iterable[list[str]]:
     """Write each entity as text, so that absent names and nulls can be sorted."""
     for entity, values in rests_on.items():
         texts = {

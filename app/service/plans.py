@@ -1,7 +1,7 @@
 """Plans: compare a document with the cluster, store what would have to be done, and apply it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,15 @@ from app.domain.errors import (
     Violation,
 )
 from app.domain.plan_impact import Impacts, KeyImpact, summary
-from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest, base_of, make_plan
+from app.domain.plans import (
+    Holdings,
+    Plan,
+    PlannedChange,
+    PlanRequest,
+    ReadSet,
+    base_of,
+    make_plan,
+)
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.brokers import ClusterIdentity
@@ -29,7 +37,6 @@ from app.service.ports.plans import (
     OwnershipClaim,
     PlanApplication,
     PlanStore,
-    ReadSet,
     StoredPlan,
 )
 from app.service.queries.describe import DescribeQuotas
@@ -92,10 +99,7 @@ class MakePlans:
             created_at=now,
             expires_at=now + PLAN_TTL,
             base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
-            changes=plan.changes,
-            conflicts=plan.conflicts,
-            unpruned=plan.unpruned,
-            rests_on=plan.rests_on,
+            **{each.name: getattr(plan, each.name) for each in fields(plan)},
         )
         if not await self._store.keep(stored):
             raise TooManyRequestsError(

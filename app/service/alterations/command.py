@@ -21,9 +21,10 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
+from app.domain.plans import ReadSet
 from app.domain.validation import Judgement, exact_float
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, KeyClaim
-from app.service.ports.plans import PlanApplication, ReadSet
+from app.service.ports.plans import PlanApplication
 from app.service.runtime.clock import new_alteration_id
 
 

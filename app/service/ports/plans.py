@@ -6,10 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import Conflict, Holders, Holdings, PlannedChange, Unpruned
-
-ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
-"""Values that must hold, by entity and key; null: not set."""
+from app.domain.plans import Holders, Holdings, Plan, ReadSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,8 @@ MAX_OWN_PLAN_BYTES: Final = 64 * 1024 * 1024
 """How many plans of one principal are stored that have not expired, and their text in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan(Plan):
     """A plan that can be applied until it expires.
 
     Attributes:
@@ -72,7 +69,6 @@ class StoredPlan:
         owner: In whose name it is applied.
         scope: Filter components as written.
         base: A fingerprint of the values and owners that it rests on.
-        rests_on: Those values, by entity and key; null: not set.
     """
 
     plan_id: str
@@ -85,10 +81,6 @@ class StoredPlan:
     created_at: datetime
     expires_at: datetime
     base: str
-    changes: tuple[PlannedChange, ...]
-    conflicts: tuple[Conflict, ...]
-    unpruned: tuple[Unpruned, ...]
-    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 
 
 class PlanStore(Protocol):
