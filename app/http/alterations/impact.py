@@ -86,7 +86,9 @@ async def impact_of_values(
 ) -> Any:
     """Return the impact of valid alterations; ``values`` are what the entities would have."""
     basis = await services_of(request).resolve.basis(ResolveQuery(()))
-    return await impact_of(request, alterations, basis.present, basis.present.with_values(values))
+    return await impact_of(
+        request, alterations, basis.image.index, basis.image.index.with_values(values)
+    )
 
 
 async def impact_of(

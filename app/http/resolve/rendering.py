@@ -176,7 +176,7 @@ def resolutions_bytes(basis: ResolutionBasis, more: Mapping[str, Any] | None = N
 
     ``more`` are other members of it.
     """
-    head = answer_head(basis.cluster_id, basis.as_of)
+    head = answer_head(basis.image.cluster_id, basis.image.as_of)
     head_bytes = json_bytes({**head, **(more or {}), "results": []})
     with pause_gc():
         return b"".join([head_bytes.removesuffix(b"]}"), b",".join(_results(basis)), b"]}\n"])
@@ -184,10 +184,10 @@ def resolutions_bytes(basis: ResolutionBasis, more: Mapping[str, Any] | None = N
 
 def _results(basis: ResolutionBasis) -> Sequence[bytes]:
     identities = basis.query.identities
-    present = _Writer(basis.present, basis.callback_class).write(identities)
+    present = _Writer(basis.image.index, basis.image.callback_class).write(identities)
     if basis.proposed is None:
         return present
-    proposed = _Writer(basis.proposed, basis.callback_class).write(identities)
+    proposed = _Writer(basis.proposed, basis.image.callback_class).write(identities)
     return [
         b'%b,"proposed":%b}' % (now[:-1], then) for now, then in zip(present, proposed, strict=True)
     ]
@@ -198,11 +198,11 @@ def resolution_bytes(basis: ResolutionBasis) -> bytes:
 
     Texts are cached with the index. Call it on the event loop only.
     """
-    writer = basis.memo.get(basis.callback_class)
+    writer = basis.image.memo.get(basis.image.callback_class)
     if writer is None:
-        writer = _Writer(basis.present, basis.callback_class)
-        basis.memo[basis.callback_class] = writer
-    head = json_bytes(answer_head(basis.cluster_id, basis.as_of))[:-1]
+        writer = _Writer(basis.image.index, basis.image.callback_class)
+        basis.image.memo[basis.image.callback_class] = writer
+    head = json_bytes(answer_head(basis.image.cluster_id, basis.image.as_of))[:-1]
     return b"%b,%b\n" % (head, writer.cached_text(basis.query.identities[0]))
 
 

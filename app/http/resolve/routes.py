@@ -313,14 +313,14 @@ async def resolve_quotas(
     basis = await services_of(request).resolve.basis(query)
     if not (query.explain or parameters.usage):
         return Response(resolution_bytes(basis), media_type=JSON)
-    resolution = resolved(basis.present, query.identities[0], explain=query.explain)
+    resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
     document = {
-        **answer_head(basis.cluster_id, basis.as_of),
-        **resolution_document(resolution, basis.callback_class, explain=query.explain),
+        **answer_head(basis.image.cluster_id, basis.image.as_of),
+        **resolution_document(resolution, basis.image.callback_class, explain=query.explain),
     }
     if parameters.usage:
         buckets = list(buckets_of(resolution).values())
-        usage = await services_of(request).analytics.usage(basis.cluster_id, buckets)
+        usage = await services_of(request).analytics.usage(basis.image.cluster_id, buckets)
         add_usage(document, resolution, usage)
     return JsonResponse(document)
 
@@ -344,7 +344,7 @@ async def resolve_many(request: Request, body: ResolveRequest) -> Response:
     impact: dict[str, Any] = {}
     if body.impact and basis.proposed is not None:
         alterations = query.alterations or ()
-        found = await impact_of(request, alterations, basis.present, basis.proposed)
+        found = await impact_of(request, alterations, basis.image.index, basis.proposed)
         impact = {"impact": _IMPACT.dump_python(found, by_alias=True)}
     content = await off_loop(len(query.identities), resolutions_bytes, basis, impact)
     return Response(content, media_type=JSON)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -52,7 +52,8 @@ class IndexedImage:
 
     Attributes:
         as_of: When the broker was asked (UTC).
-        callback_class: The brokers' ``client.quota.callback.class``, or null.
+        callback_class: The brokers' ``client.quota.callback.class``, or null; where one is set, the
+            answer is what is configured, not necessarily what is enforced.
         memo: What those who write resolutions want to keep with the index; it goes with it.
     """
 
@@ -338,23 +339,11 @@ class ResolveQuery:
 
 
 class ResolutionBasis(NamedTuple):
-    """What the identities of a query are resolved against: all of it is from one image.
-
-    Attributes:
-        proposed: As if the alterations had been applied; null without alterations.
-        callback_class: The brokers' ``client.quota.callback.class``; where one is set, the answer
-            is what is configured, not necessarily what is enforced.
-        memo: What those who write resolutions want to keep with ``present``, shared by all queries
-            of this index.
-    """
+    """What a query is resolved against; ``proposed`` is the index as if altered, or null."""
 
     query: ResolveQuery
-    cluster_id: str
-    as_of: datetime
-    present: QuotaIndex
+    image: IndexedImage
     proposed: QuotaIndex | None
-    callback_class: str | None
-    memo: MutableMapping[object, Any]
 
 
 def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) -> Resolution:
@@ -393,15 +382,7 @@ class ResolveQuotas:
         proposed = None
         if query.alterations is not None:
             proposed = await off_loop(_size(query), _apply_proposal, query, image.index)
-        return ResolutionBasis(
-            query,
-            image.cluster_id,
-            image.as_of,
-            image.index,
-            proposed,
-            image.callback_class,
-            image.memo,
-        )
+        return ResolutionBasis(query, image, proposed)
 
 
 _BROKEN = "The request breaks a rule; every violation is listed in errors."

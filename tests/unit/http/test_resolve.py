@@ -24,7 +24,13 @@ from app.http.resolve.rendering import (
 )
 from app.service.auth.run_as_caller import RefusedAtTheActError
 from app.service.queries.analytics import BucketUsage
-from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery, resolved
+from app.service.queries.resolve import (
+    Identity,
+    IndexedImage,
+    ResolutionBasis,
+    ResolveQuery,
+    resolved,
+)
 from tests.testkit.fake_ports import FakeImage
 from tests.unit.http.fake_service import FakeService, setting
 
@@ -137,20 +143,22 @@ def basis(
     callback_class: str | None = None,
 ) -> ResolutionBasis:
     query = ResolveQuery(tuple(identities))
-    return ResolutionBasis(query, "Cluster", AT, present, proposed, callback_class, {})
+    return ResolutionBasis(
+        query, IndexedImage("Cluster", AT, present, callback_class, {}), proposed
+    )
 
 
 def each_alone(whole: ResolutionBasis) -> bytes:
     def document(index: QuotaIndex, identity: Identity) -> dict[str, Any]:
-        return resolution_document(resolved(index, identity), whole.callback_class)
+        return resolution_document(resolved(index, identity), whole.image.callback_class)
 
     results = []
     for identity in whole.query.identities:
-        result = document(whole.present, identity)
+        result = document(whole.image.index, identity)
         if whole.proposed is not None:
             result["proposed"] = document(whole.proposed, identity)
         results.append(result)
-    head = answer_head(whole.cluster_id, whole.as_of)
+    head = answer_head(whole.image.cluster_id, whole.image.as_of)
     return json_bytes({**head, "results": results}) + b"\n"
 
 
@@ -164,7 +172,8 @@ def test_answers_to_long_names_are_not_cached() -> None:
     index, memo = QuotaIndex.of({}), dict[Any, Any]()
     for name in ("alice", "a" * 10_000):
         query = ResolveQuery((Identity(name),))
-        resolution_bytes(ResolutionBasis(query, "Cluster", AT, index, None, None, memo))
+        image = IndexedImage("Cluster", AT, index, None, memo)
+        resolution_bytes(ResolutionBasis(query, image, None))
     assert list(memo[None]._texts) == [Identity("alice")]
 
 

@@ -72,7 +72,7 @@ class World:
     async def resolve(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
         query = ResolveQuery((Identity(user),), max_age_ms=max_age_ms)
         basis = await self.resolving.basis(query)
-        (quota, *_) = resolved(basis.present, Identity(user)).quotas.values()
+        (quota, *_) = resolved(basis.image.index, Identity(user)).quotas.values()
         return quota.value
 
     def resolve_without_waiting(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
