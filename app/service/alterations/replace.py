@@ -144,18 +144,11 @@ class RevertAlterations:
         """
         record = await self.audit.alteration(command.caller, alteration_id)
         alterations, expected = _inverse(record)
-        inverted = AlterCommand(
-            caller=command.caller,
-            evidence=command.evidence,
-            request_id=command.request_id,
+        inverted = replace(
+            command,
             alterations=tuple(alterations),
-            validate_only=command.validate_only,
-            reason=command.reason,
             action="revert",
             expected=dict(enumerate(expected)),
-            violations=command.violations,
-            key=command.key,
-            supersedes=command.supersedes,
         )
         return await self.alter.alter(inverted)
 

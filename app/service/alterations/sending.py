@@ -277,12 +277,4 @@ def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
 
 def _without_verdict(result: AlterationResult) -> AlterationResult:
     """A validation without an answer changed nothing: it is not sent, not unknown."""
-    return AlterationResult(
-        result.entity,
-        Outcome.NOT_SENT,
-        changed=False,
-        before=result.before,
-        after=result.before,
-        error=result.error,
-        warnings=result.warnings,
-    )
+    return replace(result, outcome=Outcome.NOT_SENT, changed=False, after=result.before)
