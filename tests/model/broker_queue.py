@@ -6,7 +6,7 @@ for each break. Source: ``NodeToControllerRequestThread``, ``InterBrokerSendThre
 """
 
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 NOBODY = -1
@@ -16,6 +16,14 @@ VALUES = (1, 2)
 
 DRIFT = 2
 """Stands in the audit log for the scan that compares it with the cluster."""
+
+
+class Lock(Enum):
+    """What keeps two alterations apart: nothing, a lock that dies with its process, a row."""
+
+    NONE = "none"
+    SESSION = "dies with the process"
+    DURABLE = "durable slot"
 
 
 class Assumption(NamedTuple):
@@ -44,10 +52,11 @@ class Assumption(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What the service does, always under a durable slot.
+    """What the service does.
 
     Attributes:
         name: How the table calls them.
+        lock: What keeps two alterations apart; the slot of the other rules.
         fences: Answered one after the other before a verdict.
         pinned: They go through the broker that the alteration went through.
         waits: A verdict is final only 95 s after the sending.
@@ -60,6 +69,7 @@ class Rules(NamedTuple):
     """
 
     name: str
+    lock: Lock = Lock.DURABLE
     fences: int = 0
     pinned: bool = True
     waits: bool = False
@@ -160,6 +170,12 @@ def concluded(state: State, writer: int) -> bool:
 def freed(state: State, writer: int) -> State:
     """Free the writer's slot, if it holds it."""
     return state._replace(holder=NOBODY) if state.holder == writer else state
+
+
+def lost(rules: Rules, state: State, writer: int) -> State:
+    """Crash, or give up waiting: nobody of the writer's process will conclude any more."""
+    left = at(state, writer, Step.LOST)
+    return freed(left, writer) if rules.lock is Lock.SESSION else left
 
 
 def noted(state: State, entry: Entry) -> State:

@@ -1,25 +1,12 @@
-"""Which rules hold under which assumption, as the tables of ``docs/recovery-model.md``.
+"""Which rules hold under which assumption, as the table of ``docs/recovery-model.md``.
 
-``python -m tests.model.combinations`` prints them.
+``python -m tests.model.combinations`` prints it.
 """
 
 from typing import Final
 
-from tests.model.broker_queue import Assumption, Rules
+from tests.model.broker_queue import Assumption, Lock, Rules
 from tests.model.service_rules import explore
-from tests.model.two_alterations import Design, Lock
-from tests.model.two_alterations import explore as explore_ideal
-
-DESIGNS: Final = (
-    Design(Lock.NONE, fence=False, fresh_reads=True),
-    Design(Lock.SESSION, fence=False, fresh_reads=True),
-    Design(Lock.SESSION, fence=True, fresh_reads=True),
-    Design(Lock.DURABLE, fence=False, fresh_reads=True),
-    Design(Lock.DURABLE, fence=True, fresh_reads=False),
-    Design(Lock.DURABLE, fence=True, fresh_reads=True),
-    Design(Lock.DURABLE, fence=True, fresh_reads=True, applies_again=True),
-)
-"""With an ideal fence."""
 
 ASSUMPTIONS: Final = (
     Assumption("no break"),
@@ -38,6 +25,8 @@ _LISTENS: Final = _WAITS._replace(listens=True, keeps_slot=True)
 _SUPERSEDES: Final = _LISTENS._replace(supersedes=True, doubts=True)
 
 RULES: Final = (
+    _WAITS._replace(name="95 s, then a pair; no lock", lock=Lock.NONE),
+    _WAITS._replace(name="95 s, then a pair; a lock that dies with its process", lock=Lock.SESSION),
     Rules("no fence"),
     Rules("pair of fences through another broker", fences=2, pinned=False),
     Rules("pair of fences, stale read", fences=2, fresh_reads=False),
@@ -64,44 +53,19 @@ WORDS: Final = {
 NOTHING: Final = "\N{EN DASH}"
 
 
-def ideal_table() -> str:
-    """Return the table of the ideal fence, in Markdown."""
-    heads = ["Lock", "Fence", "Read", "Applied again", "States", "Found"]
-    return _markdown([heads, *(_ideal_row(design) for design in DESIGNS)])
-
-
 def table() -> str:
-    """Return the table of the broker's queue, in Markdown."""
+    """Return the table, in Markdown."""
     heads = ["Rules", *(assumed.name for assumed in ASSUMPTIONS)]
     rows = [[rules.name, *(_cell(rules, assumed) for assumed in ASSUMPTIONS)] for rules in RULES]
-    return _markdown([heads, *rows])
-
-
-def _ideal_row(design: Design) -> list[str]:
-    found = explore_ideal(design)
-    return [
-        design.lock.value,
-        "yes" if design.fence else "no",
-        "fresh" if design.fresh_reads else "stale",
-        "yes" if design.applies_again else "no",
-        str(found.states),
-        _letters(found.violations),
-    ]
-
-
-def _cell(rules: Rules, assumed: Assumption) -> str:
-    return _letters(explore(rules, assumed).violations)
-
-
-def _letters(violations: frozenset[str]) -> str:
-    """Return what was found; a dash where nothing is wrong."""
-    return " ".join(sorted({WORDS[found] for found in violations})) or NOTHING
-
-
-def _markdown(rows: list[list[str]]) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _cell(rules: Rules, assumed: Assumption) -> str:
+    """Return what was found; a dash where nothing is wrong."""
+    violations = explore(rules, assumed).violations
+    return " ".join(sorted({WORDS[found] for found in violations})) or NOTHING
+
+
 if __name__ == "__main__":
-    print(ideal_table(), table(), sep="\n\n")
+    print(table())

@@ -1,5 +1,6 @@
 """What the service does in ``tests.model.broker_queue``: its writers, its recovery, its scan."""
 
+import gc
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from tests.model.broker_queue import (
     VALUES,
     Assumption,
     Entry,
+    Lock,
     Request,
     Rules,
     State,
@@ -21,12 +23,12 @@ from tests.model.broker_queue import (
     cluster_moves,
     concluded,
     freed,
+    lost,
     noted,
     readable,
     replaced,
     time_may_pass,
 )
-from tests.model.exploration import reachable
 
 START = State()
 """From here the first writer begins: where the other does, all that follows is the mirror image."""
@@ -46,12 +48,35 @@ def explore(rules: Rules, assumed: Assumption) -> Exploration:
     """Visit every state of the rules under an assumption."""
     found: set[str] = set()
     states = 0
-    for state, is_end in reachable(START, lambda state: _moves(rules, assumed, state)):
+    for state, is_end in _reachable(rules, assumed):
         states += 1
         found.update(_violations(rules, state))
         if is_end and not all(concluded(state, writer) for writer in _begun(state)):
             found.add("open intent")
     return Exploration(states, frozenset(found))
+
+
+def _reachable(rules: Rules, assumed: Assumption) -> Iterator[tuple[State, bool]]:
+    """Yield each reachable state, and whether it is an end, from which nothing moves.
+
+    States have no cycles, so Python's collector is off: it would search all of them repeatedly.
+    """
+    seen = {START}
+    waiting = [START]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for state in waiting:  # which grows meanwhile
+            following = tuple(_moves(rules, assumed, state))
+            yield state, not following
+            for item in following:
+                before = len(seen)
+                seen.add(item)
+                if len(seen) > before:
+                    waiting.append(item)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _moves(rules: Rules, assumed: Assumption, state: State) -> Iterator[State]:
@@ -72,17 +97,17 @@ def _writer_moves(rules: Rules, assumed: Assumption, state: State, writer: int) 
         yield from _intended(rules, state, writer)
     elif step is Step.INTENDED:
         yield _sent(at(state, writer, Step.SENT), writer)
-        yield at(state, writer, Step.LOST)
+        yield lost(rules, state, writer)
         if assumed.frozen_worker:
             yield at(state, writer, Step.FROZEN)
     elif step is Step.FROZEN:
-        yield _sent(at(state, writer, Step.LOST), writer)
-        yield at(state, writer, Step.LOST)
+        yield _sent(lost(rules, state, writer), writer)
+        yield lost(rules, state, writer)
     elif step is Step.KEEPING:
         if time_may_pass(assumed, state, writer):
             yield freed(at(state, writer, Step.DONE), writer)
     elif step in WAITING:
-        yield at(state, writer, Step.LOST)
+        yield lost(rules, state, writer)
         yield from _waiting_moves(rules, state, writer)
 
 
@@ -110,7 +135,8 @@ def _intended(rules: Rules, state: State, writer: int) -> Iterator[State]:
         free = noted(state, Entry(other, "superseded", state.value))
     for value in readable(rules, state):
         yield at(free, writer, Step.INTENDED)._replace(
-            holder=writer, before=replaced(state.before, writer, value)
+            holder=NOBODY if rules.lock is Lock.NONE else writer,
+            before=replaced(state.before, writer, value),
         )
 
 
