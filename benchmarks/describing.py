@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.entities import ALL_ENTITIES, ClientQuotaFilter
 from app.kafka.describe_all import DescribedAll
-from app.kafka.quota_messages import NEWEST_VERSION
 from benchmarks.competitors.peers import DESCRIBE, Worker, read_result
 from benchmarks.http_connection import OK, HttpConnection, prepared
 from benchmarks.measures import (
@@ -20,7 +19,7 @@ from benchmarks.measures import (
     show,
 )
 from benchmarks.run import Run
-from benchmarks.wire import Entities
+from benchmarks.wire import VERSION, Entities
 
 _OLDEST_MS = 60_000
 
@@ -152,7 +151,7 @@ class _Image(Arm):
 
     async def call(self) -> None:
         payload = await self._wire.receive(ALL_ENTITIES)
-        answer, _ = await self._image.read(payload, NEWEST_VERSION)
+        answer, _ = await self._image.read(payload, VERSION)
         if answer.quotas is None or len(answer.quotas) != self._count:
             raise BenchmarkError("the image has not every entity")
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
@@ -16,19 +16,19 @@ from app.domain.entities import (
     ClientQuotaFilterComponent,
 )
 from app.kafka.config import KafkaSettings
-from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection, framed_body
+from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection, framed
 from app.kafka.handshake import connect
 from app.kafka.quota_messages import (
-    ALTER_API,
-    DESCRIBE_API,
-    NEWEST_VERSION,
-    alter_body,
-    describe_body,
+    alter_request,
+    describe_request,
     read_described,
     read_verdicts,
 )
 from app.service.ports.metrics import Uncounted
 from benchmarks.measures import BenchmarkError
+
+VERSION = 1
+"""Of both requests."""
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate")
 
@@ -110,14 +110,14 @@ class WireQuotas:
             BenchmarkError: The broker refused.
         """
         payload = await self.receive(quota_filter)
-        answer = read_described(payload, NEWEST_VERSION)
+        answer = read_described(payload, VERSION)
         if answer.quotas is None:
             raise BenchmarkError(f"the broker refused a describe: {answer.error_message}")
         return answer.quotas
 
     async def receive(self, quota_filter: ClientQuotaFilter) -> bytearray:
         """Return the answer to a describe in version 1 as it came, not decoded."""
-        return await self._ask(DESCRIBE_API, describe_body(quota_filter, NEWEST_VERSION))
+        return await self._ask(describe_request(quota_filter))
 
     async def alter(self, alterations: Sequence[ClientQuotaAlteration]) -> None:
         """Alter, and make sure that the broker did.
@@ -125,9 +125,8 @@ class WireQuotas:
         Raises:
             BenchmarkError: It did not.
         """
-        body = alter_body(alterations, NEWEST_VERSION, validate_only=False)
-        payload = await self._ask(ALTER_API, body)
-        verdicts = read_verdicts(payload, NEWEST_VERSION, validate_only=False)
+        payload = await self._ask(alter_request(alterations, validate_only=False))
+        verdicts = read_verdicts(payload, VERSION, validate_only=False)
         outcomes = {verdicts[alteration.entity].outcome for alteration in alterations}
         if outcomes != {Outcome.APPLIED}:
             raise BenchmarkError(f"the broker did not apply an alteration: {outcomes}")
@@ -192,9 +191,8 @@ class WireQuotas:
         except TimeoutError as error:
             raise BenchmarkError("the broker does not show what it acknowledged") from error
 
-    async def _ask(self, api_key: int, body: bytes) -> bytearray:
-        correlation_id = self._connection.next_correlation_id()
-        frame = framed_body(api_key, NEWEST_VERSION, correlation_id, body)
+    async def _ask(self, request: Any) -> bytearray:
+        frame = framed(request, VERSION, self._connection.next_correlation_id())
         return await self._connection.send(frame, LARGEST_ANSWER_BYTES)
 
     def close(self) -> None:

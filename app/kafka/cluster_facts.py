@@ -8,6 +8,8 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeQuorumRequest,
@@ -29,7 +31,6 @@ from app.kafka.errors import (
 )
 from app.kafka.handshake import api_versions
 from app.kafka.pool import BrokerLease, Purpose
-from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     QuorumState,
@@ -138,8 +139,8 @@ async def _describe_callback(lease: BrokerLease) -> str | None:
 async def _versions(lease: BrokerLease) -> Mapping[str, int | None]:
     offered = lease.connection.api_versions
     return {
-        "describe_api_version": offered.get(DESCRIBE_API, (0, None))[1],
-        "alter_api_version": offered.get(ALTER_API, (0, None))[1],
+        "describe_api_version": offered.get(DescribeClientQuotasRequest.API_KEY, (0, None))[1],
+        "alter_api_version": offered.get(AlterClientQuotasRequest.API_KEY, (0, None))[1],
         "metadata_version": lease.connection.metadata_version,
     }
 

@@ -249,9 +249,6 @@ def _connection_closed() -> NotSentError:
 
 
 _SMALL_ANSWER_BYTES: Final = 131_072
-_LENGTH: Final = struct.Struct(">i")
-_HEADER: Final = struct.Struct(">hhih")
-_CLIENT_ID: Final = CLIENT_ID.encode()
 _NOT_DECODABLE: Final = (ValueError, LookupError, TypeError, AssertionError, struct.error)
 """What kafka-python raises on bytes that are no answer."""
 
@@ -268,17 +265,18 @@ def framed(request: Any, version: int, correlation_id: int) -> bytes:
     return bytes(request.encode(header=True, framed=True))
 
 
-def framed_body(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """Put length and header before the body of a quota request. Source: KIP-482."""
-    no_tags = b"\0" if version >= 1 else b""
-    header = _HEADER.pack(api_key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID + no_tags
-    return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
+def newest_common(connection: BrokerConnection, request: Any) -> int:
+    """Return the newest version of a request, or of its class, that both sides have.
 
-
-def _newest_common(connection: BrokerConnection, request: Any) -> int:
+    Raises:
+        UnsupportedVersionError: There is none.
+    """
     offered = connection.api_versions.get(request.API_KEY)
     if offered is None or offered[0] > request.max_version:
-        detail = f"The broker does not offer {request.name} in a version that this service speaks."
+        detail = (
+            f"The broker does not offer {request.name} in a version that this service speaks; "
+            "brokers must be Kafka 2.6 or newer."
+        )
         raise UnsupportedVersionError(detail, kafka_error="UNSUPPORTED_VERSION")
     return int(min(offered[1], request.max_version))
 
@@ -301,7 +299,7 @@ async def ask(
         UnsupportedVersionError: There is no version that both sides have.
     """
     if version is None:
-        version = _newest_common(connection, request)
+        version = newest_common(connection, request)
     frame = framed(request, version, connection.next_correlation_id())
     payload = await connection.send(frame, largest_answer)
     try:

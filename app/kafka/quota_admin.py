@@ -9,27 +9,27 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import InvalidRequestError, UnsupportedVersionError
+from app.domain.errors import InvalidRequestError
 from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
     BrokerConnection,
-    framed_body,
+    framed,
     killed_if_it_stands_still,
+    newest_common,
 )
 from app.kafka.describe_all import DescribedAll
 from app.kafka.errors import AnswerLostError, Loss, code_name, describe_error, unreachable
 from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import (
-    ALTER_API,
-    DESCRIBE_API,
-    NEWEST_VERSION,
     UnreadableAnswerError,
-    alter_body,
+    alter_request,
     decoded,
-    describe_body,
+    describe_request,
     read_described,
     read_verdicts,
 )
@@ -191,8 +191,8 @@ class KafkaClientQuotaAdmin:
         )
         try:
             frame, version = await _encode(
-                partial(alter_body, alterations, validate_only=validate_only),
-                ALTER_API,
+                AlterClientQuotasRequest,
+                partial(alter_request, alterations, validate_only=validate_only),
                 lease.connection,
                 len(alterations),
             )
@@ -254,8 +254,8 @@ class KafkaClientQuotaAdmin:
 
     async def _describe(self, quota_filter: ClientQuotaFilter, lease: BrokerLease) -> Described:
         frame, version = await _encode(
-            partial(describe_body, quota_filter),
-            DESCRIBE_API,
+            DescribeClientQuotasRequest,
+            partial(describe_request, quota_filter),
             lease.connection,
             len(quota_filter.components),
         )
@@ -294,7 +294,7 @@ class KafkaClientQuotaAdmin:
 
 
 async def _encode(
-    write: Callable[[int], bytes], api_key: int, connection: BrokerConnection, entries: int
+    request_class: Any, build: Callable[[], Any], connection: BrokerConnection, entries: int
 ) -> tuple[bytes, int]:
     """Return a quota request as bytes for this connection, and the version that it is in.
 
@@ -302,23 +302,11 @@ async def _encode(
         UnsupportedVersionError: The broker does not have the API.
         InvalidRequestError: The protocol cannot say it.
     """
-    version = _version(api_key, connection)
+    version = newest_common(connection, request_class)
     correlation_id = connection.next_correlation_id()
-
-    def encode() -> bytes:
-        return framed_body(api_key, version, correlation_id, write(version))
-
     try:
-        frame = await off_loop(entries, encode)
+        frame = await off_loop(entries, lambda: framed(build(), version, correlation_id))
     except (ValueError, struct.error) as error:
         detail = f"Kafka's protocol cannot say this: {error}."
         raise InvalidRequestError(detail, kafka_error="INVALID_REQUEST") from error
     return frame, version
-
-
-def _version(api_key: int, connection: BrokerConnection) -> int:
-    oldest, newest = connection.api_versions.get(api_key, (-1, -1))
-    if newest < 0 or oldest > NEWEST_VERSION:
-        detail = f"The broker does not offer API key {api_key}: it is older than Kafka 2.6."
-        raise UnsupportedVersionError(detail, kafka_error="UNSUPPORTED_VERSION")
-    return min(newest, NEWEST_VERSION)

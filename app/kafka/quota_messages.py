@@ -1,32 +1,25 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49): written, and read strictly.
+"""DescribeClientQuotas (48) and AlterClientQuotas (49): kafka-python's requests, strict reading.
 
 Strictly: never past the end of the bytes, and with nothing left over.
 """
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
-from app.domain.entities import (
-    ClientQuotaEntity,
-    ClientQuotaFilter,
-    ClientQuotaFilterComponent,
-    MatchType,
-)
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.tasks import off_loop
 
 T = TypeVar("T")
 
-DESCRIBE_API: Final = 48
-ALTER_API: Final = 49
-NEWEST_VERSION: Final = 1
-"""Version 1 differs from 0 in its encoding alone."""
-
 _FLEXIBLE_FROM: Final = 1
+"""Version 1 differs from 0 in its encoding alone."""
 
 _MATCH_TYPES: Final = {MatchType.EXACT: 0, MatchType.DEFAULT: 1, MatchType.SPECIFIED: 2}
 
@@ -148,72 +141,6 @@ def _too_short() -> UnreadableAnswerError:
     return UnreadableAnswerError("the answer ends too early")
 
 
-_INT8: Final = struct.Struct(">b")
-_FLAG: Final = struct.Struct(">?")
-_ONE_BYTE: Final = [bytes([number]) for number in range(0x80)]
-
-
-class Writer:
-    """Writes the body of one request; ``body`` gives it.
-
-    ``flexible`` versions have compact lengths and, after every structure, tagged fields, of which
-    none are written; the others have int16 and int32 lengths. Null has the length -1.
-
-    Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
-    """
-
-    __slots__ = ("_add", "_chunks", "_flexible")
-
-    def __init__(self, *, flexible: bool) -> None:
-        self._flexible = flexible
-        self._chunks: list[bytes] = []
-        self._add = self._chunks.append
-
-    @property
-    def body(self) -> bytes:
-        """What was written."""
-        return b"".join(self._chunks)
-
-    def number(self, layout: struct.Struct, value: float) -> None:
-        """Write a number, or a boolean."""
-        self._add(layout.pack(value))
-
-    def text(self, value: str | None) -> None:
-        """Write a nullable string.
-
-        Raises:
-            ValueError: It is not Unicode, such as a lone surrogate.
-            struct.error: It is longer than the version can say.
-        """
-        raw = b"" if value is None else value.encode()
-        length = -1 if value is None else len(raw)
-        self._add(_varint(length + 1) if self._flexible else _INT16.pack(length))
-        self._add(raw)
-
-    def array(self, items: Collection[T], write: Callable[["Writer", T], None]) -> None:
-        """Write an array, each item by ``write``."""
-        number = len(items)
-        self._add(_varint(number + 1) if self._flexible else _INT32.pack(number))
-        for item in items:
-            write(self, item)
-
-    def end_of_structure(self) -> None:
-        """Write that there are no tagged fields, where the version has them."""
-        if self._flexible:
-            self._add(b"\0")
-
-
-def _varint(value: int) -> bytes:
-    if value < len(_ONE_BYTE):
-        return _ONE_BYTE[value]
-    written = bytearray()
-    while value >= 0x80:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
-
-
 @dataclass(frozen=True, slots=True)
 class DescribeAnswer:
     """A DescribeClientQuotas response; ``quotas`` is null where the code is not NONE."""
@@ -224,24 +151,28 @@ class DescribeAnswer:
     quotas: Quotas | None
 
 
-def describe_body(quota_filter: ClientQuotaFilter, version: int) -> bytes:
-    """Write a describe. Source: KIP-546."""
-    writer = Writer(flexible=version >= _FLEXIBLE_FROM)
-    writer.array(quota_filter.components, _write_component)
-    writer.number(_FLAG, quota_filter.strict)
-    writer.end_of_structure()
-    return writer.body
+def describe_request(quota_filter: ClientQuotaFilter) -> DescribeClientQuotasRequest:
+    """Return a describe. Source: KIP-546."""
+    components = [
+        (component.entity_type, _MATCH_TYPES[component.match_type], component.match)
+        for component in quota_filter.components
+    ]
+    return DescribeClientQuotasRequest(components=components, strict=quota_filter.strict)
 
 
-def alter_body(
-    alterations: Sequence[ClientQuotaAlteration], version: int, *, validate_only: bool
-) -> bytes:
-    """Write an alter; a removed key carries 0.0, as from the Java client. Source: KIP-546."""
-    writer = Writer(flexible=version >= _FLEXIBLE_FROM)
-    writer.array(alterations, _write_alteration)
-    writer.number(_FLAG, validate_only)
-    writer.end_of_structure()
-    return writer.body
+def alter_request(
+    alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool
+) -> AlterClientQuotasRequest:
+    """Return an alter; a removed key carries 0.0, as from the Java client. Source: KIP-546."""
+    entries = [
+        (alteration.entity.entries, [(op.key, _value_of(op), op.remove) for op in alteration.ops])
+        for alteration in alterations
+    ]
+    return AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
+
+
+def _value_of(op: Op) -> float:
+    return 0.0 if op.value is None else float(op.value)
 
 
 def read_described(payload: bytes | bytearray, version: int) -> DescribeAnswer:
@@ -294,33 +225,6 @@ def read_verdicts(
         if verdicts.setdefault(entity, verdict) != verdict:
             verdicts[entity] = EntityVerdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
     return verdicts
-
-
-def _write_component(writer: Writer, component: ClientQuotaFilterComponent) -> None:
-    writer.text(component.entity_type)
-    writer.number(_INT8, _MATCH_TYPES[component.match_type])
-    writer.text(component.match)
-    writer.end_of_structure()
-
-
-def _write_alteration(writer: Writer, alteration: ClientQuotaAlteration) -> None:
-    writer.array(alteration.entity.entries, _write_entity_component)
-    writer.array(alteration.ops, _write_op)
-    writer.end_of_structure()
-
-
-def _write_entity_component(writer: Writer, component: tuple[str, str | None]) -> None:
-    kind, name = component
-    writer.text(kind)
-    writer.text(name)
-    writer.end_of_structure()
-
-
-def _write_op(writer: Writer, op: Op) -> None:
-    writer.text(op.key)
-    writer.number(_FLOAT64, 0.0 if op.value is None else float(op.value))
-    writer.number(_FLAG, op.remove)
-    writer.end_of_structure()
 
 
 def _described_entry(reader: Reader) -> tuple[ClientQuotaEntity, dict[str, float]]:
