@@ -148,45 +148,6 @@ def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.Mon
     assert gc.isenabled()
 
 
-NAMED = [f"user-{number:04}" for number in range(400)]
-
-
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from(NAMED), st.sampled_from([0.0, 1.0, 2.5]), max_size=30),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_values_that_change_in_their_positions_are_found_there(turns: list[dict[str, float]]):
-    decoder = DescribedAll()
-    stored: Stored = {user(name): {"producer_byte_rate": 7.0} for name in NAMED}
-    before, _ = read(decoder, stored)
-    for turn in turns:
-        stored = {**stored, **{user(name): {"producer_byte_rate": turn[name]} for name in turn}}
-        quotas, changes = read(decoder, stored)
-        assert comparable(quotas) == comparable(stored)
-        differing = {key: values for key, values in quotas.items() if before[key] != values}
-        assert (changes.changed if changes else {}) == differing
-        before = quotas
-
-
-def test_names_that_move_within_the_same_length_are_read_right(subtests: pytest.Subtests):
-    for first, second in [
-        (["aa", "b", "c"], ["a", "bb", "c"]),
-        (["aa", "b", "c"], ["b", "aa", "c"]),
-        (["a", "b", "c"], ["b", "c", "a"]),
-        (["a", "b", "c"], ["a", "x", "c"]),
-        (["a\0\1", "b"], ["a", "b\0\1"]),
-    ]:
-        with subtests.test(first=first, second=second):
-            decoder = DescribedAll()
-            for names in (first, second, first):
-                stored: Stored = {user(name): {"request_percentage": 1.0} for name in names}
-                quotas, _ = read(decoder, stored)
-                assert comparable(quotas) == comparable(stored)
-
-
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0, 3.0])), max_size=5),
