@@ -1,6 +1,7 @@
 """ACLs and SCRAM users of a running broker."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -29,6 +30,16 @@ def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
     for future in client.delete_acls([exactly(acl) for acl in acls]).values():
         future.result(DEADLINE_S)
     wait_until(lambda: not any(_found(client, acl) for acl in acls))
+
+
+@contextmanager
+def granted(kafka: LocalKafka, *acls: AclBinding) -> Iterator[None]:
+    """Add ACLs for the block."""
+    allow(kafka, *acls)
+    try:
+        yield
+    finally:
+        take_back(kafka, *acls)
 
 
 def _found(client: AdminClient, binding: AclBinding) -> bool:

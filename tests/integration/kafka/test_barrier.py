@@ -1,18 +1,9 @@
 """Barrier reads on a real broker: what was acknowledged before is always seen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
@@ -20,6 +11,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
+from tests.testkit.accounts import granted
 from tests.testkit.kafka import (
     DEADLINE_S,
     as_user,
@@ -30,11 +22,10 @@ from tests.testkit.kafka import (
     store,
     unique,
 )
+from tests.testkit.service import acl
 
 TRIES = 50
 LANES = 4
-
-Grant = Callable[[AclOperation], None]
 
 
 @pytest.fixture
@@ -42,36 +33,6 @@ async def nobody(broker: LocalKafka) -> AsyncIterator[Brokers]:
     """Connections of an account that has no right of its own."""
     async with brokers_of(as_user(broker, "nobody")) as connections:
         yield connections
-
-
-@pytest.fixture
-def grant(broker: LocalKafka) -> Iterator[Grant]:
-    """Give ``nobody`` a right on the cluster, for the time of a test."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-
-    def create(operation: AclOperation) -> None:
-        binding = AclBinding(
-            ResourceType.BROKER,
-            "kafka-cluster",
-            ResourcePatternType.LITERAL,
-            "User:nobody",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        client.create_acls([binding])[binding].result(DEADLINE_S)
-
-    yield create
-    theirs = AclBindingFilter(
-        ResourceType.BROKER,
-        None,
-        ResourcePatternType.ANY,
-        "User:nobody",
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    client.delete_acls([theirs])[theirs].result(DEADLINE_S)
 
 
 async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_change(
@@ -119,24 +80,14 @@ async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(nobod
 
 
 async def test_a_barrier_that_is_not_permitted_gives_values_that_are_not_verified(
-    nobody: Brokers, grant: Grant, quota_admin: KafkaClientQuotaAdmin
+    broker: LocalKafka, nobody: Brokers, quota_admin: KafkaClientQuotaAdmin
 ):
-    grant(AclOperation.ALTER_CONFIGS)
-    present = CurrentValues(quota_admin)
-    read = await Barrier(KafkaMetadataQuorum(nobody), present).read(
-        [entity(user=unique())], broker_id=1
-    )
+    with granted(broker, acl("nobody", "ALTER_CONFIGS")):
+        barrier = Barrier(KafkaMetadataQuorum(nobody), CurrentValues(quota_admin))
+        read = await barrier.read([entity(user=unique())], broker_id=1)
     assert read.quorum is None
 
 
-async def test_the_right_to_describe_the_cluster_is_enough(nobody: Brokers, grant: Grant):
-    quorum = KafkaMetadataQuorum(nobody)
-    grant(AclOperation.DESCRIBE)
-
-    async def permitted() -> object:
-        try:
-            return (await quorum.quorum()).leader_epoch > 0
-        except BarrierUnavailableError:
-            return False
-
-    await eventually(permitted, wanted=True)
+async def test_the_right_to_describe_the_cluster_is_enough(broker: LocalKafka, nobody: Brokers):
+    with granted(broker, acl("nobody", "DESCRIBE")):
+        assert (await KafkaMetadataQuorum(nobody).quorum()).leader_epoch > 0

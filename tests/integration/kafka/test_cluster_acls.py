@@ -1,67 +1,29 @@
 """The ACLs of the cluster as a real broker tells them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import ResourceType
 
-from app.domain import authorization
+from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
-from tests.testkit.kafka import as_user, brokers_of, eventually, pause
+from tests.testkit.accounts import granted
+from tests.testkit.kafka import as_user, brokers_of, pause
 from tests.testkit.patience import PROMPT
+from tests.testkit.service import acl
 
-
-def acl(
-    principal: str,
-    operation: AclOperation,
-    permission: AclPermissionType = AclPermissionType.ALLOW,
-    host: str = "*",
-    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
-) -> AclBinding:
-    name = "kafka-cluster"
-    return AclBinding(ResourceType.BROKER, name, pattern, principal, host, operation, permission)
-
-
-EVERY_ACL = AclBindingFilter(
-    ResourceType.ANY,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
+ACLS = (
+    acl("carol", "ALTER_CONFIGS"),
+    acl("*", "ALL", "DENY", host="10.0.0.5"),
+    acl("dave", "DESCRIBE_CONFIGS", prefixed=True),
+    acl("carol", "READ", kind=ResourceType.TOPIC, name="not-the-cluster"),
 )
-
-
-@pytest.fixture
-def raw_admin(broker: LocalKafka) -> Iterator[AdminClient]:
-    """An administrator of a broker without ACLs; those of others are put back at the end."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    others = client.delete_acls([EVERY_ACL])[EVERY_ACL].result(30)
-    yield client
-    client.delete_acls([EVERY_ACL])[EVERY_ACL].result(30)
-    create(client, *others)
-
-
-def create(client: AdminClient, *acls: AclBinding) -> None:
-    if not acls:
-        return
-    for future in client.create_acls(list(acls)).values():
-        future.result(30)
 
 
 @pytest.fixture
@@ -72,52 +34,26 @@ async def source(brokers: Brokers) -> AsyncIterator[KafkaClusterAclSource]:
 
 
 async def test_the_snapshot_holds_every_acl_on_the_cluster_in_kafka_s_words(
-    raw_admin: AdminClient, source: KafkaClusterAclSource
+    broker: LocalKafka, source: KafkaClusterAclSource
 ):
-    create(
-        raw_admin,
-        acl("User:alice", AclOperation.ALTER_CONFIGS),
-        acl("User:*", AclOperation.ALL, AclPermissionType.DENY, host="10.0.0.5"),
-        acl("Group:g", AclOperation.DESCRIBE_CONFIGS, pattern=ResourcePatternType.PREFIXED),
-        AclBinding(
-            ResourceType.TOPIC,
-            "not-the-cluster",
-            ResourcePatternType.LITERAL,
-            "User:alice",
-            "*",
-            AclOperation.READ,
-            AclPermissionType.ALLOW,
-        ),
-    )
-    wanted = {
-        authorization.AclBinding(
-            "kafka-cluster", "LITERAL", "User:alice", "*", "ALTER_CONFIGS", "ALLOW"
-        ),
-        authorization.AclBinding("kafka-cluster", "LITERAL", "User:*", "10.0.0.5", "ALL", "DENY"),
-        authorization.AclBinding(
-            "kafka-cluster", "PREFIXED", "Group:g", "*", "DESCRIBE_CONFIGS", "ALLOW"
-        ),
+    others = set((await source.cluster_acls(max_age_s=0.0)).bindings)
+    with granted(broker, *ACLS):
+        found = set((await source.cluster_acls(max_age_s=0.0)).bindings)
+    assert found - others == {
+        AclBinding("kafka-cluster", "LITERAL", "User:carol", "*", "ALTER_CONFIGS", "ALLOW"),
+        AclBinding("kafka-cluster", "LITERAL", "User:*", "10.0.0.5", "ALL", "DENY"),
+        AclBinding("kafka-cluster", "PREFIXED", "User:dave", "*", "DESCRIBE_CONFIGS", "ALLOW"),
     }
-
-    async def bindings() -> object:
-        return set((await source.cluster_acls(max_age_s=0.0)).bindings)
-
-    await eventually(bindings, wanted)
-
-
-async def _bindings(source: KafkaClusterAclSource) -> object:
-    return (await source.cluster_acls(max_age_s=0.0)).bindings
 
 
 async def test_a_snapshot_has_an_age_and_is_cached_while_young(
-    raw_admin: AdminClient, source: KafkaClusterAclSource
+    broker: LocalKafka, source: KafkaClusterAclSource
 ):
-    await eventually(lambda: _bindings(source), ())
     before = datetime.now(UTC)
     first = await source.cluster_acls(max_age_s=0.0)
-    create(raw_admin, acl("User:late", AclOperation.ALL))
-    again = await source.cluster_acls(max_age_s=60.0)
-    assert again.bindings == first.bindings == ()
+    with granted(broker, acl("late", "ALL")):
+        again = await source.cluster_acls(max_age_s=60.0)
+    assert again.bindings == first.bindings
     assert again.taken_at == first.taken_at
     assert before <= first.taken_at <= datetime.now(UTC)
     assert 0 <= first.age_s < again.age_s
