@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -26,43 +24,21 @@ from tests.testkit.postgres import AuditDatabase, intend
 _COMMITS = (b"COMMIT", b"record_intents", b"append_events")
 
 
-class CommitCutter:
-    """Forwards bytes to Postgres until a commit comes by, or a statement that commits itself.
+@asynccontextmanager
+async def cut_off_at_commit(url: str, *, forwards: bool) -> AsyncIterator[PostgresJournal]:
+    """Keep a log whose connections end at a commit, or a statement that commits itself.
 
-    Attributes:
-        forwards: Whether that still reaches the server. Its answer does not come back:
-            the client's connection is closed, or stays silent where it was swallowed.
-        url: The database's URL through the proxy.
+    Args:
+        url: Of the database.
+        forwards: Whether that still reaches the server. Its answer does not come back: the
+            connection is closed, or stays silent where it was swallowed.
     """
+    target = conninfo_to_dict(url)
+    over = asyncio.Event()
+    serving: list[asyncio.Task[None]] = []
 
-    def __init__(self, url: str, *, forwards: bool) -> None:
-        self.forwards = forwards
-        self.url = ""
-        self._target = conninfo_to_dict(url)
-        self._over = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._on_connect, "127.0.0.1", 0)
-        target = {**self._target, "port": self._server.sockets[0].getsockname()[1]}
-        self.url = "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**target)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._server.close()
-        await asyncio.gather(*self._tasks)
-
-    def _on_connect(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        self._tasks.append(asyncio.ensure_future(self._serve(near, back)))
-
-    async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        far, onward = await asyncio.open_connection(self._target["host"], self._target["port"])
+    async def serve(near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        far, onward = await asyncio.open_connection(target["host"], target["port"])
         answers = asyncio.create_task(_forward(far, back))
         data = await near.read(65536)
         while data and not any(commit in data for commit in _COMMITS):
@@ -70,21 +46,29 @@ class CommitCutter:
             data = await near.read(65536)
         answers.cancel()
         await asyncio.wait({answers})
-        if data:
-            await self._lose(data, far, onward)
+        if data and forwards:
+            onward.write(data)
+            await far.read(1)
+        elif data:
+            await over.wait()
         for writer in (onward, back):
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _lose(
-        self, commit: bytes, far: asyncio.StreamReader, onward: asyncio.StreamWriter
-    ) -> None:
-        if self.forwards:
-            onward.write(commit)
-            await far.read(1)
-        else:
-            await self._over.wait()
+    def connected(near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.ensure_future(serve(near, back)))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    through = {**target, "port": server.sockets[0].getsockname()[1]}
+    database = Database(
+        "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**through), patience=PROMPT
+    )
+    yield PostgresJournal(database)
+    await database.close()
+    over.set()
+    server.close()
+    await asyncio.gather(*serving)
 
 
 async def _forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -126,10 +110,8 @@ async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(
     audit_database: AuditDatabase, journal: PostgresJournal
 ):
     request = intent()
-    async with CommitCutter(audit_database.service_url, forwards=True) as cutter:
-        behind = Database(cutter.url, patience=PROMPT)
-        (error,) = await assert_unavailable(intend(PostgresJournal(behind), request))
-        await behind.close()
+    async with cut_off_at_commit(audit_database.service_url, forwards=True) as behind:
+        (error,) = await assert_unavailable(intend(behind, request))
     assert error.alteration_id == request.alteration_id
     record = await stored(journal, request)
     assert not record.concluded
@@ -142,10 +124,8 @@ async def test_an_intent_whose_commit_was_swallowed_is_not_in_the_log(
     audit_database: AuditDatabase, journal: PostgresJournal
 ):
     request = intent()
-    async with CommitCutter(audit_database.service_url, forwards=False) as cutter:
-        behind = Database(cutter.url, patience=PROMPT)
-        (error,) = await assert_unavailable(intend(PostgresJournal(behind), request))
-        await behind.close()
+    async with cut_off_at_commit(audit_database.service_url, forwards=False) as behind:
+        (error,) = await assert_unavailable(intend(behind, request))
     assert error.alteration_id == request.alteration_id
     assert await journal.alteration(request.alteration_id) is None
 
@@ -155,12 +135,8 @@ async def test_a_conclusion_whose_commit_is_not_answered_can_be_repeated(
 ):
     request = intent()
     await intend(journal, request)
-    async with CommitCutter(audit_database.service_url, forwards=True) as cutter:
-        behind = Database(cutter.url, patience=PROMPT)
-        await assert_unavailable(
-            PostgresJournal(behind).record_conclusion(concluded(request, Outcome.NOT_SENT, None))
-        )
-        await behind.close()
-    await journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None))
-    record = await stored(journal, request)
-    assert record.concluded
+    unsent = concluded(request, Outcome.NOT_SENT, None)
+    async with cut_off_at_commit(audit_database.service_url, forwards=True) as behind:
+        await assert_unavailable(behind.record_conclusion(unsent))
+    await journal.record_conclusion(unsent)
+    assert (await stored(journal, request)).concluded

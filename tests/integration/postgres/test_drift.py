@@ -21,7 +21,15 @@ from app.service.ports.audit_log import AuditQuery, AuditRow
 from app.service.ports.recovery import AuditedState, Drift, Recovered
 from app.service.recovery.drift import DriftWatch
 from app.service.runtime.clock import Patience
-from tests.integration.postgres.calls import AFTER, INSERT, Tables, concluded, request_of, stored
+from tests.integration.postgres.calls import (
+    AFTER,
+    INSERT,
+    Tables,
+    concluded,
+    found,
+    request_of,
+    stored,
+)
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of
@@ -211,14 +219,12 @@ async def test_drift_of_many_entities_is_recorded(
 
 @pytest.mark.parametrize("user", ["alice", "a\0"])
 async def test_a_late_apply_is_in_both_histories(
-    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database, user: str
+    journal: PostgresJournal, drift: PostgresDriftJournal, recovery: PostgresRecovery, user: str
 ):
     old = request_of("bob", user)
     await intend(journal, old)
     await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
-    result = AlterationResult(entity_of(user), Outcome.NOT_APPLIED, False, {}, {})
-    recovered = Recovered(old.alteration_id, 1, result, final=True, evidence={})
-    await PostgresRecovery(database).record_recovery([recovered])
+    await recovery.record_recovery([found(old, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     change = changed(user, {}, AFTER, version=0, linked=old.alteration_id)
     await drift.record_drift(CLUSTER, [change])
     (row,) = await rows(journal)
@@ -235,9 +241,8 @@ async def test_a_late_apply_is_in_both_histories(
 
 
 async def test_what_may_be_applied_late_can_be_asked_for(
-    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database
+    journal: PostgresJournal, drift: PostgresDriftJournal, recovery: PostgresRecovery
 ):
-    recovery = PostgresRecovery(database)
     outcomes = {
         "refused": Outcome.REFUSED,
         "held back": Outcome.NOT_APPLIED,

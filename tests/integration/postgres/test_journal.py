@@ -15,17 +15,6 @@ from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import Tables, stored
 from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
-ODD_VALUES = {
-    "integral": 1024.0,
-    "fraction": 0.1 + 0.2,
-    "odd": 1235.0000001,
-    "two to 63": 2.0**63,
-    "huge": 1e300,
-    "tiny": 5e-324,
-    "negative zero": -0.0,
-    "infinite": math.inf,
-    "minus infinite": -math.inf,
-}
 HOSTILE_REQUEST = tuple(
     audit_entity(ordinal, {"user": name, "client-id": None}, {name: 1.5})
     for ordinal, name in enumerate(HOSTILE_NAMES)
@@ -153,16 +142,6 @@ async def test_what_no_cluster_would_take_is_still_recorded_when_denied(journal:
     assert values[5:] == [2**63 - 1, -12.5]
 
 
-async def test_every_float_comes_back_as_it_was(journal: PostgresJournal):
-    request = audit_request(audit_entity(0, {"user": "a"}, {**ODD_VALUES, "nan": math.nan}))
-    await intend(journal, request)
-    before = (await stored(journal, request)).request.entities[0].before or {}
-    assert math.isnan(before["nan"])
-    assert {key: repr(before[key]) for key in ODD_VALUES} == {
-        key: repr(value) for key, value in ODD_VALUES.items()
-    }
-
-
 async def test_the_payload_is_json_with_integers_and_words_where_json_lacks_a_number(
     journal: PostgresJournal, tables: Tables
 ):
@@ -242,17 +221,6 @@ async def test_there_is_no_conclusion_without_an_intent(journal: PostgresJournal
     ):
         with pytest.raises(NotFoundError):
             await journal.record_conclusion(conclusion)
-
-
-async def test_ten_thousand_entities_are_one_intent_and_one_conclusion(journal: PostgresJournal):
-    entities = [audit_entity(ordinal, {"user": f"u{ordinal}"}) for ordinal in range(10_000)]
-    request = audit_request(*entities)
-    await intend(journal, request)
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, applied(request)))
-    record = await stored(journal, request)
-    assert (record.request, record.results) == (request, applied(request))
-    page = await journal.audit_rows(AuditQuery(limit=10_000))
-    assert [row.entity for row in page.rows] == [entity.alteration.entity for entity in entities]
 
 
 async def test_asking_whether_the_log_is_writable_leaves_no_trace(

@@ -20,10 +20,16 @@ from app.service.ports.audit_log import (
     KeyTakenError,
     StoredKey,
 )
-from app.service.ports.recovery import Recovered
-from tests.integration.postgres.calls import Tables, concluded, request_of, take, until_a_call_waits
+from tests.integration.postgres.calls import (
+    Tables,
+    concluded,
+    found,
+    request_of,
+    take,
+    until_a_call_waits,
+)
 from tests.testkit.kafka import unique
-from tests.testkit.postgres import AuditDatabase, audit_request
+from tests.testkit.postgres import AuditDatabase
 from tests.testkit.sizes import size
 
 KEYS = size(100, 1000)
@@ -161,22 +167,33 @@ def ended(
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "error"),
+    ("outcomes", "error", "is_free"),
     [
-        ([Outcome.NOT_SENT, Outcome.NOT_SENT], None),
-        ([Outcome.NOT_SENT, Outcome.REFUSED], INVALID),
-        ([Outcome.NOT_SENT, Outcome.NOT_APPLIED], None),
-        ([Outcome.REFUSED, Outcome.REFUSED], THROTTLED),
+        ([Outcome.NOT_SENT, Outcome.NOT_SENT], None, True),
+        ([Outcome.NOT_SENT, Outcome.REFUSED], INVALID, True),
+        ([Outcome.NOT_SENT, Outcome.NOT_APPLIED], None, True),
+        ([Outcome.REFUSED, Outcome.REFUSED], THROTTLED, True),
+        ([Outcome.NOT_SENT, Outcome.APPLIED], None, False),
+        ([Outcome.NOT_SENT, Outcome.UNKNOWN], None, False),
+        ([Outcome.REFUSED, Outcome.APPLIED], THROTTLED, False),
+        ([Outcome.REFUSED, Outcome.REFUSED], INVALID, False),
+        ([Outcome.NOT_APPLIED, Outcome.NOT_APPLIED], None, False),
     ],
 )
-async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
-    journal: PostgresJournal, tables: Tables, outcomes: list[Outcome], error: KafkaRefusal | None
+async def test_a_key_is_free_again_where_its_alteration_may_be_repeated(
+    journal: PostgresJournal,
+    tables: Tables,
+    outcomes: list[Outcome],
+    error: KafkaRefusal | None,
+    is_free: bool,
 ):
     key, request, again = key_of("k"), request_of("alice", "bob"), request_of("alice", "bob")
     await take(journal, request, key)
     for _ in range(2):
         await journal.record_conclusion(ended(request, *outcomes, error=error))
-        assert await journal.stored_key(key.key_hash) is None
+        assert (await journal.stored_key(key.key_hash) is None) is is_free
+    if not is_free:
+        return
     await take(journal, again, key)
     await journal.record_conclusion(ended(request, *outcomes, error=error))
     stored = await journal.stored_key(key.key_hash)
@@ -186,27 +203,8 @@ async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
     assert tables.count("idempotency") == 1
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "error"),
-    [
-        ([Outcome.NOT_SENT, Outcome.APPLIED], None),
-        ([Outcome.NOT_SENT, Outcome.UNKNOWN], None),
-        ([Outcome.REFUSED, Outcome.APPLIED], THROTTLED),
-        ([Outcome.REFUSED, Outcome.REFUSED], INVALID),
-        ([Outcome.NOT_APPLIED, Outcome.NOT_APPLIED], None),
-    ],
-)
-async def test_a_key_is_held_when_anything_was_sent_or_is_refused_for_good(
-    journal: PostgresJournal, outcomes: list[Outcome], error: KafkaRefusal | None
-):
-    key, request = key_of("k"), request_of("alice", "bob")
-    await take(journal, request, key)
-    await journal.record_conclusion(ended(request, *outcomes, error=error))
-    assert await journal.stored_key(key.key_hash) is not None
-
-
 async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
-    journal: PostgresJournal, database: Database
+    journal: PostgresJournal, recovery: PostgresRecovery
 ):
     key, request = key_of("k"), request_of("alice", "bob", "carol")
     await take(journal, request, key)
@@ -214,9 +212,7 @@ async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
     first = replace(both, results={0: both.results[0]})
     await journal.record_conclusion(first)
     assert await journal.stored_key(key.key_hash) is not None
-    found = replace(both.results[1], outcome=Outcome.NOT_APPLIED)
-    recovered = Recovered(request.alteration_id, 1, found, final=True, evidence={})
-    await PostgresRecovery(database).record_recovery([recovered])
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     with pytest.raises(ValueError, match="already not_applied"):
         await journal.record_conclusion(both)
     assert await journal.stored_key(key.key_hash) is None
@@ -231,16 +227,14 @@ async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
     ],
 )
 async def test_a_key_is_free_where_all_was_found_not_applied(
-    journal: PostgresJournal, database: Database, outcomes: list[Outcome], is_free: bool
+    journal: PostgresJournal, recovery: PostgresRecovery, outcomes: list[Outcome], is_free: bool
 ):
     key, request = key_of("k"), request_of("alice", "bob")
     await take(journal, request, key)
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
-    recovery = PostgresRecovery(database)
-    for ordinal, result in ended(request, *outcomes).results.items():
+    for ordinal, outcome in enumerate(outcomes):
         assert await journal.stored_key(key.key_hash) is not None
-        found = Recovered(request.alteration_id, ordinal, result, final=True, evidence={})
-        await recovery.record_recovery([found])
+        await recovery.record_recovery([found(request, outcome, final=True, ordinal=ordinal)])
     stored = await journal.stored_key(key.key_hash)
     assert (stored is None) is is_free
     if is_free:
@@ -274,11 +268,3 @@ async def test_a_taken_key_is_reported_before_a_taken_lock(journal: PostgresJour
     ).alteration_id == request.alteration_id
     with pytest.raises(EntityBusyError):
         await take(journal, request_of("alice"), key_of("another"))
-
-
-async def test_a_key_without_locks_is_stored_too(journal: PostgresJournal):
-    key, request = key_of("k"), audit_request()
-    await journal.record_intent(Intent(request, "owner", key, send_within_s=0.0))
-    assert (
-        await stored_under(journal, request_of("bob"), key)
-    ).alteration_id == request.alteration_id

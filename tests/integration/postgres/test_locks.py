@@ -15,7 +15,14 @@ from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
-from app.service.ports.audit_log import AuditConclusion, AuditQuery, Intent, KeyClaim
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditQuery,
+    AuditRequest,
+    Intent,
+    KeyClaim,
+    StoredKey,
+)
 from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import (
     AFTER,
@@ -24,8 +31,10 @@ from tests.integration.postgres.calls import (
     Tables,
     concluded,
     holder_of,
+    in_doubt,
     request_of,
     run_as,
+    stored,
     take,
     until_a_call_waits,
     until_connected,
@@ -67,12 +76,15 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
 
 
 async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):
-    request = audit_request()
-    intent = await journal.record_intent(Intent(request, "owner", send_within_s=0.0))
+    request = audit_request(action="apply_plan")
+    intent = await journal.record_intent(intent_of(request, key=KEY))
     assert await journal.recent_values(intent) == {}
-    assert tables.locked() == 0
+    stored_key = await journal.stored_key(KEY.key_hash)
+    assert stored_key == StoredKey(request.alteration_id, KEY.fingerprint)
+    record = await stored(journal, request)
+    assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
     await journal.record_conclusion(concluded(request))
-    assert tables.audited() == 0
+    assert (tables.locked(), tables.audited()) == (0, 0)
 
 
 async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJournal, tables: Tables):
@@ -281,9 +293,86 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     await take(journal, first)
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
     assert await holder_of(journal, second) == first.alteration_id
-    await journal.record_conclusion(concluded(first))
+    conclusion = concluded(first)
+    await journal.record_conclusion(conclusion)
+    record = await stored(journal, first)
+    assert (record.request, record.results) == (first, conclusion.results)
+    page = await journal.audit_rows(AuditQuery(limit=10_000))
+    assert [row.entity for row in page.rows] == [entity.alteration.entity for entity in entities]
     recent = await journal.recent_values(await take(journal, second))
     assert len(recent) == 10_000
     assert {tuple(values.items()) for values in recent.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
     assert all(lock.quarantined for lock in tables.locks(second).values())
+
+
+async def outcomes(journal: PostgresJournal, request: AuditRequest) -> dict[int, str]:
+    record = await stored(journal, request)
+    return {ordinal: result.outcome.value for ordinal, result in record.results.items()}
+
+
+async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only(
+    journal: PostgresJournal, tables: Tables
+):
+    old = await in_doubt(journal, "alice", "bob", "carol")
+    new = request_of("carol", "dave", "alice")
+    await take(journal, new, supersedes=old.alteration_id)
+    assert list(tables.locks(old)) == [1]
+    assert {lock.quarantined for lock in tables.locks(new).values()} == {False}
+    assert list(tables.locks(new)) == [0, 1, 2]
+    assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
+    record = await stored(journal, old)
+    detail = f"superseded by alteration {new.alteration_id} before it had an outcome"
+    assert [detail for _, event, detail in record.history if event == "recovery"] == [
+        f"{detail} for {{user=alice}}",
+        f"{detail} for {{user=carol}}",
+    ]
+    page = await journal.audit_rows(AuditQuery(outcome="superseded"))
+    assert [row.alteration_id for row in page.rows] == [old.alteration_id] * 2
+    assert [row.before for row in page.rows] == [{}, {}]
+
+
+async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables: Tables):
+    old = await in_doubt(journal, "alice")
+    new = request_of("alice")
+    await take(journal, new, supersedes=old.alteration_id)
+    with pytest.raises(ValueError, match="already"):
+        await journal.record_conclusion(concluded(old))
+    await journal.record_conclusion(concluded(new))
+    assert await outcomes(journal, old) == {0: "superseded"}
+    assert await outcomes(journal, new) == {0: "applied"}
+    assert str(tables.state(new).changed_by) == new.alteration_id
+
+
+async def test_what_is_not_in_quarantine_is_not_taken_over(
+    journal: PostgresJournal, tables: Tables
+):
+    held, doubtful = request_of("alice"), await in_doubt(journal, "bob")
+    await take(journal, held)
+    for supersedes in (held.alteration_id, doubtful.alteration_id, "nonsense", held.request_id):
+        with pytest.raises(EntityBusyError) as raised:
+            await take(journal, request_of("alice", "bob"), supersedes=supersedes)
+        assert raised.value.alteration_id in (held.alteration_id, doubtful.alteration_id)
+    with pytest.raises(EntityBusyError):
+        await take(journal, request_of("alice"), supersedes=held.alteration_id)
+    assert await outcomes(journal, doubtful) == {0: "unknown"}
+    assert tables.locked() == 2
+
+
+async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, tables: Tables):
+    users = [f"user-{number}" for number in range(20)]
+    for _ in range(10):
+        old = await in_doubt(journal, *users)
+        news = [request_of(*users), request_of(*reversed(users))]
+        results = await asyncio.gather(
+            *(take(journal, new, supersedes=old.alteration_id) for new in news),
+            return_exceptions=True,
+        )
+        won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
+        (error,) = [result for result in results if isinstance(result, Exception)]
+        assert len(won) == 1
+        assert isinstance(error, EntityBusyError)
+        assert error.alteration_id == won[0].alteration_id
+        assert set((await outcomes(journal, old)).values()) == {"superseded"}
+        await journal.record_conclusion(concluded(won[0]))
+    assert tables.locked() == 0

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     EntityBusyError,
@@ -24,9 +24,8 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent
+from app.service.ports.audit_log import AuditRequest, Intent
 from app.service.ports.plans import OwnershipClaim, StoredPlan
-from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import (
@@ -36,7 +35,6 @@ from tests.integration.postgres.calls import (
     concluded,
     found,
     request_of,
-    stored,
     until_a_call_waits,
 )
 from tests.testkit.postgres import (
@@ -113,27 +111,22 @@ async def test_nobody_holds_what_was_not_applied(
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("outcome", "expected"),
     [(Outcome.APPLIED, {P: Holding("team", 1024.0)}), (Outcome.NOT_APPLIED, {})],
 )
 async def test_what_recovery_finds_decides_who_holds_it(
     journal: PostgresJournal,
     plans: PostgresPlans,
-    database: Database,
-    found: Outcome,
+    recovery: PostgresRecovery,
+    outcome: Outcome,
     expected: dict[str, Holding],
 ):
     request, claim = owned("alice", "team", None, *sets())
     await journal.record_intent(claim)
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
-    entity = request.entities[0].alteration.entity
-    result = AlterationResult(entity, found, True, {}, {P: 1024.0})
-    for final in (False, True, True):
+    for final in (False, True):
         assert await holders(plans, "alice") == {}
-        recovered = Recovered(request.alteration_id, 0, result, final=final, evidence={})
-        await PostgresRecovery(database).record_recovery([recovered])
-        if final:
-            break
+        await recovery.record_recovery([found(request, outcome, final=final)])
     assert await holders(plans, "alice") == expected
 
 
@@ -314,14 +307,6 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
     assert tables.locked() == 0
 
 
-async def test_a_request_without_entities_is_stored_and_concluded(journal: PostgresJournal):
-    request = audit_request(action="apply_plan")
-    await journal.record_intent(intent_of(request))
-    record = await stored(journal, request)
-    assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, {}))
-
-
 def a_plan(user: str = "alice", age: timedelta = timedelta()) -> StoredPlan:
     entity = ClientQuotaEntity.of({"user": user, "client-id": None})
     change = PlannedChange(
@@ -354,6 +339,7 @@ async def test_a_plan_is_read_as_it_was_stored(plans: PostgresPlans, user: str):
     plan = a_plan(user)
     await plans.keep(plan)
     assert await plans.plan(plan.cluster_id, plan.plan_id) == plan
+    assert await plans.plan("another", plan.plan_id) is None
     assert await plans.plan(plan.cluster_id, plan.plan_id.upper()) is None
     assert await plans.plan(plan.cluster_id, "nonsense") is None
 

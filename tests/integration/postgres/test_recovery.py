@@ -1,17 +1,14 @@
 """Findings of recovery: what is stored, what frees an entity, which finding is final."""
 
 import asyncio
-import math
-from dataclasses import replace
 
 import pytest
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
+from app.domain.alterations import Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, Intent
-from app.service.ports.recovery import Recovered
 from tests.integration.postgres.calls import (
     Tables,
     claimed,
@@ -23,7 +20,7 @@ from tests.integration.postgres.calls import (
     request_of,
     stored,
 )
-from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, intent_of
+from tests.testkit.postgres import CLUSTER, intent_of
 
 
 async def test_what_was_observed_is_reported_and_due_again_when_it_can_be_final(
@@ -264,29 +261,6 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
     assert (tables.locked(), tables.audited()) == (0, 3000)
     ends = tables.run("select count(*) as n, count(verdict) as m from audit_entity where seq > 1")
     assert (ends[0].n, ends[0].m) == (6000, 3000)
-
-
-async def test_odd_values_and_names_come_back_from_recovery(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    request = audit_request(audit_entity(0, {"user": "a\x00\n'\"", "client-id": None}))
-    await journal.record_intent(intent_of(request))
-    odd = {"a": math.inf, "b": 2.0**63, "c": 5e-324, "\x00": 1.0}
-    result = AlterationResult(
-        request.entities[0].alteration.entity,
-        Outcome.OBSERVED_OTHER,
-        True,
-        {},
-        odd,
-        KafkaRefusal(None, "why \x00"),
-    )
-    await recovery.record_recovery(
-        [Recovered(request.alteration_id, 0, result, final=True, evidence={"x": "\x00"})]
-    )
-    assert (await stored(journal, request)).results == {0: result}
-    second = replace(request, alteration_id=request_of("x").alteration_id)
-    recent = await journal.recent_values(await journal.record_intent(intent_of(second)))
-    assert list(recent.values()) == [odd]
 
 
 async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery):

@@ -1,7 +1,7 @@
 """Two clusters on one database: each has its own record, and nobody concludes the other's."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.command import IdempotencyKey
@@ -20,7 +19,6 @@ from app.service.auth.authorize import AuditTrail, AuthorizationPolicy, ClusterA
 from app.service.ports.audit_log import AuditQuery, AuditRequest
 from tests.integration.postgres.calls import AFTER, Tables, concluded, in_doubt, opened, request_of
 from tests.integration.postgres.test_drift import changed
-from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import ALICE, CLUSTER, intent_of
 
@@ -140,25 +138,12 @@ async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_
     assert list(tables.locks(old)) == [0]
 
 
-async def test_a_plan_is_found_by_its_own_cluster(database: Database):
-    plans, plan = PostgresPlans(database), a_plan("alice")
-    await plans.keep(plan)
-    assert await plans.plan(OTHER, plan.plan_id) is None
-    assert await plans.plan(plan.cluster_id, plan.plan_id) is not None
-
-
-@dataclass
-class Trails:
-    """The audit trails of services of two clusters; ``auditor`` sees all rows of a cluster."""
-
-    journal: PostgresJournal
-
-    def of(self, cluster_id: str) -> AuditTrail:
-        brokers = FakeBrokers([], cluster_id)
-        policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({AUDITOR.principal}))
-        no_acls: Any = None
-        authorizer = ClusterAuthorizer(no_acls, policy)
-        return AuditTrail(self.journal, authorizer, brokers)
+def trail_of(journal: PostgresJournal, cluster_id: str) -> AuditTrail:
+    """Return the audit trail of a service of a cluster; ``auditor`` sees all rows of that."""
+    policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({AUDITOR.principal}))
+    no_acls: Any = None
+    authorizer = ClusterAuthorizer(no_acls, policy)
+    return AuditTrail(journal, authorizer, FakeBrokers([], cluster_id))
 
 
 @pytest.fixture
@@ -196,7 +181,7 @@ async def test_the_log_displays_the_rows_of_its_own_cluster(
     number: int,
 ):
     for cluster_id in logged:
-        page = await Trails(journal).of(cluster_id).rows(caller, query)
+        page = await trail_of(journal, cluster_id).rows(caller, query)
         assert [row.cluster_id for row in page.rows] == [cluster_id] * number
 
 
@@ -204,7 +189,7 @@ async def test_the_log_displays_the_rows_of_its_own_cluster(
 async def test_an_alteration_is_found_by_its_own_cluster(
     journal: PostgresJournal, logged: Mapping[str, AuditRequest], caller: Caller
 ):
-    here, there = Trails(journal).of(CLUSTER), Trails(journal).of(OTHER)
+    here, there = trail_of(journal, CLUSTER), trail_of(journal, OTHER)
     own = logged[CLUSTER]
     assert (await here.alteration(caller, own.alteration_id)).request == own
     with pytest.raises(NotFoundError):
