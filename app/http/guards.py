@@ -23,6 +23,7 @@ from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, BodySlot, JsonObject, parse_object, read_json_body
+from app.http.responses import ANY, ASKING, READING
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
@@ -157,7 +158,12 @@ class Guard:
     """A dependency that lets a caller pass, or raises the refusal.
 
     The route calls ``admit`` first of all; as a dependency it returns what that returned.
+
+    Attributes:
+        problems: What the document says can go wrong, whatever the route.
     """
+
+    problems: tuple[str, ...] = ANY
 
     async def admit(self, request: Request) -> "Granted | None":
         """Return why the caller passes; null for a route that everybody may call.
@@ -223,6 +229,7 @@ class Permission(Guard):
         self.or_audit = or_audit
         self._read_denied = read_denied
         self._alters = operation is Operation.ALTER_CONFIGS
+        self.problems = (*ASKING, "NotAuthorized") if or_audit else READING
 
     async def admit(self, request: Request) -> Granted:
         """Return who passes.
@@ -262,6 +269,8 @@ class Permission(Guard):
 
 class Admission(Guard):
     """Lets everybody pass who shows a good credential; the route itself looks at what is whose."""
+
+    problems = ASKING
 
     async def admit(self, request: Request) -> Granted:
         """Return who passes."""

@@ -12,7 +12,7 @@ from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC, services_of
 from app.http.models import ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
-from app.http.responses import ANY, answer_of, answers, problems, text_answer
+from app.http.responses import answer_of, answers, text_answer
 from app.http.route import feature_router
 
 router = feature_router("operation")
@@ -50,7 +50,7 @@ class Version(ResponseModel):
     "/livez",
     summary="Does it live?",
     dependencies=PUBLIC,
-    responses=answers(Liveness, "It does.", "live", errors=ANY),
+    responses=answers(Liveness, "It does.", "live"),
 )
 async def live() -> Response:
     """Answer as long as the process can; looks at no dependency."""
@@ -63,7 +63,6 @@ async def live() -> Response:
     dependencies=PUBLIC,
     responses={
         200: answer_of(Readiness, "It is.", "ready"),
-        **problems(*ANY, "InvalidRequest"),
         503: answer_of(Readiness, "It is not; `problems` say why.", "not-ready"),
     },
 )
@@ -84,10 +83,7 @@ async def ready(
     summary="Show the metrics",
     dependencies=PUBLIC,
     response_class=Response,
-    responses={
-        200: text_answer("Prometheus' text format.", "text/plain", "metrics"),
-        **problems(*ANY),
-    },
+    responses={200: text_answer("Prometheus' text format.", "text/plain", "metrics")},
 )
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
@@ -99,7 +95,7 @@ async def show_metrics(request: Request) -> Response:
     "/version",
     summary="Show the version",
     dependencies=PUBLIC,
-    responses=answers(Version, "Name and version.", "version", errors=ANY),
+    responses=answers(Version, "Name and version.", "version"),
 )
 async def show_version() -> Response:
     """Report which version is running."""

@@ -21,7 +21,7 @@ from app.http.headers import best_match, list_field, names_tag
 from app.http.models import ResponseModel
 from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import any_query
-from app.http.responses import ANY, answer_of, content_of, problems, text_answer
+from app.http.responses import answer_of, content_of, problems, text_answer
 from app.http.route import feature_router
 
 router = feature_router("operation")
@@ -146,7 +146,6 @@ _LINKS: Final = {
                 "text/html": content_of("start-page", schema={"type": "string"}),
             },
         },
-        **problems(*ANY),
     },
 )
 async def show_start(request: Request) -> Response:
@@ -254,7 +253,7 @@ _Code = Annotated[
     response_class=HTMLResponse,
     responses={
         200: text_answer("A page for people.", "text/html", "problem-page"),
-        **problems(*ANY, "NotFound"),
+        **problems("NotFound"),
     },
 )
 async def show_problem(code: _Code) -> HTMLResponse:
@@ -270,10 +269,7 @@ async def show_problem(code: _Code) -> HTMLResponse:
     summary="List the problems",
     dependencies=PUBLIC,
     response_class=HTMLResponse,
-    responses={
-        200: text_answer("A page for people.", "text/html", "problem-page"),
-        **problems(*ANY),
-    },
+    responses={200: text_answer("A page for people.", "text/html", "problem-page")},
 )
 async def list_problems() -> HTMLResponse:
     """List every problem that this service answers, with a link to its page."""

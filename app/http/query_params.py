@@ -95,6 +95,11 @@ class StrictQuery(Generic[Q]):
         self.model = model
         self._cached = lru_cache(maxsize=256)(self._read)
 
+    @property
+    def openapi_parameters(self) -> list[Schema]:
+        """The parameters as the document has them."""
+        return [] if self.model is None else openapi_parameters(self.model)
+
     async def __call__(self, request: Request) -> Q | None:
         """Return the parameters."""
         query: Q | None = request.scope["state"]["query"]

@@ -58,8 +58,10 @@ def answer_of(
     }
 
 
-def answers(model: Any, description: str, *examples: str, errors: tuple[str, ...]) -> Responses:
-    """Describe an answer in JSON, and the problems that may come instead."""
+def answers(
+    model: Any, description: str, *examples: str, errors: tuple[str, ...] = ()
+) -> Responses:
+    """Describe an answer in JSON, and problems that not every such route has."""
     return {200: answer_of(model, description, *examples), **problems(*errors)}
 
 
@@ -77,10 +79,8 @@ def request_examples(*names: str) -> dict[str, Any]:
     return {"requestBody": {"content": {JSON: content_of(*names)}}}
 
 
-TIED: Final = {
-    "parameters": [reference(KEY_HEADER, "parameters"), reference(SUPERSEDE_HEADER, "parameters")]
-}
-"""What FastAPI adds to an operation whose request may be tied to an earlier one."""
+TIED: Final = [reference(KEY_HEADER, "parameters"), reference(SUPERSEDE_HEADER, "parameters")]
+"""The parameters of an operation whose request may be tied to an earlier one."""
 
 
 class _Kind(NamedTuple):
@@ -148,20 +148,15 @@ ANY: Final = ("Unreadable", "HeadersTooLarge", "TooManyRequests")
 ASKING: Final = (*ANY, "Unauthenticated", "Unavailable")
 READING: Final = (*ASKING, "NotAuthorized", "TooManyRequests", "OldBroker", "BrokerError")
 WITH_BODY: Final = ("BodyTooSlow", "BodyTooLarge", "NotJson")
-_CHANGING: Final = (
-    *READING,
+CHANGING: Final = (
     "AlterationNotAuthorized",
     "UnreadableAlteration",
     "EntityBusy",
     "ExpectationFailed",
     "AlterationUnavailable",
     "OutcomeUnknown",
+    "BadAlteration",
 )
-ALTERING: Final = (*_CHANGING, *WITH_BODY, "BadAlteration")
-REMOVING: Final = (*_CHANGING, "BadAlteration", "NoSuchEntity")
-REPLACING: Final = (*REMOVING, *WITH_BODY)
-REVERTING: Final = (*_CHANGING, *WITH_BODY, "NotFound", "CannotRevert")
-APPLYING: Final = (*ALTERING, "NotFound", "PlanExpired", "PlanOutdated", "PlanBusy")
 """What can go wrong, from any request to one that alters."""
 
 

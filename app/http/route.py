@@ -1,6 +1,6 @@
 """The one kind of route: it judges the caller before anything of the request is read."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,9 +12,9 @@ from starlette.routing import BaseRoute
 
 from app.http.guards import Everybody, Guard, begin_work, read_object
 from app.http.headers import read_key
-from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
+from app.http.query_params import StrictQuery, no_parameters
 from app.http.request_body import JsonObject
-from app.http.responses import CALLER, reference
+from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
 from app.http.validation import validated
 from app.service.alterations.command import IdempotencyKey
 
@@ -52,7 +52,8 @@ class GuardedRoute(APIRoute):
     """A route of FastAPI's that reads nothing before its guard has let the caller pass.
 
     In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
-    that is read and validated. A large one was, in a thread of its own.
+    that is read and validated. A large one was, in a thread of its own. What these may refuse
+    stands in the document by itself.
     """
 
     guard: Guard
@@ -62,17 +63,30 @@ class GuardedRoute(APIRoute):
         super().__init__(*arguments, **options)
         self.path = self.path_format
         extra = self.openapi_extra or {}
-        model = self.query.model
-        parameters = [] if model is None else openapi_parameters(model)
         self.openapi_extra = {
             "security": [] if isinstance(self.guard, Everybody) else CALLER,
             **extra,
             "parameters": [
-                *parameters,
+                *self.query.openapi_parameters,
+                *(TIED if self._keyed else ()),
                 *extra.get("parameters", ()),
                 reference("X-Request-Id", "parameters"),
             ],
         }
+        self.responses = {**problems(*self._problems()), **self.responses}
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what can go wrong with a route of this kind; the last of a status counts."""
+        names = [parameter["name"] for parameter in self.query.openapi_parameters]
+        yield from self.guard.problems
+        if names or self.body_field is not None:
+            yield "InvalidRequest"
+        if "page_token" in names:
+            yield "UnreadableOrStale"
+        if self.body_field is not None:
+            yield from WITH_BODY
+        if self._keyed:
+            yield from CHANGING
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers a request; FastAPI's own extension point.

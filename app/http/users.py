@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaFilter
 from app.http.encoding import JsonResponse
 from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, Number, ResponseModel, Time
-from app.http.responses import ASKING, READING, answers
+from app.http.responses import answers
 from app.http.route import feature_router
 
 router = feature_router("users")
@@ -76,7 +76,7 @@ class Me(ResponseModel):
 @router.get(
     "/me",
     summary="Who am I, and what may I do?",
-    responses=answers(Me, "The caller.", "me", errors=ASKING),
+    responses=answers(Me, "The caller.", "me"),
 )
 async def show_caller(request: Request, granted: AnyCaller) -> Response:
     """Report the caller's principal, address and permissions, and the policy's rules for it."""
@@ -133,9 +133,7 @@ class ScramUsers(ResponseModel):
     "/users/scram-credentials",
     summary="Describe SCRAM credentials",
     dependencies=[Depends(may_list_scram)],
-    responses=answers(
-        ScramUsers, "The users that have SCRAM credentials.", "scram-credentials", errors=READING
-    ),
+    responses=answers(ScramUsers, "The users that have SCRAM credentials.", "scram-credentials"),
 )
 async def describe_scram_credentials(request: Request) -> Response:
     """Report mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""

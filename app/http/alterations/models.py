@@ -4,14 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, NotRequired
 
-from pydantic import (
-    MISSING,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    WithJsonSchema,
-)
+from pydantic import MISSING, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.alterations import ClientQuotaAlteration as DomainAlteration

@@ -21,16 +21,7 @@ from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN, alteration_results
 from app.http.request_body import parse_object
-from app.http.responses import (
-    ALTERING,
-    ASKING,
-    REVERTING,
-    TIED,
-    answer_of,
-    answers,
-    problems,
-    request_examples,
-)
+from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import Key, feature_router, path_id
 from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
@@ -82,9 +73,8 @@ may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_
     responses={
         200: altered("All applied, or all validated.", "alteration-applied"),
         207: altered("Some refused, the others done.", "alteration-partial"),
-        **problems(*ALTERING),
     },
-    openapi_extra={**TIED, **request_examples("set-and-remove", "check-only", "several-kinds")},
+    openapi_extra=request_examples("set-and-remove", "check-only", "several-kinds"),
 )
 async def alter_quotas(
     request: Request,
@@ -113,9 +103,9 @@ async def alter_quotas(
     responses={
         200: altered("Taken back, or only checked.", "alteration-reverted"),
         207: altered("Some refused, the others taken back.", "alteration-partial"),
-        **problems(*REVERTING),
+        **problems("NotFound", "CannotRevert"),
     },
-    openapi_extra={**TIED, **request_examples("take-back", "check-taking-back")},
+    openapi_extra=request_examples("take-back", "check-taking-back"),
 )
 async def revert_alteration(
     request: Request,
@@ -142,7 +132,7 @@ async def revert_alteration(
         "Its record.",
         "alteration-record",
         "alteration-recovered",
-        errors=(*ASKING, "TooManyRequests", "NotFound"),
+        errors=("NotFound",),
     ),
 )
 async def show_alteration(

@@ -27,14 +27,7 @@ from app.http.guards import MayAlter, may_describe, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
-from app.http.responses import (
-    READING,
-    WITH_BODY,
-    answer_of,
-    answers,
-    problems,
-    request_examples,
-)
+from app.http.responses import answer_of, answers, request_examples
 from app.http.route import feature_router, path_id
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
 from app.service.runtime.tasks import off_loop
@@ -43,7 +36,6 @@ router = feature_router("analytics")
 
 _BUCKET_ID: Final = re.compile("-?[0-9]{1,19}")
 _BIGINT: Final = range(-(2**63), 2**63)
-_LISTED: Final = (*READING, "UnreadableOrStale", "NoRun")
 _MAY_DESCRIBE: Final = [Depends(may_describe)]
 
 BucketId = Annotated[str, path_id("bucket_id", "a row", BUCKET_ID_PATTERN)]
@@ -54,9 +46,7 @@ RunId = Annotated[str, path_id("run_id", "an answer", RUN_ID_PATTERN)]
     "/analytics/utilization",
     summary="Show who is near a limit",
     dependencies=_MAY_DESCRIBE,
-    responses=answers(
-        UtilizationPage, "One page.", "utilization", errors=(*_LISTED, "InvalidRequest")
-    ),
+    responses=answers(UtilizationPage, "One page.", "utilization", errors=("NoRun",)),
 )
 async def show_utilization(
     request: Request,
@@ -70,9 +60,7 @@ async def show_utilization(
     "/analytics/incidents",
     summary="Show who was throttled",
     dependencies=_MAY_DESCRIBE,
-    responses=answers(
-        IncidentPage, "One page, newest first.", "incidents", errors=(*_LISTED, "InvalidRequest")
-    ),
+    responses=answers(IncidentPage, "One page, newest first.", "incidents", errors=("NoRun",)),
 )
 async def show_incidents(
     request: Request,
@@ -87,10 +75,7 @@ async def show_incidents(
     summary="Show the hours of a bucket",
     dependencies=_MAY_DESCRIBE,
     responses=answers(
-        BucketPage,
-        "One page, oldest first.",
-        "bucket-hours",
-        errors=(*_LISTED, "NoSuchBucket", "InvalidRequest"),
+        BucketPage, "One page, oldest first.", "bucket-hours", errors=("NoSuchBucket",)
     ),
 )
 async def show_bucket(
@@ -109,9 +94,7 @@ async def show_bucket(
     "/analytics/runs",
     summary="Show the runs of the pipeline",
     dependencies=_MAY_DESCRIBE,
-    responses=answers(
-        RunPage, "One page, newest first.", "runs", errors=(*_LISTED, "InvalidRequest")
-    ),
+    responses=answers(RunPage, "One page, newest first.", "runs", errors=("NoRun",)),
 )
 async def show_runs(
     request: Request,
@@ -126,7 +109,7 @@ async def show_runs(
     summary="Show one run",
     dependencies=_MAY_DESCRIBE,
     responses=answers(
-        PipelineRun, "Its record.", "run-queued", "run-succeeded", errors=(*READING, "NotFound")
+        PipelineRun, "Its record.", "run-queued", "run-succeeded", errors=("NotFound",)
     ),
 )
 async def show_run(request: Request, run_id: RunId) -> Response:
@@ -146,8 +129,7 @@ async def show_run(request: Request, run_id: RunId) -> Response:
             "Queued for the next worker that is free.",
             "run-queued",
             headers=("Run-Location",),
-        ),
-        **problems(*READING, *WITH_BODY, "InvalidRequest"),
+        )
     },
     openapi_extra=request_examples("whole-chain", "one-day"),
 )
@@ -165,7 +147,7 @@ async def queue_run(request: Request, granted: MayAlter, body: RunRequest) -> Re
         PipelineRun,
         "Its record; a run that has ended stays as it is.",
         "run-cancelled",
-        errors=(*READING, "NotFound"),
+        errors=("NotFound",),
     ),
 )
 async def cancel_run(request: Request, granted: MayAlter, run_id: RunId) -> Response:

@@ -3,14 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NotRequired
 
-from pydantic import (
-    MISSING,
-    AliasPath,
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    WithJsonSchema,
-)
+from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypedDict
 
 from app.domain import plans
@@ -23,11 +16,7 @@ from app.domain.entities import (
 from app.domain.errors import Violation
 from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer
-from app.http.alterations.models import (
-    UP_TO_MAX_ENTITIES,
-    DesiredValues,
-    Waiting,
-)
+from app.http.alterations.models import UP_TO_MAX_ENTITIES, DesiredValues, Waiting
 from app.http.encoding import quote
 from app.http.models import (
     API_VERSION,

@@ -14,16 +14,7 @@ from app.http.encoding import JsonResponse
 from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
-from app.http.responses import (
-    APPLYING,
-    READING,
-    TIED,
-    WITH_BODY,
-    answer_of,
-    answers,
-    problems,
-    request_examples,
-)
+from app.http.responses import answers, problems, request_examples
 from app.http.route import Key, feature_router, path_id
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import StoredPlan
@@ -37,10 +28,7 @@ PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
 @router.post(
     "/quotas/plans",
     summary="Plan what a document would change",
-    responses={
-        200: answer_of(Plan, "What would have to change; nothing has.", "plan"),
-        **problems(*READING, *WITH_BODY, "InvalidRequest"),
-    },
+    responses=answers(Plan, "What would have to change; nothing has.", "plan"),
     openapi_extra=request_examples("desired", "desired-within-a-scope"),
 )
 async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
@@ -57,7 +45,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
 @router.get(
     "/quotas/plans/{plan_id}",
     summary="Show one plan",
-    responses=answers(Plan, "The plan as it was made.", "plan", errors=(*READING, "NotFound")),
+    responses=answers(Plan, "The plan as it was made.", "plan", errors=("NotFound",)),
 )
 async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
     """Show a plan again, as it was made."""
@@ -69,9 +57,9 @@ async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Respon
     summary="Apply one plan",
     responses={
         200: altered("All applied, or nothing was to be done.", "alteration-applied"),
-        **problems(*APPLYING),
+        **problems("NotFound", "PlanExpired", "PlanOutdated", "PlanBusy"),
     },
-    openapi_extra={**TIED, **request_examples("apply", "take-over")},
+    openapi_extra=request_examples("apply", "take-over"),
 )
 async def apply_plan(
     request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest

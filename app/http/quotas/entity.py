@@ -22,17 +22,7 @@ from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQue
 from app.http.quotas.formats import Format, entry_text, quotas_etag
 from app.http.quotas.models import MaxAgeMs, QuotaOfEntity
 from app.http.request_body import parse_object
-from app.http.responses import (
-    READING,
-    REMOVING,
-    REPLACING,
-    TIED,
-    answer_of,
-    headers_of,
-    problems,
-    reference,
-    request_examples,
-)
+from app.http.responses import answer_of, headers_of, problems, reference, request_examples
 from app.http.route import Key, feature_router
 from app.http.validation import validated
 from app.service.alterations.command import AlterCommand, Wait
@@ -95,7 +85,7 @@ class RemoveParameters(QueryParameters):
             "description": "The caller's copy still says the same.",
             "headers": headers_of("ETag"),
         },
-        **problems(*READING, "NoSuchEntity", "InvalidRequest"),
+        **problems("NoSuchEntity"),
     },
     openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
 )
@@ -140,11 +130,7 @@ may_alter_entity: Final = Permission(Operation.ALTER_CONFIGS, read_denied=_denie
 MayAlterEntity = Annotated[Granted, Depends(may_alter_entity)]
 
 _CONDITIONAL: Final = {
-    "parameters": [
-        *TIED["parameters"],
-        reference("If-Match", "parameters"),
-        reference("If-None-Match", "parameters"),
-    ]
+    "parameters": [reference("If-Match", "parameters"), reference("If-None-Match", "parameters")]
 }
 
 
@@ -153,7 +139,7 @@ _CONDITIONAL: Final = {
     summary="Replace the quotas of one entity",
     responses={
         200: altered("Replaced, or only checked.", "alteration-applied"),
-        **problems(*REPLACING),
+        **problems("NoSuchEntity"),
     },
     openapi_extra={**_CONDITIONAL, **request_examples("replace", "check-replacing")},
 )
@@ -183,7 +169,7 @@ async def replace_entity(
     summary="Remove the quotas of one entity",
     responses={
         200: altered("Removed, or only checked.", "alteration-applied"),
-        **problems(*REMOVING),
+        **problems("NoSuchEntity"),
     },
     openapi_extra=_CONDITIONAL,
 )

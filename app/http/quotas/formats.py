@@ -14,14 +14,7 @@ import orjson
 
 from app.domain.alterations import Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, yaml_float, yaml_text
-from app.http.encoding import (
-    JsonNumber,
-    entity_json,
-    json_bytes,
-    quota_json,
-    rfc3339,
-    values_json,
-)
+from app.http.encoding import JsonNumber, entity_json, json_bytes, quota_json, rfc3339, values_json
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match
 from app.http.models import API_VERSION

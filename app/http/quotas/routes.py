@@ -40,15 +40,7 @@ from app.http.quotas.models import (
     RequestLimits,
 )
 from app.http.request_body import MAX_BODY_BYTES
-from app.http.responses import (
-    READING,
-    answer_of,
-    answers,
-    content_of,
-    headers_of,
-    problems,
-    reference,
-)
+from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
 from app.http.route import feature_router
 from app.service.queries.describe import DescribeQuery, Rendering
 from app.service.runtime.tasks import off_loop
@@ -120,7 +112,7 @@ _TEXT: Final = {"type": "string"}
             "description": "The caller's copy still says the same.",
             "headers": headers_of(*_LISTED),
         },
-        **problems(*READING, "UnreadableOrStale", "NotAcceptable", "InvalidRequest"),
+        **problems("NotAcceptable"),
     },
     openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
 )
@@ -233,9 +225,7 @@ def _entity(position: Any) -> ClientQuotaEntity:
     "/quotas/capabilities",
     summary="Show what can be limited",
     dependencies=[Depends(may_describe)],
-    responses=answers(
-        Capabilities, "Types, keys, bounds and limits.", "capabilities", errors=READING
-    ),
+    responses=answers(Capabilities, "Types, keys, bounds and limits.", "capabilities"),
 )
 async def show_capabilities(request: Request) -> Response:
     """Report the entity types, the keys with unit and bounds, and the limits of this service."""

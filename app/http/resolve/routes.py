@@ -45,7 +45,7 @@ from app.http.resolve.rendering import (
     resolution_document,
     resolutions_bytes,
 )
-from app.http.responses import JSON, READING, WITH_BODY, answers, request_examples
+from app.http.responses import JSON, answers, request_examples
 from app.http.route import feature_router
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
@@ -297,11 +297,7 @@ _IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
     summary="Resolve one identity",
     dependencies=[Depends(may_describe)],
     responses=answers(
-        Resolution,
-        "What applies for each key, and why.",
-        "resolution-client",
-        "resolution-address",
-        errors=(*READING, "InvalidRequest"),
+        Resolution, "What applies for each key, and why.", "resolution-client", "resolution-address"
     ),
 )
 async def resolve_quotas(
@@ -333,7 +329,7 @@ async def resolve_quotas(
         ResolveAnswer,
         "In the order of the identities.",
         "resolutions",
-        errors=(*READING, *WITH_BODY, "ExpectationFailed", "InvalidRequest"),
+        errors=("ExpectationFailed",),
     ),
     openapi_extra=request_examples("present", "what-if"),
 )
