@@ -24,8 +24,8 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from app.http.application import create_application
-from app.http.guards import Services
 from app.http.metrics import SharedCounts, forget_worker
+from app.http.route import Services
 from app.logs import configure_logs, name_worker
 from app.server import Listener, Port, build_server, listeners, report_listening
 from app.settings import Settings, SettingsError

@@ -11,9 +11,9 @@ from app.alteration_wiring import Alterations, Backends, SharedServices
 from app.authenticators import open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies
-from app.http.guards import Services
 from app.http.metrics import HttpMetrics, SharedCounts
 from app.http.rate_limits import Limits, RateLimits
+from app.http.route import Services
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, KafkaScramCredentials

@@ -16,7 +16,6 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.guards import Services, services_of
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
@@ -31,7 +30,7 @@ from app.http.plans import routes as plans
 from app.http.quotas import entity
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
-from app.http.route import refuse_undeclared
+from app.http.route import Services, refuse_undeclared, services_of
 from app.service.auth.authorize import RULE
 from app.service.auth.denials import DeniedAttempt
 from app.service.auth.run_as_caller import RefusedAtTheActError

@@ -10,7 +10,6 @@ from pydantic import MISSING, Field, Strict
 from app.domain.alterations import Outcome
 from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
 from app.http.encoding import JsonResponse
-from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
@@ -36,7 +35,7 @@ from app.http.query_params import (
     parse_filter,
 )
 from app.http.responses import answers
-from app.http.route import feature_router
+from app.http.route import MayReadAudit, feature_router, services_of
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery

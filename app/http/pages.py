@@ -16,13 +16,12 @@ from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
 from app.http.encoding import JsonResponse
-from app.http.guards import PUBLIC, services_of
 from app.http.headers import best_match, list_field, names_tag
 from app.http.models import ResponseModel
 from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import any_query
 from app.http.responses import answer_of, content_of, problems, text_answer
-from app.http.route import feature_router
+from app.http.route import PUBLIC, feature_router, services_of
 
 router = feature_router("operation")
 

@@ -1,8 +1,14 @@
-"""The one kind of route: it judges the caller before anything of the request is read."""
+"""The one kind of route: who may call it, and what it reads once it has let a caller pass.
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+Authentication, limits and Kafka's question come before the body is read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.routing import APIRoute
@@ -10,13 +16,300 @@ from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
-from app.http.guards import Everybody, Guard, begin_work, read_object
+from app.domain.authorization import Operation
+from app.domain.entities import Caller
+from app.domain.errors import QuotaError, UnauthenticatedError
+from app.http.authentication.authenticator import AuthenticatorChain, presented_by
+from app.http.authentication.basic import SessionCaller
+from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
+from app.http.errors import UntrustedIdentityError
 from app.http.headers import read_key
+from app.http.metrics import HttpMetrics
+from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of
 from app.http.query_params import StrictQuery, no_parameters
-from app.http.request_body import JsonObject
-from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
+from app.http.rate_limits import Limited, RateLimits
+from app.http.request_body import SMALL_BYTES, BodySlot, parse_object, read_json_body
+from app.http.responses import (
+    ANY,
+    ASKING,
+    CALLER,
+    CHANGING,
+    READING,
+    TIED,
+    WITH_BODY,
+    problems,
+    reference,
+)
 from app.http.validation import validated
+from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import IdempotencyKey
+from app.service.alterations.replace import RevertAlterations
+from app.service.auth.authentication_failures import AuthenticationFailures
+from app.service.auth.authorize import Access, AuditTrail, Authorizer, PolicyGuard
+from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
+from app.service.auth.sessions import CallerServices
+from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
+from app.service.ports.metrics import Phase
+from app.service.ports.plans import PlanStore
+from app.service.queries.analytics import Analytics
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+from app.service.runtime.dependencies import Readiness
+from app.service.runtime.tasks import timed
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything behind the routes."""
+
+    authenticator: AuthenticatorChain
+    authorizer: Authorizer
+    denials: DeniedAttempts
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
+    audit: AuditTrail
+    cluster: ClusterIdentity
+    check_cluster: Callable[[], None]
+    analytics: Analytics
+    plans: PlanStore
+    policy: PolicyGuard
+    scram_users: DescribeScramUsers
+    readiness: Readiness
+    metrics: HttpMetrics
+    limits: RateLimits
+    brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+    failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
+    proxies: TrustedProxies = NO_PROXIES
+
+    def of_caller(self, own: CallerServices) -> "Services":
+        """Return these, with those that a caller has of its own."""
+        return replace(
+            self,
+            authorizer=own.authorizer,
+            describe=own.describe,
+            alter=own.alter,
+            revert=own.revert,
+            resolve=own.resolve,
+        )
+
+
+def services_of(request: Request) -> Services:
+    """Return what answers this request: of its caller's session, or everybody's."""
+    state = request.scope["state"]
+    services: Services | None = state.get("services")
+    if services is None:
+        services = state["services"] = request.scope["app"].state.services
+    return services
+
+
+async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
+    """Return the caller of the request; needs no permission of the cluster.
+
+    Raises:
+        UnauthenticatedError: No valid credential.
+        UntrustedIdentityError: One in another's name.
+        NotSentError: The identity provider cannot be asked.
+        RateLimitedError: One request too many, or too many bad credentials from one address.
+        WrongClusterError: Another cluster answers than the one that is served.
+    """
+    services = services_of(request)
+    caller = await _authenticate(request, services)
+    context_of(request).caller = caller
+    services.limits.admit(caller.principal, kind)
+    services.check_cluster()
+    return caller
+
+
+async def _authenticate(request: Request, services: Services) -> Caller:
+    presented = presented_by(request, services.proxies)
+    try:
+        caller = await services.authenticator.authenticate(presented)
+    except (UnauthenticatedError, UntrustedIdentityError) as refusal:
+        context_of(request).refusal = (refusal.method, refusal.code)
+        address = presented.address or presented.peer
+        services.failures.count(address, refusal.method, refusal.code)
+        services.limits.admit_failure(address)
+        raise
+    if not isinstance(caller, SessionCaller):
+        return caller
+    # The session's services answer this request; the session is held until its end.
+    context_of(request).held.callback(caller.lease.release)
+    own = caller.lease.content.services
+    request.scope["state"]["services"] = services.of_caller(own)
+    return caller.without_session()
+
+
+def begin_work(request: Request) -> None:
+    """Count the request as being worked on until its answer begins.
+
+    A body that is still arriving is no work: slow callers do not use up their principal's share.
+
+    Raises:
+        RateLimitedError: The principal has as many as it may.
+    """
+    context = context_of(request)
+    context.work.callback(services_of(request).limits.begin(context.principal or ""))
+
+
+class Guard:
+    """A dependency that lets a caller pass, or raises the refusal.
+
+    The route calls ``admit`` first of all; as a dependency it returns what that returned.
+
+    Attributes:
+        problems: What the document says can go wrong, whatever the route.
+    """
+
+    problems: tuple[str, ...] = ANY
+
+    async def admit(self, request: Request) -> "Granted | None":
+        """Return why the caller passes; null for a route that everybody may call.
+
+        Raises:
+            QuotaError: The caller does not.
+        """
+        raise NotImplementedError
+
+    async def __call__(self, request: Request) -> "Granted | None":
+        """Return what ``admit`` returned for this request."""
+        granted: Granted | None = request.scope["state"]["granted"]
+        return granted
+
+
+class Everybody(Guard):
+    """Lets everybody pass, with a credential or without."""
+
+    async def admit(self, request: Request) -> None:
+        """Count the request; neither the operations port nor a proxy that names no caller counts.
+
+        Raises:
+            RateLimitedError: One too many from one address.
+        """
+        if request.scope["state"].get(ON_OPERATIONS_PORT, False):
+            return
+        services = services_of(request)
+        presented = presented_by(request, services.proxies)
+        if presented.is_from_proxy and presented.address == presented.peer:
+            return
+        route = getattr(request.scope.get("route"), "path", "")
+        services.limits.admit_public(presented.address or presented.peer, route)
+
+
+class Granted(NamedTuple):
+    """A caller who may, and why."""
+
+    caller: Caller
+    evidence: Mapping[str, Any]
+
+
+_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
+_DENIED_BODY_DEADLINE_S: Final = 1.0
+"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
+
+ReadDenied = Callable[[Request, bytes], RequestedChange]
+
+
+class Permission(Guard):
+    """Lets a caller pass who has an operation on the cluster; records the attempts of others.
+
+    Args:
+        operation: What the route does with the cluster; null lets everybody pass who shows a good
+            credential, and the route itself looks at what is whose.
+        or_audit: Whether the ``audit`` permission suffices instead.
+        read_denied: Returns what a denied request asked for, for the audit log, from the request
+            and its body.
+    """
+
+    def __init__(
+        self,
+        operation: Operation | None,
+        *,
+        or_audit: bool = False,
+        read_denied: ReadDenied | None = None,
+    ) -> None:
+        self.operation = operation
+        self.or_audit = or_audit
+        self._read_denied = read_denied
+        self._alters = operation is Operation.ALTER_CONFIGS
+        self.problems = ASKING if operation is None else READING
+        if or_audit:
+            self.problems = (*ASKING, "NotAuthorized")
+
+    async def admit(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+            ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
+            NotSentError: The ACLs cannot be had.
+        """
+        limited = Limited.ALTERATIONS if self._alters else Limited.READS
+        caller = await authenticate_and_limit(request, limited)
+        if self.operation is None:
+            return Granted(caller, {})
+        services = services_of(request)
+        if self.or_audit and services.authorizer.is_auditor(caller):
+            return Granted(caller, {"rule": "auditor"})
+        access = await self._decide(services, caller, self.operation)
+        if access.refusal is not None:
+            attempt = DeniedAttempt(request.state.request_id, action_of(request), access.evidence)
+            if self._read_denied is not None:
+                attempt = replace(attempt, read=partial(_denied_change, request, self._read_denied))
+            await services.denials.record(caller, access.refusal, attempt)
+            raise access.refusal
+        return Granted(caller, access.evidence)
+
+    async def _decide(self, services: Services, caller: Caller, operation: Operation) -> Access:
+        metrics = services.metrics
+        with timed(metrics.alterations, Phase.AUTHZ) if self._alters else nullcontext():
+            access = await services.authorizer.decide(caller, operation)
+        result = "allowed" if access.refusal is None else "denied"
+        metrics.authorizations.labels(operation.value, result).inc()
+        age_s = access.evidence.get("acl_age_s")
+        if age_s is not None:
+            metrics.acl_age.set(age_s)
+        return access
+
+
+may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
+"""Lets a caller pass who has describe permission on the cluster."""
+
+may_alter: Final = Permission(Operation.ALTER_CONFIGS)
+"""Lets a caller pass who has alter permission on the cluster."""
+
+may_list_scram: Final = Permission(Operation.DESCRIBE)
+"""Lets a caller pass who may list the SCRAM credentials of all users at a broker: KIP-554 asks for
+DESCRIBE on the cluster."""
+
+may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
+"""Lets auditors pass, and callers with describe permission, who see their own rows."""
+
+any_caller: Final = Permission(None)
+"""Lets every caller pass who shows a valid credential."""
+
+everybody: Final = Everybody()
+PUBLIC: Final = [Depends(everybody)]
+"""The dependencies of a route that answers without a credential."""
+
+MayDescribe = Annotated[Granted, Depends(may_describe)]
+MayAlter = Annotated[Granted, Depends(may_alter)]
+MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
+AnyCaller = Annotated[Granted, Depends(any_caller)]
+
+
+async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
+    try:
+        body = b""
+        if request.method != "DELETE":
+            body = await read_json_body(
+                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+            )
+        return await asyncio.to_thread(read, request, body)
+    except QuotaError:
+        return NOTHING_READ
 
 
 async def _idempotency_key(request: Request) -> IdempotencyKey | None:
@@ -52,8 +345,8 @@ class GuardedRoute(APIRoute):
     """A route of FastAPI's that reads nothing before its guard has let the caller pass.
 
     In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
-    that is read and validated. A large one was, in a thread of its own. What these may refuse
-    stands in the document by itself.
+    that is read and validated. A large one was, in a thread of its own. The document of the route
+    lists what these may refuse.
     """
 
     guard: Guard
@@ -111,30 +404,40 @@ class GuardedRoute(APIRoute):
             dependency for dependency in dependencies if dependency.name is not None
         ]
         handle, guard, query = super().get_route_handler(), self.guard, self.query
-        body = self.body_field
-        begins = body is None and self.methods != {"GET"}
+        model: Any = None if self.body_field is None else self.body_field.field_info.annotation
 
         async def answer(request: Request) -> Response:
-            state = request.scope["state"]
+            state, content = request.scope["state"], None
             state["granted"] = await guard.admit(request)
+            if model is None and isinstance(guard, Permission):
+                begin_work(request)
             state["query"] = query.read(request.scope["query_string"])
-            content = None
-            if body is not None:
-                content = await read_object(request, partial(read, request))
-            else:
+            if model is None:
                 self._read_key(request, state["query"])
-                if begins:
-                    begin_work(request)
+            else:
+                content = await self._read_body(request, model)
             return await handle(ReadRequest(request, content))
 
-        model: Any = None if body is None else body.field_info.annotation
+        return answer
 
-        def read(request: Request, document: JsonObject) -> BaseModel:
-            content: BaseModel = validated(model, document)
+    async def _read_body(self, request: Request, model: type[BaseModel]) -> BaseModel:
+        """Read the body of an admitted request; a large one waits for a slot.
+
+        Raises:
+            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``.
+        """
+
+        def read() -> BaseModel:
+            document = parse_object(body)
+            content = validated(model, document)
             self._read_key(request, document)
             return content
 
-        return answer
+        principal = context_of(request).principal or ""
+        async with BodySlot(services_of(request).limits.bodies, principal) as slot:
+            body = await read_json_body(request, slot)
+            begin_work(request)
+            return read() if len(body) <= SMALL_BYTES else await asyncio.to_thread(read)
 
     def _read_key(self, request: Request, asked: Any) -> None:
         """Read the ``Idempotency-Key`` where it is wanted; a body or a query is what is asked."""

@@ -16,13 +16,21 @@ from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.encoding import JsonResponse
-from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, answers, problems, request_examples
-from app.http.route import Key, feature_router, path_id
+from app.http.route import (
+    AnyCaller,
+    Granted,
+    Key,
+    MayAlter,
+    Permission,
+    feature_router,
+    path_id,
+    services_of,
+)
 from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange

@@ -23,12 +23,11 @@ from app.http.analytics.models import (
     UtilizationParameters,
 )
 from app.http.encoding import JsonResponse
-from app.http.guards import MayAlter, may_describe, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
 from app.http.responses import answer_of, answers, request_examples
-from app.http.route import feature_router, path_id
+from app.http.route import MayAlter, feature_router, may_describe, path_id, services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
 from app.service.runtime.tasks import off_loop
 

@@ -11,11 +11,10 @@ from app.domain.plans import PlannedChange
 from app.http.alterations.impact import impact_of_values
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import JsonResponse
-from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import answers, problems, request_examples
-from app.http.route import Key, feature_router, path_id
+from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import StoredPlan
 from app.service.runtime.tasks import off_loop

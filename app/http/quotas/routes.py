@@ -14,7 +14,6 @@ from app.domain.errors import BadPageTokenError
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.encoding import JsonResponse
-from app.http.guards import Services, may_describe, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.pagination import page_token, query_fingerprint, read_page_token
@@ -41,7 +40,7 @@ from app.http.quotas.models import (
 )
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
-from app.http.route import feature_router
+from app.http.route import Services, feature_router, may_describe, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
 from app.service.runtime.tasks import off_loop
 

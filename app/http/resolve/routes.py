@@ -25,7 +25,6 @@ from app.http.alterations.models import (
 )
 from app.http.analytics.models import Usage
 from app.http.encoding import JsonResponse, child, has_lone_surrogate, quote
-from app.http.guards import may_describe, services_of
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
@@ -46,7 +45,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import feature_router
+from app.http.route import feature_router, may_describe, services_of
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity

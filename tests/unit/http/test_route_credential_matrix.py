@@ -19,17 +19,19 @@ from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
-from app.http.guards import PUBLIC as FOR_EVERYBODY
-from app.http.guards import (
+from app.http.quotas.entity import may_alter_entity
+from app.http.route import PUBLIC as FOR_EVERYBODY
+from app.http.route import (
+    GuardedRoute,
+    UndeclaredRouteError,
     any_caller,
     everybody,
     may_alter,
     may_describe,
     may_list_scram,
     may_read_audit,
+    refuse_undeclared,
 )
-from app.http.quotas.entity import may_alter_entity
-from app.http.route import GuardedRoute, UndeclaredRouteError, refuse_undeclared
 from tests.unit.http.application import http_scope
 from tests.unit.http.fake_service import FakeService, no_services
 
