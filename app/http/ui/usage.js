@@ -106,7 +106,7 @@ const kindOf = (share) => (share > 1 ? "bad" : share > 0.8 ? "warn" : "");
 function Bar({ share }) {
   if (share === null) return html`<span class="muted">no limit</span>`;
   const width = `${Math.min(100, 100 * share)}%`;
-  return html`<span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %`;
+  return html`<span class="value"><span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %</span>`;
 }
 
 /** The highest rate of each hour: of two days as bars beside the limit, of two weeks as a map. */
