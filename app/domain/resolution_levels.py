@@ -95,25 +95,6 @@ IP_PRECEDENCE: Final = (
 )
 """The two levels for an address. Source: ``SocketServer.ConnectionQuotas``."""
 
-ALL_LEVELS: Final = frozenset(row.level for row in PRECEDENCE)
-
-LEVELS_WITHOUT_CLIENT_ID: Final = frozenset({3, 6})
-"""The levels that can limit a caller whose client-id is empty.
-
-A rule for the default client-id selects a bucket, in which brokers then look up user rules only.
-
-Source: ``ClientQuotaManager.DefaultQuotaCallback``; KAFKA-13341, KAFKA-15314.
-"""
-
-LEVELS_WITHOUT_USER: Final = frozenset({7, 8})
-"""The levels that can limit a caller whose user name is empty, unless level 6 hides them."""
-
-
-def applicable_levels(user: str, client_id: str) -> frozenset[int]:
-    """Return the levels that can ever limit a caller with these names; either may be empty."""
-    levels = ALL_LEVELS if user else LEVELS_WITHOUT_USER
-    return levels if client_id else levels & LEVELS_WITHOUT_CLIENT_ID
-
 
 class ConfiguredQuota(NamedTuple):
     """A stored value of one key and its level; ``name`` is the level's name."""
@@ -278,12 +259,21 @@ _WITHOUT_CLIENT_ID: Final[Mapping[Slot, str]] = {
     Slot.NAMED: "An empty client-id cannot be configured.",
     Slot.DEFAULT: "Rules for the default client-id do not cover an empty client-id.",
 }
+"""A rule for the default client-id selects a bucket, in which brokers then look up user rules only.
+
+Source: ``ClientQuotaManager.DefaultQuotaCallback``; KAFKA-13341, KAFKA-15314.
+"""
 
 
 def why_not(row: PrecedenceLevel, user: str, client_id: str) -> str | None:
     """Say why a level can never limit a caller with these names; null where it can."""
     no_user = None if user else _WITHOUT_USER.get(row.user)
     return no_user or (None if client_id else _WITHOUT_CLIENT_ID.get(row.client_id))
+
+
+def applicable_levels(user: str, client_id: str) -> frozenset[int]:
+    """Return the levels that can ever limit a caller with these names; either may be empty."""
+    return frozenset(row.level for row in PRECEDENCE if why_not(row, user, client_id) is None)
 
 
 def client_levels(
