@@ -18,7 +18,7 @@ from app.http.encoding import JsonNumber, entity_json, json_bytes, quota_json, r
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match
 from app.http.models import API_VERSION
-from app.service.queries.describe import Entry, Rendering
+from app.service.queries.describe import Entry, SortedSnapshot
 
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -103,21 +103,21 @@ class Written(NamedTuple):
     size: int
 
 
-def written_entries(rendering: Rendering) -> Written:
+def written_entries(snapshot: SortedSnapshot) -> Written:
     """Return the entries of an image, written once; whoever calls it has taken the turn.
 
     The texts of entries that an earlier image had, too, are its texts.
     """
-    if Written not in rendering.memo:
-        earlier, rendering.earlier = rendering.earlier or {}, None
+    if Written not in snapshot.memo:
+        earlier, snapshot.earlier = snapshot.earlier or {}, None
         before: Written = earlier.get(Written, Written((), (), 0))
         pairs = zip(before.entries, before.texts, strict=True)
         text_of = {id(entry): text for entry, text in pairs}
-        entries = rendering.ranked.entries
+        entries = snapshot.entries
         texts = [text_of.get(id(entry)) or entry_text(*entry) for entry in entries]
         size = sum(map(len, texts)) + max(0, len(texts) - 1)
-        rendering.memo[Written] = Written(entries, texts, size)
-    written: Written = rendering.memo[Written]
+        snapshot.memo[Written] = Written(entries, texts, size)
+    written: Written = snapshot.memo[Written]
     return written
 
 

@@ -1,5 +1,6 @@
 """``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -41,7 +42,7 @@ from app.http.quotas.models import (
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
 from app.http.route import Services, feature_router, may_describe, services_of
-from app.service.queries.describe import DescribeQuery, Rendering
+from app.service.queries.describe import DescribeQuery, SortedSnapshot
 from app.service.runtime.tasks import off_loop
 
 _OLDEST_BROKER = "2.6"
@@ -121,11 +122,11 @@ async def describe_quotas(
     """Describe the quotas that match the filter, sorted by user, client-id and ip."""
     services = services_of(request)
     media_type = negotiate(list_field(request.headers, "accept"))
-    answer, rendering, page = await _answer(services, query)
-    if rendering is None:
+    answer, snapshot, page = await _answer(services, query)
+    if snapshot is None:
         etag = await off_loop(len(answer.entries), _etag, media_type, answer, page)
     else:
-        answer, etag = await _render(media_type, answer, rendering)
+        answer, etag = await _render(media_type, answer, snapshot)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -160,16 +161,16 @@ async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIter
 
 
 async def _render(
-    media_type: Format, answer: QuotaListingResponse, rendering: Rendering
+    media_type: Format, answer: QuotaListingResponse, snapshot: SortedSnapshot
 ) -> tuple[QuotaListingResponse, str]:
     """Return the answer and its entity tag, worked out once for all answers from one image."""
     number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
-    async with rendering.turn:
+    async with snapshot.turn:
         if media_type is Format.JSON:
-            answer = replace(answer, written=await off_loop(number, written_entries, rendering))
-        if name not in rendering.memo:
-            rendering.memo[name] = await off_loop(number, _etag, media_type, answer)
-    etag: str = rendering.memo[name]
+            answer = replace(answer, written=await off_loop(number, written_entries, snapshot))
+        if name not in snapshot.memo:
+            snapshot.memo[name] = await off_loop(number, _etag, media_type, answer)
+    etag: str = snapshot.memo[name]
     return answer, etag
 
 
@@ -180,7 +181,7 @@ def _etag(media_type: Format, answer: QuotaListingResponse, page: str = "") -> s
 
 async def _answer(
     services: Services, parameters: DescribeParameters
-) -> tuple[QuotaListingResponse, Rendering | None, str]:
+) -> tuple[QuotaListingResponse, SortedSnapshot | None, str]:
     """Return the answer, what is cached with its entries, and which page of the whole it is."""
     query = DescribeQuery(
         parse_filter(parameters.filter, strict=parameters.strict),
@@ -190,7 +191,7 @@ async def _answer(
     if parameters.page_size is None and parameters.page_token is None:
         listing = await services.describe.describe(query)
         answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
-        return answer, listing.rendering, ""
+        return answer, listing.snapshot, ""
     answer, page = await _page(services, parameters, query)
     return answer, None, page
 
@@ -201,14 +202,16 @@ async def _page(
     size = parameters.page_size or _DEFAULT_PAGE_SIZE
     fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
     token = parameters.page_token
-    after = None if token is None else _entity(read_page_token(token, fingerprint))
-    page = await services.describe.page(query, size, after)
-    listing, following = page.listing, None
-    if not page.is_last:
-        following = page_token(page.entries[-1][0].as_dict(), fingerprint)
-    total = len(listing.entries)
+    after = None if token is None else _entity(read_page_token(token, fingerprint)).sort_key()
+    listing = await services.describe.describe(query)
+    begin, following, total = 0, None, len(listing.entries)
+    if after is not None:
+        begin = bisect_right(listing.entries, after, key=lambda entry: entry[0].sort_key())
+    entries = listing.entries[begin : begin + size]
+    if begin + size < total:
+        following = page_token(entries[-1][0].as_dict(), fingerprint)
     answer = QuotaListingResponse(
-        listing.cluster_id, listing.as_of, page.entries, following, total=total
+        listing.cluster_id, listing.as_of, entries, following, total=total
     )
     return answer, f"{token}+{size}/{total}/{following}"
 

@@ -1,12 +1,12 @@
 """Describe: which quotas are stored, from a sorted snapshot that is patched by small changes."""
 
 import asyncio
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import (
@@ -29,30 +29,6 @@ FEW_CHANGES: Final = 1_000
 """Up to so many changes a list is patched; for more it is sorted anew."""
 
 _NAMED: Final = frozenset({MatchType.EXACT, MatchType.DEFAULT})
-_KEY: Final = itemgetter(0)
-
-
-class Ranked(NamedTuple):
-    """Entries in order, and what each is sorted by; neither list is ever changed."""
-
-    keys: list[SortKey]
-    entries: list[Entry]
-
-
-@dataclass(slots=True)
-class Rendering:
-    """What those who render all the entries of an image want to keep with them.
-
-    Attributes:
-        memo: Whatever they keep, by a name of theirs.
-        earlier: What was cached with an earlier image that differs in few entries; null without.
-        turn: Whoever renders takes it, so that nothing is rendered twice.
-    """
-
-    ranked: Ranked
-    memo: dict[object, Any] = field(default_factory=dict)
-    earlier: Mapping[object, Any] | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True)
@@ -61,27 +37,54 @@ class SortedSnapshot:
 
     Attributes:
         quotas: As described; never changed.
-        entries: All of them in the order of the contract; null until a caller asks.
-        rendering: What is cached with them; null until then.
+        entries: All of them in the order of the contract; empty until a caller asks.
+        keys: What each entry is sorted by.
+        memo: What those who render all the entries want to keep with them, by a name of theirs.
+        earlier: What was cached with an earlier image that differs in few entries; null without.
+        turn: Whoever renders takes it, so that nothing is rendered twice.
     """
 
     quotas: Quotas
-    entries: Sequence[Entry] | None = None
-    rendering: Rendering | None = None
+    entries: list[Entry] = field(default_factory=list)
+    memo: dict[object, Any] = field(default_factory=dict)
+    earlier: Mapping[object, Any] | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    keys: list[SortKey] = field(default_factory=list)
     _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the entries are there."""
+        return len(self.entries) == len(self.quotas)
+
     def sort(self, before: "SortedSnapshot | None" = None, changes: Quotas | None = None) -> None:
-        """Bring the entries into order."""
-        changes = changes or {}
-        former = None if before is None else before.rendering
-        if former is not None and len(changes) <= FEW_CHANGES:
-            ranked = _patch(former.ranked, {change: self.quotas.get(change) for change in changes})
-            self.rendering = Rendering(ranked, earlier=former.memo or former.earlier)
+        """Bring the entries into order; those of an image before are patched by few changes."""
+        if before is not None and before.is_sorted and len(changes or {}) <= FEW_CHANGES:
+            self.earlier = before.memo or before.earlier
+            self.keys, self.entries = before.keys.copy(), before.entries.copy()
+            for entity in changes or {}:
+                self._patch(entity, self.quotas.get(entity))
+            return
+        with pause_gc():
+            pairs = [(item.sort_key(), (item, values)) for item, values in self.quotas.items()]
+            pairs.sort(key=itemgetter(0))
+            self.keys, self.entries = [key for key, _ in pairs], [entry for _, entry in pairs]
+
+    def _patch(self, entity: ClientQuotaEntity, values: Values | None) -> None:
+        """Replace an entry; null removes it."""
+        key, keys, entries = entity.sort_key(), self.keys, self.entries
+        at = bisect_left(keys, key)
+        while at < len(keys) and keys[at] == key and entries[at][0] != entity:
+            at += 1
+        is_there = at < len(keys) and keys[at] == key
+        if values is None:
+            if is_there:
+                del keys[at], entries[at]
+        elif is_there:
+            entries[at] = (entity, values)
         else:
-            with pause_gc():
-                ranked = _rank(self.quotas)
-            self.rendering = Rendering(ranked)
-        self.entries = ranked.entries
+            keys.insert(at, key)
+            entries.insert(at, (entity, values))
 
     def work_for(self, quota_filter: ClientQuotaFilter) -> int:
         """Return how many entities there are to look at."""
@@ -126,7 +129,7 @@ class SortedSnapshots:
         async with self._sorting:
             before = self._newest
             arranged = self.of(described)
-            if arranged.entries is None:
+            if not arranged.is_sorted:
                 changes = described.changes
                 if changes is not None and before is not None and before.quotas is changes.base:
                     await off_loop(len(described.quotas), arranged.sort, before, changes.changed)
@@ -159,32 +162,6 @@ def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     return bool(components) and all(component.match_type in _NAMED for component in components)
 
 
-def _rank(quotas: Quotas) -> Ranked:
-    pairs = [(entity.sort_key(), (entity, values)) for entity, values in quotas.items()]
-    pairs.sort(key=_KEY)
-    return Ranked([key for key, _ in pairs], [entry for _, entry in pairs])
-
-
-def _patch(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
-    """Return the entries with some replaced; null removes an entry."""
-    keys, entries = before.keys.copy(), before.entries.copy()
-    for entity, values in changed.items():
-        key = entity.sort_key()
-        at = bisect_left(keys, key)
-        while at < len(keys) and keys[at] == key and entries[at][0] != entity:
-            at += 1
-        is_there = at < len(keys) and keys[at] == key
-        if values is None:
-            if is_there:
-                del keys[at], entries[at]
-        elif is_there:
-            entries[at] = (entity, values)
-        else:
-            keys.insert(at, key)
-            entries.insert(at, (entity, values))
-    return Ranked(keys, entries)
-
-
 def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:
     """Return the entities by each name, and by each default, that they have."""
     postings: dict[tuple[str, str | None], list[ClientQuotaEntity]] = {}
@@ -213,24 +190,13 @@ class DescribeQuery:
 class QuotaListing:
     """Matching entities in the order of the contract, all from one answer of one broker.
 
-    Attributes:
-        rendering: What is cached with the entries, shared by all listings of these very entries;
-            null where nothing is shared.
+    ``snapshot`` is what all listings of these very entries share; null where nothing is shared.
     """
 
     cluster_id: str
     as_of: datetime
     entries: Sequence[Entry]
-    rendering: Rendering | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaPage:
-    """A page of a listing."""
-
-    listing: QuotaListing
-    entries: Sequence[Entry]
-    is_last: bool
+    snapshot: SortedSnapshot | None = None
 
 
 class DescribeQuotas:
@@ -266,8 +232,8 @@ class DescribeQuotas:
         described, is_image = await self._describe(query)
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._images.in_order(described)
-            entries, rendering = arranged.entries or (), arranged.rendering
-            return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
+            entries = arranged.entries
+            return QuotaListing(described.cluster_id, described.as_of, entries, arranged)
         arranged = self._images.of(described) if is_image else SortedSnapshot(described.quotas)
         number = arranged.work_for(query.quota_filter)
         found = await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
@@ -307,23 +273,3 @@ class DescribeQuotas:
         if max_age_ms and (young := self._image.young(max_age_ms=max_age_ms)):
             return young, True
         return await self._admin.describe_client_quotas(wanted), False
-
-    async def page(
-        self, query: DescribeQuery, page_size: int, after: ClientQuotaEntity | None = None
-    ) -> QuotaPage:
-        """Describe, and return the entities that follow one; null returns the first page.
-
-        Raises:
-            InvalidRequestError: As ``describe``.
-            NotSentError: As ``describe``.
-        """
-        listing = await self.describe(query)
-        begin = 0
-        if after is not None:
-            begin = bisect_right(listing.entries, after.sort_key(), key=_sort_key)
-        end = begin + page_size
-        return QuotaPage(listing, listing.entries[begin:end], end >= len(listing.entries))
-
-
-def _sort_key(entry: Entry) -> SortKey:
-    return entry[0].sort_key()

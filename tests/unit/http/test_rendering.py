@@ -20,7 +20,7 @@ from app.http.quotas.formats import (
     written_entries,
 )
 from app.service.ports.brokers import Described
-from app.service.queries.describe import Rendering, SortedSnapshots
+from app.service.queries.describe import SortedSnapshot, SortedSnapshots
 from tests.testkit.fake_ports import EPOCH, changes_between
 
 ODD_NAMES = (
@@ -61,15 +61,13 @@ class Images:
         self._images = SortedSnapshots()
         self._before: Quotas | None = None
 
-    async def rendering(self, quotas: Quotas) -> Rendering:
+    async def snapshot(self, quotas: Quotas) -> SortedSnapshot:
         changes = None if self._before is None else changes_between(self._before, quotas)
         self._before = quotas
-        arranged = await self._images.in_order(Described(quotas, EPOCH, "cluster", 1, changes))
-        assert arranged.rendering is not None
-        return arranged.rendering
+        return await self._images.in_order(Described(quotas, EPOCH, "cluster", 1, changes))
 
     async def written(self, quotas: Quotas) -> Written:
-        return written_entries(await self.rendering(quotas))
+        return written_entries(await self.snapshot(quotas))
 
 
 def check(written: Written, quotas: Quotas) -> None:
@@ -89,7 +87,7 @@ async def test_what_is_written_is_what_would_be_written_whole(worlds: list[tuple
         if is_asked_for:
             check(await images.written(quotas), quotas)
         else:
-            await images.rendering(quotas)
+            await images.snapshot(quotas)
 
 
 async def test_only_entities_that_several_images_have_changed_are_written_anew():
@@ -98,12 +96,12 @@ async def test_only_entities_that_several_images_have_changed_are_written_anew()
     before = await images.written(users(*numbers))
     for number in (10, 11, 45):
         numbers ^= {number, 1000 + number}
-        rendering = await images.rendering(users(*numbers))
-    after = written_entries(rendering)
+        snapshot = await images.snapshot(users(*numbers))
+    after = written_entries(snapshot)
     check(after, users(*numbers))
     old = {id(text) for text in before.texts}
     assert sum(id(text) not in old for text in after.texts) == 3
-    assert rendering.earlier is None
+    assert snapshot.earlier is None
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 12, 200])
