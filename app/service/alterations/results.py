@@ -41,24 +41,20 @@ from app.service.ports.audit_log import (
     AuditRequest,
     StoredKey,
 )
-from app.service.ports.brokers import AlterAnswer
+from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.runtime.clock import utc_now
 
 _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
 _OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
 
 
-def result_of(
-    entity: AuditEntity, outcome: Outcome, error: KafkaRefusal | None = None
-) -> AlterationResult:
+def result_of(entity: AuditEntity, verdict: EntityVerdict) -> AlterationResult:
     """Return the result of one entity.
 
     ``after`` is null where the outcome is unknown; after ``validated`` it is what would hold.
     """
-    before = entity.before or {}
-    after = before
-    if outcome in _CHANGING:
-        after = apply_ops(before, entity.alteration.ops)
+    outcome, before = verdict.outcome, entity.before or {}
+    after = apply_ops(before, entity.alteration.ops) if outcome in _CHANGING else before
     uncertain = outcome in _OPEN
     return AlterationResult(
         entity=entity.alteration.entity,
@@ -66,27 +62,31 @@ def result_of(
         changed=None if uncertain else not same_values(before, after),
         before=before,
         after=None if uncertain else after,
-        error=error,
+        error=verdict.error,
         warnings=entity.warnings,
     )
 
 
 def results_of(
-    entities: Iterable[AuditEntity], outcome: Outcome, error: KafkaRefusal | None = None
+    entities: Iterable[AuditEntity], outcome: Outcome, error: KafkaRefusal
 ) -> dict[int, AlterationResult]:
     """Return the same outcome for each entity, by ordinal."""
-    return {entity.ordinal: result_of(entity, outcome, error) for entity in entities}
+    verdict = EntityVerdict(outcome, error)
+    return {entity.ordinal: result_of(entity, verdict) for entity in entities}
 
 
 def answered_results(
     entities: Iterable[AuditEntity], answer: AlterAnswer
 ) -> dict[int, AlterationResult]:
     """Return the broker's verdicts as results, by ordinal."""
-    results = {}
-    for entity in entities:
-        verdict = answer.verdicts[entity.alteration.entity]
-        results[entity.ordinal] = result_of(entity, verdict.outcome, verdict.error)
-    return results
+    return {
+        entity.ordinal: result_of(entity, answer.verdicts[entity.alteration.entity])
+        for entity in entities
+    }
+
+
+_HELD_BACK: Final = EntityVerdict(Outcome.NOT_APPLIED)
+"""On what was valid, where the request as a whole is refused."""
 
 
 def held_back(
@@ -94,9 +94,23 @@ def held_back(
 ) -> dict[int, AlterationResult]:
     """Return the results of a refused whole: what was valid is ``not_applied``."""
     return {
-        entity.ordinal: results[entity.ordinal]
-        if results[entity.ordinal].outcome is not Outcome.VALIDATED
-        else result_of(entity, Outcome.NOT_APPLIED)
+        entity.ordinal: result_of(entity, _HELD_BACK)
+        if results[entity.ordinal].outcome is Outcome.VALIDATED
+        else results[entity.ordinal]
+        for entity in entities
+    }
+
+
+def unexpected_results(
+    entities: Iterable[AuditEntity], failed: Mapping[int, str]
+) -> dict[int, AlterationResult]:
+    """Return the results where expectations do not hold: refused, and held back the others."""
+    refused = {
+        ordinal: EntityVerdict(Outcome.REFUSED, KafkaRefusal(None, why))
+        for ordinal, why in failed.items()
+    }
+    return {
+        entity.ordinal: result_of(entity, refused.get(entity.ordinal, _HELD_BACK))
         for entity in entities
     }
 
@@ -105,20 +119,6 @@ def throttle_time_s(answer: AlterAnswer) -> float | None:
     """Return how long the broker asks to stay away, in seconds; null if it does not."""
     longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
     return longest / 1000 if longest else None
-
-
-def unexpected_results(
-    entities: Iterable[AuditEntity], failed: Mapping[int, str]
-) -> dict[int, AlterationResult]:
-    """Return the results where expectations do not hold: refused, and held back the others."""
-    return {
-        entity.ordinal: result_of(
-            entity, Outcome.REFUSED, KafkaRefusal(None, failed[entity.ordinal])
-        )
-        if entity.ordinal in failed
-        else result_of(entity, Outcome.NOT_APPLIED)
-        for entity in entities
-    }
 
 
 def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:

@@ -79,7 +79,7 @@ def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
         Recovered(
             request.alteration_id,
             entity.ordinal,
-            result_of(entity, verdict.outcome, verdict.error),
+            result_of(entity, verdict),
             final=True,
             evidence={
                 "late_answer": verdict.outcome.value,
@@ -118,7 +118,7 @@ class AlterExecutor:
 
     async def validate(self, request: AuditRequest) -> AuditConclusion:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        conclusion = await _judge(request, await self._verdict(request))
+        conclusion = await self._judge(request)
         await self._context.journal.record_final(request, conclusion.results)
         return conclusion
 
@@ -155,20 +155,20 @@ class AlterExecutor:
 
     async def _validate_first(self, request: AuditRequest) -> Concluded | None:
         try:
-            answer = await self._verdict(request)
+            judged = await self._judge(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return not_sent(request, error)
-        if all(verdict.outcome is Outcome.VALIDATED for verdict in answer.verdicts.values()):
+        if all(result.outcome is Outcome.VALIDATED for result in judged.results.values()):
             return None
-        judged = await _judge(request, answer)
         results = held_back(judged.results, request.entities)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
         return Concluded(replace(judged, results=results, events=(event,)))
 
-    async def _verdict(self, request: AuditRequest) -> AlterAnswer:
-        return await self._admin.alter_client_quotas(
+    async def _judge(self, request: AuditRequest) -> AuditConclusion:
+        answer = await self._admin.alter_client_quotas(
             _alterations(request), validate_only=True, broker_id=request.broker_id
         )
+        return await off_loop(len(request.entities), _judgement, request, answer)
 
     async def _send(self, request: AuditRequest, send_by: float) -> Concluded:
         try:
@@ -256,10 +256,6 @@ def _in_doubt(request: AuditRequest) -> Concluded:
 
 def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
     return [entity.alteration for entity in request.entities]
-
-
-async def _judge(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
-    return await off_loop(len(request.entities), _judgement, request, answer)
 
 
 def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
