@@ -195,8 +195,11 @@ _WHAT_IS_READ: Final = "write a list of identities, or CSV with the heading user
 def read_identities(file: str) -> list[Identity]:
     """Read the identities of a file, in order."""
     text = read_file(file)
-    heading = [cell.strip() for cell in text.partition("\n")[0].split(",")]
+    # Of all lines alike the blanks before a cell are skipped; those within quotes count.
+    heading = [cell.lstrip() for cell in text.partition("\n")[0].rstrip("\r").split(",")]
     faults = Diagnostics(file)
+    if not text.strip():
+        faults.add(1, f"the file is empty; {_WHAT_IS_READ}")
     if _TYPES.issuperset(heading):
         identities = list(_of_csv(text, heading, faults))
     else:
@@ -206,7 +209,7 @@ def read_identities(file: str) -> list[Identity]:
 
 
 def _of_csv(text: str, heading: list[str], faults: Diagnostics) -> Iterator[Identity]:
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     next(reader)
     for row in reader:
         if not row:

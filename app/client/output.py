@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 from app.client.config import configuration
 from app.client.entities import Entity, show_value
 from app.client.errors import UsageError
-from app.domain.entities import show_entity, visible, yaml_float, yaml_text
+from app.domain.entities import pad, show_entity, visible, width_of, yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
@@ -59,11 +59,11 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     """
     if not rows:
         return []
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
+            cell.rjust(width) if at in right else pad(cell, width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -135,6 +136,18 @@ def visible(text: str) -> str:
     return "".join(
         character if character.isprintable() else escape_of(character) for character in text
     )
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes: a wide letter two, a mark on it none."""
+    marks = sum(unicodedata.combining(character) > 0 for character in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) - marks + wide
+
+
+def pad(text: str, width: int) -> str:
+    """Return a text with blanks behind it up to a width in columns of a terminal."""
+    return text + " " * (width - width_of(text))
 
 
 def escape_of(character: str) -> str:

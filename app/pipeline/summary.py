@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.domain.entities import show_entity
+from app.domain.entities import pad, show_entity, width_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_any
 from app.pipeline.results import Scope
@@ -252,7 +252,6 @@ def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
     """Yield a table in columns; nothing without rows."""
     if rows:
         cells = [header, *rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
         for row in cells:
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield f"  {'  '.join(padded).rstrip()}"
+            yield f"  {'  '.join(map(pad, row, widths)).rstrip()}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client.documents import document_lines, read_document
+from app.client.documents import document_lines, read_document, read_identities
 from app.client.errors import UsageError
 
 HEAD = "apiVersion: quotas/v1\n"
@@ -141,3 +141,18 @@ def test_what_is_written_is_read_back(file: Path):
         {"entity": {"user": '"\\\n\u202e\U0001f600 #:'}, "values": {"c": 1e22, "d": "NaN"}},
     ]
     assert quotas(file, "\n".join(document_lines(written))) == written
+
+
+def test_blanks_after_a_comma_are_no_name_and_those_in_quotes_are(file: Path):
+    file.write_text('user, client-id\nalice, etl\r\nbob, " x"\n', encoding="utf-8")
+    assert read_identities(str(file)) == [
+        {"user": "alice", "client-id": "etl"},
+        {"user": "bob", "client-id": " x"},
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_empty_file_of_identities_is_refused(file: Path, text: str):
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=":1: the file is empty; write a list of identities"):
+        read_identities(str(file))

@@ -115,6 +115,12 @@ def test_colours_are_for_terminals_that_want_them(
 def test_columns_are_aligned_without_blanks_at_the_end():
     assert table([["a", "10", "x"], ["bbb", "5", ""]], right=(1,)) == ["a    10  x", "bbb   5"]
     assert table([]) == []
+    # A letter of East Asia takes two columns of a terminal, an accent on another letter none.
+    assert table([["用户", "x"], ["e\u0301t\u00e9", "y"], ["abcd", "z"]]) == [
+        "用户  x",
+        "e\u0301t\u00e9   y",
+        "abcd  z",
+    ]
 
 
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
