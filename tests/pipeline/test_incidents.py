@@ -224,8 +224,11 @@ def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp
     world = publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
     earlier = [
         {"cluster_id": "c1", "incident_id": name, "bucket_id": 7, "start": at(start)}
-        | {"end": at(start + 1), "status": "open"}
-        for name, start in (("stays", 1439), ("goes", 1450))
+        | {"end": at(start + 1), "status": status}
+        for name, start, status in (
+            *(("stays", 1439, "open"), ("goes", 1450, "open")),
+            *(("later", 2890, "closed"), ("later, open", 2900, "open")),
+        )
     ]
     out = publish(tmp_path / "out", {THROTTLE_INCIDENT: earlier})
     options = ["--input", world, "--out", out, "--gap", "2", "--to", "2026-11-22"]
@@ -233,8 +236,9 @@ def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["incidents"], report["findings"]) == (3, 1, 1)
-    stays, new = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
+    stays, new, *later = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
     assert (stays["incident_id"], stays["status"]) == ("stays", "closed")
+    assert [row["status"] for row in later] == ["closed", "open"]
     assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
     assert (new["quota_user"], new["status"]) == ("alice", "open")
     assert read_arrow(out, DIM_BUCKET).num_rows == 1

@@ -89,13 +89,14 @@ def last_minutes(minutes: DataFrame) -> DataFrame:
 
 
 def with_status(found: DataFrame, last: DataFrame) -> DataFrame:
-    """Add ``status``: ``open`` where an incident reaches the last minute that its cluster has.
+    """Close each incident that ends before the last minute that its cluster has.
 
     Args:
-        found: Has ``cluster_id`` and ``end``.
+        found: Has ``cluster_id``, ``end`` and ``status``; what was closed stays so.
         last: As ``last_minutes`` returns it.
     """
-    status = sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
+    goes_on = (sf.col("status") == "open") & (sf.col("end") > sf.col("last_ts"))
+    status = sf.when(goes_on, "open").otherwise("closed")
     return found.join(sf.broadcast(last), "cluster_id").withColumn("status", status).drop("last_ts")
 
 
@@ -151,7 +152,7 @@ def _summarize(numbered: DataFrame) -> DataFrame:
             sf.sum("deferred").alias("est_deferred_bytes"),
             sf.max(sf.struct("ts", "level"))["level"].alias("level"),
         )
-        .withColumn("incident_id", _incident_id())
+        .withColumns({"incident_id": _incident_id(), "status": sf.lit("open")})
         .withColumn("throttle_ms_p95", value_at_rank(95, "throttled"))
         .drop("throttled", "number")
     )
