@@ -6,6 +6,7 @@ Hadoop's default file system.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from functools import reduce
 from operator import or_
 from typing import Final, cast
@@ -206,6 +207,20 @@ def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
     return reduce(DataFrame.unionByName, (lake.read(table) for lake in lakes))
 
 
+def read_first(lakes: Sequence[Lake], table: Table, keys: Sequence[str]) -> DataFrame:
+    """Return the rows of a table in all lakes; of those with the same keys the first lake's.
+
+    Raises:
+        UsageError: One of them has no such table.
+    """
+    same = ["cluster_id", *keys]
+    rows = read_all(lakes[:1], table)
+    for lake in lakes[1:]:
+        more = lake.read(table)
+        rows = rows.unionByName(more.join(rows.select(*same), same, "left_anti"))
+    return rows
+
+
 def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
     """Return the rows of a table in those lakes that have it, or null where none has."""
     having = [lake for lake in lakes if lake.has(table)]
@@ -216,6 +231,18 @@ def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
     """Return the partitions of a table in all lakes, each once, in order."""
     found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table)}
     return [dict(item) for item in sorted(found)]
+
+
+def is_of_days(days: Iterable[Partition]) -> Column:
+    """Tell whether a row is of one of the partitions by day."""
+    of_cluster: dict[str, list[date]] = {}
+    for day in days:
+        of_cluster.setdefault(day["cluster_id"], []).append(date.fromisoformat(day["dt"]))
+    claims = (
+        (sf.col("cluster_id") == cluster) & sf.col("dt").isin(dates)
+        for cluster, dates in of_cluster.items()
+    )
+    return reduce(or_, claims, sf.lit(False))
 
 
 def _below(folder: str, name: str) -> str:

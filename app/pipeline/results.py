@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_all, read_any
+from app.pipeline.lake import Lake, Partition, partitions_of, read_any, read_first
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 
 
@@ -82,7 +82,7 @@ def read_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     Raises:
         UsageError: A lake has no such table.
     """
-    return scope.minutes(read_all(lakes, BUCKET_MINUTE))
+    return scope.minutes(read_first(lakes, BUCKET_MINUTE, BUCKET_MINUTE.order))
 
 
 def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:

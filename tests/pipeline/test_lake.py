@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.lake import Lake, partitions_of, read_all, schema_of
+from app.pipeline.lake import Lake, partitions_of, read_all, read_first, schema_of
 from app.pipeline.tables import DQ_RESULT, TABLES, UTILIZATION_HIST, Table
 from tests.testkit.sizes import size
 
@@ -81,6 +81,7 @@ def test_a_path_and_a_uri_name_the_same_tables(spark: SparkSession, tmp_path: Pa
     path, uri = Lake(spark, str(tmp_path)), Lake(spark, tmp_path.as_uri())
     assert stored(path) == stored(uri) == {(CLUSTER, 1, 10)}
     assert len(read_all([path, uri], UTILIZATION_HIST).collect()) == 2
+    assert len(read_first([path, uri], UTILIZATION_HIST, UTILIZATION_HIST.order).collect()) == 1
     assert partitions_of([path, uri], UTILIZATION_HIST) == days(1)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_all
+from app.pipeline.lake import Lake, Partition, read_all, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.buckets import (
@@ -34,6 +34,9 @@ BROADCAST_MAX: Final = 5_000_000
 
 ROWS_OF_FILE: Final = 1_500_000
 """About so many observations are summed up for one file."""
+
+_OF_MINUTE: Final = ("broker_id", "key", "user", "client_id", "ts")
+"""What is one minute, whatever its source and grain: of inputs that overlap the first counts."""
 
 _LATEST: Final = "latest"
 _HISTORY: Final = "history"
@@ -74,10 +77,13 @@ def run(job: Job) -> None:
             job.counts["would_read"].append(quotas.address(QUOTA_VERSION))
             return
         lakes, out = job.lakes(), job.lake()
-        observations = scope.minutes(read_all(lakes, OBSERVATION_MINUTE))
+        observations = scope.minutes(read_first(lakes, OBSERVATION_MINUTE, _OF_MINUTE))
         versions = scope.of_cluster(quotas.read(QUOTA_VERSION))
         days = days_of(lakes, OBSERVATION_MINUTE, scope)
         write_buckets(job, observations, versions, out, days)
+        if len(lakes) > 1:
+            rows = scope.minutes(read_all(lakes, OBSERVATION_MINUTE)).count()
+            job.counts["duplicates"] = rows - job.counts["rows_in"]
     publish(job, scope.minutes(out.read(BUCKET_MINUTE)), days)
 
 

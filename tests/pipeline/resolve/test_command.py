@@ -31,6 +31,9 @@ def tables(tmp_path: Path) -> Path:
     quotas = [first, Version(CLUSTER, ALICE, KEY, 20.0, 2, None)]
     write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, tmp_path / "tables")
     write_arrow(quota_table(quotas), QUOTA_VERSION, tmp_path / "tables")
+    # The same traffic as another source has it.
+    again = [{**row, "source": "another", "grain": "bucket", "rate_max": 99.0} for row in rows]
+    write_arrow(clusters.observation_table(again), OBSERVATION_MINUTE, tmp_path / "again")
     return tmp_path / "tables"
 
 
@@ -45,11 +48,12 @@ def test_a_dry_run_says_what_it_would_do(tables: Path, capsys: pytest.CaptureFix
     assert report["would_write"] == ["/never/bucket_minute", "/never/dim_bucket"]
 
 
-def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_is_named(
+def test_each_minute_counts_once_with_the_limit_that_held_then_and_missing_quotas_are_named(
     spark_command: Command, tables: Path, tmp_path: Path
 ):
     out = tmp_path / "out"
-    options = ["--input", tables, "--quotas", tables, "--out", out, "--json", "--explain"]
+    inputs = ["--input", tables, "--input", tables.with_name("again")]
+    options = [*inputs, "--quotas", tables, "--out", out, "--json", "--explain"]
     period = ["--from", minute(0).isoformat(), "--to", minute(3).isoformat()]
     done = spark_command("resolve", "--as-of", "history", *options, *period)
     assert done.returncode == 3
@@ -57,8 +61,10 @@ def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_i
     assert 'there are quotas of "Kafka\'s id".' in done.stderr
     report = json.loads(done.stdout)
     assert (report["rows_in"], report["rows_out"]) == (4, {"bucket_minute": 4, "dim_bucket": 2})
+    assert report["duplicates"] == 4
     assert "BroadcastHashJoin" in done.stderr
     minutes = sorted(pq.read_table(out / "bucket_minute").to_pylist(), key=lambda row: row["ts"])
+    assert {(row["rate_max"], row["contributors"]) for row in minutes} == {(2.0, 1)}
     limits = [(row["ts"], row["limit"], row["level"]) for row in minutes]
     assert sorted(limits[:2], key=str) == [(minute(0), 10.0, 3), (minute(0), None, 0)]
     assert limits[2:] == [(minute(1), 10.0, 3), (minute(2), 20.0, 3)]
