@@ -33,15 +33,16 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
     "resolve": (OBSERVATION_MINUTE,),
     "utilization": (BUCKET_MINUTE, DIM_BUCKET),
     "incidents": (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE),
-    "plot": (),
-    "doctor": (),
 }
-"""The tables below ``--input`` that a job reads; what it finds beside them is not its input."""
+"""The tables below ``--input`` that a job reads; what it finds beside them is not its input.
+
+``ingest`` and ``run`` read files or topics, which are in ``Job.read`` once they are found.
+"""
 
 _NO_RESULT: Final = frozenset(
     {
         *("out", "pg", "master", "conf", "json", "plot", "explain", "dry_run"),
-        *("command", "fail_on", "token_file", "kafka_config", "input", "quotas"),
+        *("command", "fail_on", "token_file", "kafka_config", "input", "quotas", "offsets"),
     }
 )
 """Options that change nothing in the result, or name what is read."""
@@ -70,7 +71,7 @@ class Job:
         failed_checks: Those of ``dq_result`` that ``--fail-on dq`` looks at.
         without_quotas: Clusters of the input of which there is no quota.
         with_quotas: Clusters of which there are quotas.
-        read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
+        read: What is read beside tables, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` writes one; else null.
         begun: When, by the clock of ``time.monotonic``.
@@ -93,23 +94,24 @@ class Job:
 
     @cached_property
     def run_id(self) -> str:
-        """The same where the result is: job, options, what is read, the release.
+        """What ``fingerprint`` returned first; what the run writes makes no other run of it."""
+        return self.fingerprint()
 
-        As they are when it is first asked for; what the run writes makes no other run of it.
-        """
+    def fingerprint(self) -> str:
+        """Return what is the same where the result is: of job, options, what is read, release."""
         options = {name: value for name, value in vars(self.options).items() if value is not None}
         decisive = {
             name: Path(value).read_text(errors="replace") if name in _FILES else str(value)
             for name, value in options.items()
             if name not in _NO_RESULT
         }
-        below = [f"/{table.name}" for table in READS[self.name]] if self.name in READS else [""]
+        tables = READS.get(self.name, ())
         uris = options.get("input") or ()
-        inputs = [uri.rstrip("/") for uri in uris if not uri.startswith("kafka://")]
-        folders = [f"{uri}{name}" for uri in inputs for name in below]
+        folders = [f"{uri.rstrip('/')}/{table.name}" for uri in uris for table in tables]
         if quotas := options.get("quotas"):
             folders.append(f"{quotas.rstrip('/')}/{QUOTA_VERSION.name}")
-        files = files_of(self.session, folders) if folders else []
+        # Of inputs that overlap the first wins, so that their order counts.
+        files = [files_of(self.session, [folder]) for folder in folders]
         inputs_of_run = [self.name, decisive, files, self.read, version("kafka-quota-service")]
         text = json.dumps(inputs_of_run, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake, Partition, is_of_days
 from app.pipeline.results import Reach, broker_coverage, reach_of
 from app.pipeline.run_records import connect, database_of, record_run
 from app.pipeline.tables import (
@@ -90,14 +90,7 @@ def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
     if job.options.pg is not None:
         lake = job.lake()
         tables = {table: _read(lake, table, days) for table in SERVED[job.name] if lake.has(table)}
-        asked = lake.session.createDataFrame(
-            [dict(day) for day in days], "cluster_id string, dt string"
-        )
-        own = minutes.join(
-            sf.broadcast(asked.withColumn("dt", sf.to_date("dt"))),
-            ["cluster_id", "dt"],
-            "left_semi",
-        )
+        own = minutes.where(is_of_days(days))
         publish_results(job, tables, days, reach_of(broker_coverage(own)))
 
 
@@ -131,7 +124,7 @@ def publish_results(
             for table in (BUCKET_HOUR, UTILIZATION_HIST):
                 drop = _DROP_OLD.format(table=sql.Identifier(table.name))
                 connection.execute(drop, [DETAILS_FOR_DAYS, clusters])
-            record.publish(connection, reach, counts, clusters, job.counts.get("rows_in"))
+            record.publish(connection, job, reach, counts, clusters)
     job.counts["published"] = counts
 
 

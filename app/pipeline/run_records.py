@@ -44,7 +44,8 @@ _ADOPTED: Final = """
     select seq from pipeline_run where run_id = %s and state = 'running' order by seq desc limit 1
 """
 _PUBLISHED: Final = """
-    update pipeline_run set state = 'succeeded', ended_at = clock_timestamp(), error = null,
+    update pipeline_run set run_id = coalesce(%(run_id)s, run_id), state = 'succeeded',
+      ended_at = clock_timestamp(), error = null,
       cluster_id = coalesce(%(cluster_id)s, cluster_id), data_through = %(data_through)s,
       coverage = %(coverage)s, rows_in = %(rows_in)s,
       rows_out = coalesce(rows_out, 0) + %(rows_out)s, published = published || %(tables)s::text[]
@@ -71,28 +72,30 @@ class RunRecord:
     def publish(
         self,
         connection: psycopg.Connection[Any],
+        job: Job,
         reach: Reach,
         tables: Mapping[str, int],
         clusters: Sequence[str],
-        rows_in: int | None,
     ) -> None:
         """Say, in the transaction that publishes, that the run succeeded.
 
         Args:
             connection: Of the transaction.
+            job: Has the id of the run, which follows from inputs that were not found when it
+                began, and the rows that it read.
             reach: The time that the data reaches to, and its coverage.
             tables: How many rows of which table were published.
             clusters: Of the rows.
-            rows_in: How many rows the job read; null where it does not count them.
 
         Raises:
             InfrastructureError: The run was cancelled or given up meanwhile.
         """
         values = {
+            "run_id": None if self.queued else job.run_id,
             "cluster_id": clusters[0] if len(clusters) == 1 else None,
             "data_through": reach.data_through,
             "coverage": reach.coverage,
-            "rows_in": rows_in,
+            "rows_in": job.counts.get("rows_in"),
             "rows_out": sum(tables.values()),
             "tables": list(tables),
             "seq": self.seq,
@@ -185,7 +188,7 @@ def _begin(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
         return RunRecord(row[0], queued=True)
     options = json.dumps(_options(job), default=str)
     with connection.transaction():
-        values = [job.run_id, job.name, options, job.options.cluster]
+        values = [job.fingerprint(), job.name, options, job.options.cluster]
         (seq,) = connection.execute(_OWN, values).fetchone() or (0,)
         connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, seq])
     return RunRecord(seq, queued=False)

@@ -44,7 +44,8 @@ OBSERVATION_MINUTE: Final = Table(
 ``ts`` is the start of the minute; ``user`` and ``client_id`` are never null ('' is absent or
 empty); ``grain`` is ``pair`` (both names are real) or ``bucket`` (the tags of a metric); rates are
 bytes/s, percent of one thread, or mutations/s; throttle times are ms, null where no throttling was
-recorded; ``samples`` are the scrapes of the minute; ``bytes_est`` is round(rate_avg x 60) for byte
+recorded; ``samples`` are the scrapes of the minute that had the name, 0 where the broker was
+scraped without it, so that its rate was 0; ``bytes_est`` is round(rate_avg x 60) for byte
 rates, else null.
 """
 

@@ -26,8 +26,9 @@ from tests.testkit.bucket_worlds import at, publish, version
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 
 
-def scrapes(file: Path) -> Path:
+def scrapes(file: Path, day: int = 0) -> Path:
     """Write ten minutes of alice's two clients, over her limit of 100 in minutes 3 to 5."""
+    begin = 1440 * day
     with file.open("w", newline="", encoding="utf-8") as target:
         writer = csv.writer(target)
         writer.writerow(HEADERS)
@@ -35,7 +36,7 @@ def scrapes(file: Path) -> Path:
             rate = 80.0 if 3 <= number <= 5 else 20.0
             for client_id, share in (("etl", 1.0), ("web", 0.5)):
                 name = ("kafka_server_quota_byte_rate", "Produce", "alice", client_id)
-                writer.writerow((at(number).isoformat(), 1, *name, rate * share))
+                writer.writerow((at(begin + number).isoformat(), 1, *name, rate * share))
         writer.writerow((at(0).isoformat(), 1, "kafka_server_quota_byte_rate", *["?"] * 4))
     return file
 
@@ -83,6 +84,22 @@ TABLES = {
         *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
     )
 }
+
+
+def test_a_run_of_the_next_day_reads_and_replaces_that_day_alone(
+    spark_command: Command, tmp_path: Path
+):
+    quotas = publish(tmp_path, {QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
+    options = ["--format", "csv", "--quotas", quotas, "--out", tmp_path, "--cluster", "c1"]
+    for day in (0, 1):
+        source = scrapes(tmp_path / f"{day}.csv", day)
+        ended = spark_command("run", "--json", *options, "--input", source)
+        assert ended.returncode == 0, ended.stderr
+    steps = json.loads(ended.stdout)["steps"]
+    read = [steps[name]["rows_in"] for name in ("ingest", "resolve", "utilization")]
+    assert read == [21, 20, 10]
+    starts = [row["start"] for row in read_arrow(tmp_path, THROTTLE_INCIDENT).to_pylist()]
+    assert starts == [at(3), at(1440 + 3)]
 
 
 def test_a_dry_run_says_what_it_would_do(spark_command: Command, tmp_path: Path):

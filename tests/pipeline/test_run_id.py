@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from app.pipeline.commands.ingest import inputs_of, rules_of
 from app.pipeline.job import Job
 from app.pipeline.lake import files_of
+from app.pipeline.tables import QUOTA_VERSION
+from tests.pipeline.ingest.points import Point, job_of, write_collected, write_parquet
+from tests.pipeline.resolve.clusters import quota_table
+from tests.testkit.arrow_tables import write_arrow
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What is read: two files, one of them in a partition, beside what holds no rows."""
-    root = tmp_path / "in"
+def table(tmp_path: Path) -> Path:
+    """What ``resolve`` reads: two files, one of them in a partition, beside what holds no rows."""
+    root = tmp_path / "in" / "observation_minute"
     (root / "dt=2026-11-21").mkdir(parents=True)
     (root / "dt=2026-11-21" / "part.parquet").write_bytes(b"12345")
     (root / "more.csv").write_bytes(b"1")
@@ -33,7 +38,7 @@ RunId = Callable[..., str]
 def run_id(spark: SparkSession) -> RunId:
     """Return the id of a run with these options, in the session of all tests."""
 
-    def of(name: str = "ingest", **options: Any) -> str:
+    def of(name: str = "resolve", **options: Any) -> str:
         job = Job(name, argparse.Namespace(**options))
         job.session = spark
         return job.run_id
@@ -41,33 +46,43 @@ def run_id(spark: SparkSession) -> RunId:
     return of
 
 
-def test_the_files_of_a_run_are_those_that_hold_rows(spark: SparkSession, folder: Path):
-    files = [(f"file:{folder}/dt=2026-11-21/part.parquet", 5), (f"file:{folder}/more.csv", 1)]
-    assert [file[:2] for file in files_of(spark, [str(folder)])] == files
-    assert [file[:2] for file in files_of(spark, [folder.as_uri(), str(folder)])] == files
-    assert [file[:2] for file in files_of(spark, [f"{folder}/*.csv"])] == files[1:]
-    assert files_of(spark, [str(folder / "not there")]) == []
+def test_the_files_of_a_run_are_those_that_hold_rows(spark: SparkSession, table: Path):
+    files = [(f"file:{table}/dt=2026-11-21/part.parquet", 5), (f"file:{table}/more.csv", 1)]
+    assert [file[:2] for file in files_of(spark, [str(table)])] == files
+    assert [file[:2] for file in files_of(spark, [table.as_uri(), str(table)])] == files
+    assert [file[:2] for file in files_of(spark, [f"{table}/*.csv"])] == files[1:]
+    assert files_of(spark, [str(table / "not there")]) == []
 
 
-def test_a_run_is_the_same_while_nothing_that_decides_it_changes(
-    run_id: RunId, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    options = {"input": [str(folder)], "cluster": "one"}
+def test_a_run_is_the_same_while_nothing_that_decides_it_changes(run_id: RunId, table: Path):
+    options = {"input": [str(table.parent)], "cluster": "one"}
     first = run_id(**options)
     assert run_id(**options, out="elsewhere", master="local[2]", json=True, fail_on=["dq"]) == first
-    (folder / "_runs" / "other" / "more.parquet").write_bytes(b"1")
+    (table / "_runs" / "other" / "more.parquet").write_bytes(b"1")
+    (table.parent / "bucket_minute").mkdir()
+    (table.parent / "bucket_minute" / "part.parquet").write_bytes(b"1")
     assert run_id(**options) == first
-    monkeypatch.chdir(folder.parent)
-    assert run_id(input=[folder.as_uri()], cluster="one") == first
+    assert run_id(input=[table.parent.as_uri()], cluster="one") == first
 
 
-def test_what_a_job_writes_beside_its_input_makes_no_other_run_of_it(run_id: RunId, folder: Path):
-    (folder / "bucket_minute").mkdir()
-    (folder / "bucket_minute" / "part.parquet").write_bytes(b"1")
-    first = run_id("utilization", input=[str(folder)])
-    (folder / "utilization_daily").mkdir()
-    (folder / "utilization_daily" / "part.parquet").write_bytes(b"1")
-    assert run_id("utilization", input=[str(folder)]) == first
+@pytest.mark.parametrize("name", ["ingest", "run"])
+def test_reading_and_writing_one_folder_is_the_same_run_again(
+    spark: SparkSession, tmp_path: Path, name: str
+):
+    write_collected([Point(0)], tmp_path)
+    write_arrow(quota_table([]), QUOTA_VERSION, tmp_path)
+    quotas = ("--quotas", str(tmp_path)) if name == "run" else ()
+    ids = []
+    for _ in range(2):
+        job = job_of(spark, "collect", tmp_path, tmp_path, *quotas, name=name)
+        job.options.command.run(job)
+        ids.append(job.run_id)
+    assert ids[0] == ids[1]
+    (tmp_path / "more").mkdir()
+    write_parquet([Point(60)], tmp_path / "more").rename(tmp_path / "collected" / "more.parquet")
+    job = job_of(spark, "collect", tmp_path, tmp_path, *quotas, name=name)
+    inputs_of(job, rules_of(job))
+    assert job.run_id != ids[0]
 
 
 def test_another_content_of_the_map_is_another_run(run_id: RunId, tmp_path: Path):
@@ -78,20 +93,12 @@ def test_another_content_of_the_map_is_another_run(run_id: RunId, tmp_path: Path
     assert run_id(map=str(file)) != first
 
 
-def test_other_offsets_are_another_run():
-    ids = {
-        Job("ingest", argparse.Namespace(), read={"offsets": [offset]}).run_id for offset in (1, 2)
-    }
-    assert len(ids) == 2
-
-
 @pytest.mark.parametrize("option", ["input", "quotas"])
-def test_other_files_are_another_run(run_id: RunId, folder: Path, option: str):
-    folder = folder / "quota_version" if option == "quotas" else folder
+def test_other_files_are_another_run(run_id: RunId, table: Path, option: str):
+    folder = table.with_name("quota_version") if option == "quotas" else table
     folder.mkdir(exist_ok=True)
     (folder / "more.csv").write_bytes(b"1")
-    above = folder.parent if option == "quotas" else folder
-    options = {option: [str(above)] if option == "input" else str(above)}
+    options = {option: [str(folder.parent)] if option == "input" else str(folder.parent)}
     ids = [run_id(**options)]
     (folder / "new.parquet").write_bytes(b"1")
     ids.append(run_id(**options))
@@ -109,11 +116,3 @@ def test_another_job_another_option_and_another_release_are_another_run(
     monkeypatch.setattr("app.pipeline.job.version", lambda _: "0.0.1")
     ids.append(run_id(cluster="one"))
     assert len(set(ids)) == 4
-
-
-def test_what_a_run_writes_makes_no_other_run_of_it(spark: SparkSession, folder: Path):
-    job = Job("ingest", argparse.Namespace(input=[str(folder)]))
-    job.session = spark
-    before = job.run_id
-    (folder / "new.parquet").write_bytes(b"1")
-    assert job.run_id == before

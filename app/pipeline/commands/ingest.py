@@ -12,17 +12,23 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from app.domain.broker_metrics import UP
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, tally
 from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
-from app.pipeline.ingest.kafka_topic import settings_of_file
+from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.minutes import quarantine, refused_points, sum_minutes
+from app.pipeline.ingest.minutes import (
+    idle_minutes,
+    quarantine,
+    refused_points,
+    sum_minutes,
+)
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.read import broken_files, read_points, unreadable_points
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.lake import Lake, Partition, is_of_days, schema_of
 from app.pipeline.results import Scope, explain
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 
@@ -62,8 +68,12 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
     """
     uris, kind = job.options.input, job.options.format
     if kind == KAFKA:
-        return topic_inputs(uris, settings_of_file(job.options.kafka_config))
-    return file_inputs(job.session, uris, kind, rules.map)
+        offsets = offsets_of_file(job.options.offsets) if job.options.offsets else None
+        inputs = topic_inputs(uris, settings_of_file(job.options.kafka_config), offsets)
+    else:
+        inputs = file_inputs(job.session, uris, kind, rules.map)
+    job.read["inputs"] = inputs.read
+    return inputs
 
 
 ROWS_OF_FILE: Final = 1_500_000
@@ -84,6 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka-config",
         metavar="FILE",
         help="lines of NAME=VALUE for the Kafka client, in librdkafka's names",
+    )
+    parser.add_argument(
+        "--offsets",
+        metavar="FILE",
+        help="JSON of an earlier report: read the same offsets of a topic again",
     )
     parser.epilog = (
         f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern; "
@@ -119,11 +134,8 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
     """
     job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
     if inputs.ranges:
-        # So that the same can be read again.
-        job.counts["offsets"] = job.read["offsets"] = [
-            {"topic": span.topic, "partition": span.partition, "from": span.first, "to": span.end}
-            for _, _, span in inputs.ranges
-        ]
+        # `--offsets` takes them.
+        job.counts["offsets"] = inputs.read
     session = out.session
     points = read_points(session, inputs, rules)
     shares = max(1, -(-inputs.points // ROWS_OF_FILE))
@@ -138,11 +150,16 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
             )
         points = _with_broken_files(points, inputs, counted)
         days = _days(job, counted)
+        cut = _cut_days(job, inputs, out, days)
+        days = [day for day in days if day not in cut]
         constants = {"grain": rules.map.grain, "source": inputs.kind}
         constants["ingest_run_id"] = job.run_id
-        rows = minutes.where("samples > 0").withColumns(
-            {name: sf.lit(value) for name, value in constants.items()}
-        )
+        rows = minutes.where("samples > 0").drop("problem", "counted")
+        if UP in counted.used:
+            rows = rows.unionByName(idle_minutes(minutes))
+        rows = rows.withColumns({name: sf.lit(value) for name, value in constants.items()})
+        if cut:
+            rows = rows.where(~is_of_days(cut))
         rows_out = job.counts.setdefault("rows_out", {})
         rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
     finally:
@@ -150,6 +167,20 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
     _write_quarantine(job, points, inputs, counted, out)
     _write_checks(job, counted, out)
     return days
+
+
+def _cut_days(job: Job, inputs: Inputs, out: Lake, days: list[Partition]) -> list[Partition]:
+    """Return the days that are not replaced: those whose rows retention has begun to remove."""
+    if inputs.cut_day is None or not out.has(OBSERVATION_MINUTE):
+        return []
+    stored = out.partitions(OBSERVATION_MINUTE)
+    cut = [day for day in days if day["dt"] <= f"{inputs.cut_day}" and day in stored]
+    for day in cut:
+        job.say(
+            f"{day['dt']} of {day['cluster_id']} stays as it was: retention has removed messages "
+            "of it from the topic."
+        )
+    return cut
 
 
 def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> DataFrame:

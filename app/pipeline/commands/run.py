@@ -14,7 +14,7 @@ from app.pipeline.commands import incidents, ingest, resolve
 from app.pipeline.commands.ingest import inputs_of, rules_of
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake, Partition, is_of_days
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import Scope
@@ -74,12 +74,12 @@ def run(job: Job) -> None:
 
 
 def _from_observations(job: Job, quotas: Lake, out: Lake, days: Sequence[Partition]) -> None:
-    """Do all steps after ingest; each reads what the step before wrote."""
-    observations = out.read(OBSERVATION_MINUTE)
+    """Do all steps after ingest with its days; each reads what the step before wrote."""
+    observations = out.read(OBSERVATION_MINUTE).where(is_of_days(days))
     with _step(job, "resolve") as step:
         versions = Scope.of(job).of_cluster(quotas.read(QUOTA_VERSION))
         resolve.write_buckets(step, observations, versions, out, days)
-    minutes = out.read(BUCKET_MINUTE)
+    minutes = out.read(BUCKET_MINUTE).where(is_of_days(days))
     with _step(job, "utilization") as step:
         write_utilization(step, minutes, out, days)
     with _step(job, "incidents") as step:
@@ -91,7 +91,7 @@ def _from_observations(job: Job, quotas: Lake, out: Lake, days: Sequence[Partiti
 def _step(job: Job, name: str) -> Iterator[Job]:
     """Give a step a report of its own, and add it to that of the run."""
     job.say(f"{name} ...")
-    step = Job(name, job.options)
+    step = Job(name, job.options, read=job.read)
     step.session = job.session
     begun = time.monotonic()
     yield step

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ GZIP: Final = b"\x1f\x8b"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
 _BYTES_OF_POINT: Final = 100
+_ZIPPED_BYTES_OF_POINT: Final = 10
 _HEADER_BYTES: Final = 65_536
 _COLLECTED: Final = "collected"
 _GLOB: Final = re.compile(r"([{}\[\]*?\\])")
@@ -100,6 +102,9 @@ class Inputs:
         unreadable: Why a file cannot be read, by its number.
         ranges: Of the topics, with the number of the input and the servers of each.
         settings: Of the Kafka client.
+        cut_day: The last day of which retention has removed messages of a topic; null for none.
+        read: What a run over them follows from: path, size and time of change of each file, or
+            the offsets of topics.
         rows: How many rows the footers of the files count; null where they have none.
         points: About how many points there are; the same for the same inputs.
     """
@@ -110,12 +115,16 @@ class Inputs:
     unreadable: dict[int, str] = field(default_factory=dict)
     ranges: list[tuple[int, str, OffsetRange]] = field(default_factory=list)
     settings: Settings = field(default_factory=dict)
+    cut_day: date | None = None
+    read: list[Any] = field(default_factory=list)
     rows: int | None = None
     points: int = 0
 
 
-def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
-    """Ask for the offsets of topics.
+def topic_inputs(
+    uris: Iterable[str], settings: Settings, offsets: Sequence[OffsetRange] | None = None
+) -> Inputs:
+    """Ask for the offsets of topics, unless they are those of an earlier run.
 
     Raises:
         UsageError: A URI is wrong, or there is no such topic.
@@ -124,8 +133,13 @@ def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
     inputs = Inputs(KAFKA, settings=settings)
     for uri in sorted(set(uris)):
         servers, topic = topic_of(uri)
-        for item in offsets_of(topic, {**settings, "bootstrap.servers": servers}):
+        spans, cut_day = [item for item in offsets or () if item.topic == topic], None
+        if offsets is None:
+            spans, cut_day = offsets_of(topic, {**settings, "bootstrap.servers": servers})
+        inputs.cut_day = max(filter(None, (inputs.cut_day, cut_day)), default=None)
+        for item in spans:
             inputs.ranges.append((len(inputs.names), servers, item))
+            inputs.read.append(item.as_json())
             inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
             inputs.points += item.end - item.first
     return inputs
@@ -141,6 +155,9 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
     found = {_name(status): status for uri in uris for status in _files_of(session, uri, kind)}
     inputs.names = sorted(found)
     statuses = [found[name] for name in inputs.names]
+    inputs.read = [
+        (str(item.getPath()), item.getLen(), item.getModificationTime()) for item in statuses
+    ]
     head = _footer if FORMATS[kind].parquet else _header
     groups: dict[object, FileGroup] = {}
     with ThreadPoolExecutor(_READERS) as pool:
@@ -155,7 +172,9 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
                 groups[alike] = FileGroup(columns=columns, nanos=nanos)
             groups[alike].files.append(_file(number, status, rows))
             inputs.rows = None if inputs.rows is None else inputs.rows + rows
-            inputs.points += rows or status.getLen() // _BYTES_OF_POINT
+            is_zipped = inputs.names[number].endswith(".gz")
+            size = _ZIPPED_BYTES_OF_POINT if is_zipped else _BYTES_OF_POINT
+            inputs.points += rows or status.getLen() // size
     inputs.groups = list(groups.values())
     return inputs
 

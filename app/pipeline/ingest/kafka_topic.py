@@ -1,7 +1,9 @@
 """A Kafka topic of metrics in JSON, read between offsets that are fixed beforehand."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0
 _SILENCE_S: Final = 60.0
 _RANGE: Final = 500_000
+_NUMBERS: Final = ("partition", "from", "to")
 
 Settings = Mapping[str, str]
 """librdkafka's, such as ``bootstrap.servers`` and ``security.protocol``."""
@@ -29,6 +32,11 @@ class OffsetRange:
     partition: int
     first: int
     end: int
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return it as the report has it, and the file of ``--offsets``."""
+        span = {"from": self.first, "to": self.end}
+        return {"topic": self.topic, "partition": self.partition, **span}
 
 
 def topic_of(uri: str) -> tuple[str, str]:
@@ -60,8 +68,29 @@ def settings_of_file(file: str | None) -> Settings:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
-    """Ask the brokers what the topic holds now.
+def offsets_of_file(file: str) -> list[OffsetRange]:
+    """Read the offsets of an earlier report: its JSON, or the list below ``offsets``.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+    """
+    try:
+        document = json.loads(read_file("--offsets", file))
+        listed = document["offsets"] if isinstance(document, dict) else document
+        return [
+            OffsetRange(str(item["topic"]), *(int(item[name]) for name in _NUMBERS))
+            for item in listed
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"--offsets {file} is not the `offsets` of a report of ingest."
+        raise UsageError(message) from error
+
+
+def offsets_of(topic: str, settings: Settings) -> tuple[list[OffsetRange], date | None]:
+    """Ask the brokers what the topic holds now, up to the first transaction that is open.
+
+    Returns:
+        The offsets, and the last day (UTC) of which retention has removed messages; null for none.
 
     Raises:
         UsageError: There is no such topic, or a setting is unknown.
@@ -73,7 +102,9 @@ def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
         if metadata.error is not None:
             message = f"--input: {topic} cannot be read: {metadata.error.str()}."
             raise UsageError(message)
-        return [_range_of(consumer, topic, partition) for partition in sorted(metadata.partitions)]
+        spans = [_range_of(consumer, topic, number) for number in sorted(metadata.partitions)]
+        cut_days = [day for span in spans if (day := _cut_day(consumer, span))]
+        return spans, max(cut_days, default=None)
     except KafkaException as error:
         raise InfrastructureError(_text_of(error, settings)) from error
     finally:
@@ -122,6 +153,17 @@ def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iter
 def _range_of(consumer: Consumer, topic: str, partition: int) -> OffsetRange:
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_S)
     return OffsetRange(topic, partition, low, high)
+
+
+def _cut_day(consumer: Consumer, span: OffsetRange) -> date | None:
+    """Return the day of the first message where those before it are removed, else null."""
+    if span.first in (0, span.end):
+        return None
+    consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
+    message = consumer.poll(_REQUEST_S)
+    if message is None or message.error() is not None:
+        return None
+    return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC).date()
 
 
 def _consumer(settings: Settings) -> Consumer:

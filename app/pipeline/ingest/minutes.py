@@ -125,6 +125,40 @@ def _columns() -> tuple[str, ...]:
     )
 
 
+def idle_minutes(minutes: DataFrame) -> DataFrame:
+    """Return the minutes of a day in which a broker was scraped and a name of it had no sample.
+
+    The rate was 0: a broker forgets what has been idle for an hour.
+
+    Args:
+        minutes: As ``sum_minutes`` returns them.
+
+    Returns:
+        The columns of ``OBSERVATION_MINUTE`` that points tell, with ``samples`` 0.
+    """
+    day = ("cluster_id", "dt", "broker_id")
+    scraped = (
+        minutes.where("counted.ups > counted.failed")
+        .groupBy(*day)
+        .agg(sf.collect_set("ts").alias("scraped"))
+    )
+    seen = (
+        minutes.where("samples > 0")
+        .groupBy("dt", *_NAMES)
+        .agg(sf.collect_set("ts").alias("seen"))
+        .join(sf.broadcast(scraped), list(day))
+    )
+    no_time = sf.lit(None).cast("double")
+    return seen.select(
+        *("dt", *_NAMES),
+        sf.explode(sf.array_except("scraped", "seen")).alias("ts"),
+        *(sf.lit(0.0).alias(name) for name in ("rate_avg", "rate_max")),
+        *(no_time.alias(name) for name in ("throttle_ms_avg", "throttle_ms_max")),
+        sf.lit(0).alias("samples"),
+        sf.when(sf.col("key").isin(*_BYTE_KEYS), sf.lit(0).cast("bigint")).alias("bytes_est"),
+    ).repartition("cluster_id", "dt")
+
+
 def refused_points(points: DataFrame) -> DataFrame:
     """Return the points that do not count.
 

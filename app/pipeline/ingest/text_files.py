@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -55,6 +56,7 @@ class _Lines:
     """Lines that can be given back.
 
     Attributes:
+        delimiter: A tab where the first line has one, else a comma.
         taken: Since it was emptied last.
         number: Of the last line taken.
     """
@@ -65,7 +67,8 @@ class _Lines:
             line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
             for number, line in enumerate(stream)
         )
-        self._back: list[str] = []
+        self._back = list(islice(self._text, 1))
+        self.delimiter = "\t" if "\t" in "".join(self._back) else ","
         self.taken: list[str] = []
         self.number = 0
 
@@ -91,7 +94,7 @@ class _Lines:
 def _records(stream: BinaryIO) -> Iterator[tuple[int, list[str] | None, str]]:
     """Yield the first line's number, the cells (null where it is no CSV) and the text."""
     lines = _Lines(stream)
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=lines.delimiter)
     while True:
         lines.taken.clear()
         cells: list[str] | None
@@ -101,7 +104,7 @@ def _records(stream: BinaryIO) -> Iterator[tuple[int, list[str] | None, str]]:
             return
         except csv.Error:
             lines.give_back()
-            reader = csv.reader(lines, strict=True)
+            reader = csv.reader(lines, strict=True, delimiter=lines.delimiter)
             cells = None
         if cells != []:
             first = lines.number - len(lines.taken) + 1

@@ -197,10 +197,17 @@ def good(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
-def job_of(spark: SparkSession, kind: str, source: str | Path, out: Path, *options: str) -> Job:
+def job_of(
+    spark: SparkSession,
+    kind: str,
+    source: str | Path,
+    out: Path,
+    *options: str,
+    name: str = "ingest",
+) -> Job:
     """Return an ingest in the session of the tests, with the options of the command."""
-    arguments = ["ingest", "--format", kind, "--input", str(source), "--out", str(out), *options]
-    job = Job("ingest", _parser(["ingest"]).parse_args(arguments))
+    arguments = [name, "--format", kind, "--input", str(source), "--out", str(out), *options]
+    job = Job(name, _parser([name]).parse_args(arguments))
     job.session = spark
     return job
 

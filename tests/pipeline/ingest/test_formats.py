@@ -199,6 +199,7 @@ def test_a_broken_record_of_a_csv_costs_its_line_alone(tmp_path: Path):
         "name that is no text": csv_of(LINE.replace("alice", "al\xffce") + "1", LINE + "2"),
         "byte order mark": csv_of(LINE + "1\r", header=f"\xef\xbb\xbf{quoted}\r"),
         "times": csv_of(*at_times(*TIMES)),
+        "tabs": csv_of(LINE + "1", LINE + "5").replace(b",", b"\t"),
         "times before 1970 and on the last day of all": csv_of(*at_times(*NO_TIMES, *LAST_TIMES)),
     }
     found = read_each(written(tmp_path, contents), "csv")
@@ -207,6 +208,7 @@ def test_a_broken_record_of_a_csv_costs_its_line_alone(tmp_path: Path):
         "name that is no text": (1, [(2, "undecodable-name", 1)]),
         "byte order mark": (1, []),
         "times": (len(TIMES), []),
+        "tabs": (2, []),
         "times before 1970 and on the last day of all": (
             len(LAST_TIMES),
             [(line, "unparsable", 1) for line in range(2, 10)],
@@ -214,6 +216,7 @@ def test_a_broken_record_of_a_csv_costs_its_line_alone(tmp_path: Path):
     }
     values = {name: [row[6] for row in good(rows)] for name, rows in found.items()}
     assert (values["records"], values["name that is no text"]) == ([1, 3], [2])
+    assert values["tabs"] == [1, 5]
     assert found["records"][2]["text"] == LINE + '"2'
     assert {row[0] for row in good(found["times"])} == {5}
 
@@ -363,6 +366,18 @@ def test_series_of_a_query_are_judged_one_by_one(tmp_path: Path):
         name: ([row[COLUMNS.get(name, 6)] for row in good(rows)], refused(rows))
         for name, rows in found.items()
     } == {name: (fine, problems) for name, (_, fine, problems) in QUERY_RANGES.items()}
+
+
+def test_a_compressed_file_counts_as_what_it_holds(tmp_path: Path):
+    text = csv_of(*[LINE + f"{number}" for number in range(5_000)])
+    (tmp_path / "a.csv").write_bytes(text)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text))
+    session = SparkSession.active()
+    plain, zipped = (
+        file_inputs(session, [str(tmp_path / name)], "csv", MetricMap()).points
+        for name in ("a.csv", "b.csv.gz")
+    )
+    assert plain / 5 < zipped < plain * 5
 
 
 def test_a_folder_gives_its_files_of_the_format_and_no_other(tmp_path: Path):

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from app.pipeline.errors import DataQualityError, UsageError
+from app.pipeline.ingest.checks import Broker, Tally, checks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
@@ -112,6 +113,17 @@ def test_a_minute_is_summed_up(world: World):
     assert (percent.key, percent.rate_max, percent.bytes_est) == ("request_percentage", 0.25, None)
 
 
+def test_a_minute_of_a_scraped_broker_without_a_sample_is_one_of_rate_0(world: World):
+    often, seldom = world.of("often"), world.of("seldom")
+    assert [(item.ts.minute, item.samples) for item in often] == [
+        *((number, 1) for number in range(10)),
+        (11, 0),
+    ]
+    idle = often[-1]
+    assert (idle.rate_avg, idle.rate_max, idle.throttle_ms_max, idle.bytes_est) == (0, 0, None, 0)
+    assert len(seldom) == 1, "its broker has no `up`"
+
+
 def test_the_mean_of_large_rates_is_exact(world: World):
     (minute,) = world.of("large")
     assert minute.rate_avg == 5_999_999_999_999.333333
@@ -176,6 +188,16 @@ def test_a_gap_alone_fails_where_data_quality_is_asked_for(spark: SparkSession, 
         assert job.quarantined == 0
         with pytest.raises(DataQualityError, match=name) if name else nullcontext():
             job.judge()
+
+
+def test_a_clock_that_is_ahead_fails_a_check():
+    now = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - as Spark returns times
+    passed = {}
+    for seconds in (120, 121):
+        broker = Broker("c", 1, 1, now, now + timedelta(seconds=seconds), 0)
+        by_name = {item.check: item for item in checks(Tally(brokers=[broker]), 0, now)}
+        passed[seconds] = by_name["seconds_ahead_of_this_clock"].passed
+    assert passed == {120: True, 121: False}
 
 
 def test_the_partitions_change_not_a_byte_of_the_files(

@@ -1,11 +1,14 @@
 """A topic is read between offsets that are fixed beforehand, message by message."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from app.localdev.kafka import LocalKafka
@@ -15,7 +18,9 @@ from app.pipeline.ingest.inputs import topic_inputs
 from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
+from app.pipeline.job import Job
 from tests.pipeline.ingest.points import (
+    NOON,
     Point,
     adapter_message,
     good,
@@ -131,3 +136,61 @@ def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_b
     (bad,) = pq.read_table(tmp_path / "topic" / "quarantine").to_pylist()
     assert bad["source"] == f"kafka://{servers}/{topic}/0"
     assert (bad["line"], bad["reason"], bad["raw"]) == (40, "unparsable", BAD.decode())
+
+
+def test_reading_ends_where_a_transaction_is_open(
+    broker: LocalKafka, tmp_path: Path, spark: SparkSession
+):
+    topic, servers = unique("metrics"), broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions(DEADLINE_S)
+    for first in (0, 3):
+        producer.begin_transaction()
+        for number in range(first, first + 3):
+            producer.produce(topic, adapter_message(Point(number)), partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+        if first == 0:
+            producer.commit_transaction(DEADLINE_S)
+    job = run_job(spark, "kafka-json", f"kafka://{servers}/{topic}", tmp_path)
+    producer.abort_transaction(DEADLINE_S)
+    # The fourth message is the mark of the commit.
+    assert job.counts["offsets"] == [{"topic": topic, "partition": 0, "from": 0, "to": 4}]
+    assert job.counts["used"] == {"rate": 3}
+
+
+def test_a_day_that_retention_removes_stays_and_reported_offsets_can_be_read_again(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+):
+    topic, servers = unique("metrics"), broker.bootstrap_servers
+    uri, out, producer = (
+        f"kafka://{servers}/{topic}",
+        tmp_path / "out",
+        Producer({"bootstrap.servers": servers}),
+    )
+
+    def ingest(seconds: Sequence[int], *options: str) -> Job:
+        for point in map(Point, seconds):
+            message = adapter_message(point)
+            producer.produce(topic, message, partition=0, timestamp=point.at * 1000)
+        assert producer.flush(DEADLINE_S) == 0
+        return run_job(spark, "kafka-json", uri, out, *options)
+
+    def stored() -> list[int]:
+        noon = NOON.timestamp()
+        return sorted(int(row["ts"].timestamp() - noon) for row in minutes(out))
+
+    day = 86_400
+    ingest([0, 60, 120, day])
+    admin = AdminClient({"bootstrap.servers": servers})
+    (removed,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
+    removed.result(DEADLINE_S)
+    job = ingest([day + 60])
+    assert job.counts["offsets"] == [{"topic": topic, "partition": 0, "from": 2, "to": 5}]
+    assert stored() == [0, 60, 120, day, day + 60]
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps(job.counts, default=str))
+    assert ingest([day + 120], "--offsets", str(report)).run_id == job.run_id
+    assert stored()[-1] == day + 60
+    report.write_text("[1]")
+    with pytest.raises(UsageError, match="is not the `offsets` of a report"):
+        ingest([], "--offsets", str(report))

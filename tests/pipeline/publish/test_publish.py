@@ -231,6 +231,7 @@ def test_what_a_job_wrote_is_published_with_its_reach(
     for table, each in rows.items():
         lake.write(bucket_worlds.frame(spark, table, map(dict, each)), table)
     reported = [bucket_worlds.minute(n, cluster_id=CLUSTER) for n in (0, 1, 3)]
+    lake.write(bucket_worlds.frame(spark, BUCKET_MINUTE, reported), BUCKET_MINUTE)
     job = job_of("run", out=str(tmp_path), catalog=None)
     job.session = spark
     publish(
@@ -241,6 +242,10 @@ def test_what_a_job_wrote_is_published_with_its_reach(
     assert counts(database) == [3, 1, 2, 1, 2]
     (run,) = rows_of(database, "pipeline_run")
     assert (run["data_through"], run["coverage"]) == (MIDNIGHT + timedelta(minutes=4), 0.75)
+    assert set(run["published"]) == {table.name for table in SAMPLE}, "minutes stay in the lake"
+    with psycopg.connect(database) as connection:
+        table = connection.execute("select to_regclass('bucket_minute')").fetchone()
+    assert table == (None,)
 
 
 def test_without_pg_nothing_is_published(spark: SparkSession):
