@@ -101,6 +101,9 @@ def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> 
         with ExitStack() as stack:
             try:
                 _run(environ, check, stack, load=load)
+            except _Stopped:
+                print("Stopping ...", file=sys.stderr, flush=True)
+                raise
             finally:
                 _hold_signals()
     except _Stopped:

@@ -38,6 +38,7 @@ class RunningDev:
     process: Process
     directory: Path
     lines: list[str]
+    errors: Path
 
     def curl_lines(self) -> list[str]:
         """Return a line for each route, and first those that are printed."""
@@ -74,19 +75,19 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 def start(directory: Path, *options: str, fork: bool = True, **environ: str) -> RunningDev:
     log, env = directory.parent / f"{unique('dev')}.log", environment(directory, **environ)
     log.touch()
+    errors = log.with_suffix(".errors")
     if fork:
-        errors = log.with_suffix(".errors")
         process: Process = fork_server().start(["dev", *options], env, log, errors)
     else:
-        with log.open("ab") as out:
-            process = subprocess.Popen([*COMMAND, *options], env=env, stdout=out)
+        with log.open("ab") as out, errors.open("ab") as err:
+            process = subprocess.Popen([*COMMAND, *options], env=env, stdout=out, stderr=err)
     wait_until(
         lambda: f"\n{LAST_LINE}" in log.read_text() or process.poll() is not None,
         "dev does not come up",
         STARTS_WITHIN_S,
     )
-    assert process.poll() is None, "dev has ended"
-    return RunningDev(process, directory, log.read_text().splitlines())
+    assert process.poll() is None, f"dev has ended: {errors.read_text()}"
+    return RunningDev(process, directory, log.read_text().splitlines(), errors)
 
 
 @pytest.fixture
@@ -274,6 +275,7 @@ def test_servers_that_are_named_get_no_examples_and_the_port_for_operations_is_a
             assert httpx.get(f"{page}livez", timeout=DEADLINE_S).status_code == 404
         finally:
             assert dev.stop()[0] == 0
+            assert dev.errors.read_text().endswith("Stopping ...\n")
         assert raw.everything() == before
 
 
