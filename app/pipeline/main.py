@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final
 
+import yaml
+
 from app.pipeline.errors import InfrastructureError, PipelineError
 
 JOBS: Final[Mapping[str, str]] = {
@@ -97,18 +99,21 @@ def _run(options: argparse.Namespace) -> int:
             report = job.report()
     except (OSError, ArrowException) as error:
         raise InfrastructureError(str(error)) from error
-    _print(report, job.summary, as_json=options.json)
+    print_report(report, job.summary, as_json=options.json)
     job.judge()
     return 0
 
 
-def _print(report: Mapping[str, Any], summary: Sequence[str], *, as_json: bool) -> None:
+def print_report(report: Mapping[str, Any], summary: Sequence[str], *, as_json: bool) -> None:
+    """Print what a job did: JSON in one line, or YAML and the lines of the summary."""
     if as_json:
         print(json.dumps(report, default=str))
         return
-    for name, value in report.items():
+    for name, value in json.loads(json.dumps(report, default=str)).items():
         if name != "summary":
-            print(f"{name}: {value}")
+            flow = None if isinstance(value, dict | list) else False
+            text = yaml.safe_dump({name: value}, sort_keys=False, default_flow_style=flow)
+            print(text, end="")
     for line in summary:
         print(line)
 

@@ -10,7 +10,7 @@ import pytest
 from app.pipeline.commands.ingest import run
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.main import main
+from app.pipeline.main import main, print_report
 from app.pipeline.options import add_common_options
 from tests.pipeline.ingest.points import Point, write_csv
 
@@ -84,3 +84,17 @@ def test_an_input_without_the_table_is_named(
     quotas = ["--quotas", str(tmp_path)] if job == "resolve" else []
     assert main([job, *options, *quotas]) == 2
     assert f"There is no table {table} in {tmp_path}." in capsys.readouterr().err
+
+
+def test_the_report_for_people_is_yaml(capsys: pytest.CaptureFixture[str]):
+    report = {"job": "run", "run_id": "1e10", "steps": {"ingest": {"rows_in": 3, "rows_out": 2}}}
+    print_report({**report, "offsets": [{"topic": "t", "from": 7}]}, ["Open: none"], as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "job: run",
+        "run_id: 1e10",
+        "steps:",
+        "  ingest: {rows_in: 3, rows_out: 2}",
+        "offsets:",
+        "- {topic: t, from: 7}",
+        "Open: none",
+    ]
