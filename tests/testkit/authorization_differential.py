@@ -10,15 +10,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclBinding, ResourceType
 
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
@@ -34,8 +26,9 @@ from app.service.auth.authorize import (
     BrokerAuthorizer,
     ClusterAuthorizer,
 )
+from tests.testkit.accounts import own_acls
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
-from tests.testkit.patience import DEADLINE_S, PATIENT, wait_until
+from tests.testkit.patience import PATIENT
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl
 
@@ -76,16 +69,6 @@ def _random_acl(
 AGREE_WITHIN_S: Final = 10.0
 """A broker and its controller take over new ACLs a little later than they acknowledge them."""
 
-EVERY_ACL: Final = AclBindingFilter(
-    ResourceType.ANY,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
-)
-
 Who = tuple[str, str]
 """User and source address."""
 
@@ -97,20 +80,6 @@ class Differential:
     kafka: LocalKafka
     policy: AuthorizationPolicy
     judges: dict[Who, RawQuotas] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._client = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-
-    def acls(self) -> set[AclBinding]:
-        return set(self._client.describe_acls(EVERY_ACL).result(DEADLINE_S))
-
-    def set_acls(self, *acls: AclBinding) -> None:
-        """Make these the only ACLs, and wait until the broker says so."""
-        self._client.delete_acls([EVERY_ACL])[EVERY_ACL].result(DEADLINE_S)
-        if acls:
-            for future in self._client.create_acls(list(acls)).values():
-                future.result(DEADLINE_S)
-        wait_until(lambda: self.acls() == set(acls), "the ACLs did not take effect")
 
     async def service_verdicts(self) -> dict[Who, Verdict]:
         """Decide as the service does for everybody, on one snapshot taken now."""
@@ -205,7 +174,5 @@ def differential(
             for user in users
             for host in hosts
         }
-        pair = Differential(kafka, policy, judges)
-        before = pair.acls()
-        yield pair
-        pair.set_acls(*before)
+        stack.enter_context(own_acls(kafka))
+        yield Differential(kafka, policy, judges)

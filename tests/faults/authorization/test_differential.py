@@ -12,6 +12,7 @@ import pytest
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.service.auth.authorize import AuthorizationPolicy
+from tests.testkit.accounts import set_acls
 from tests.testkit.authorization import ANONYMOUS, HERE, judging_broker
 from tests.testkit.authorization_differential import Differential, differential, random_set
 from tests.testkit.sizes import SEED
@@ -62,7 +63,7 @@ async def test_the_service_and_the_broker_agree(both: Differential) -> None:
     for number in range(SETS):
         chance = random.Random(f"{SEED} {both.policy.authorizer} {number}")
         acls = random_set(chance, PRINCIPALS, ADDRESSES)
-        both.set_acls(*acls)
+        set_acls(both.kafka, *acls)
         wrong = await both.disagreements()
         cases += 2 * len(both.judges)
         if wrong:

@@ -4,19 +4,13 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import ScramMechanism
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.client.conftest import Command
+from tests.testkit.accounts import scram_credentials
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
-from tests.testkit.service import DEADLINE_S
 
 P = "producer_byte_rate"
 USER = "lint-existing"
@@ -27,16 +21,8 @@ UNKNOWN = "lint-unknown"
 @pytest.fixture
 def existing_user(broker: LocalKafka) -> Iterator[str]:
     """A user with SCRAM credentials."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-    for change in (
-        UserScramCredentialUpsertion(USER, info, b"secret-of-the-test"),
-        UserScramCredentialDeletion(USER, ScramMechanism.SCRAM_SHA_512),
-    ):
-        for future in client.alter_user_scram_credentials([change]).values():
-            future.result(DEADLINE_S)
-        if isinstance(change, UserScramCredentialUpsertion):
-            yield USER
+    with scram_credentials(broker, (USER, ScramMechanism.SCRAM_SHA_512, 4096)):
+        yield USER
 
 
 def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, existing_user: str):

@@ -3,14 +3,7 @@ import threading
 import httpx
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
@@ -18,18 +11,11 @@ from app.localdev.kafka_jvm import LocalTls, run_tool
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import acl
 
 DEADLINE_S = 30
 
-AN_ACL = AclBinding(
-    ResourceType.BROKER,
-    "kafka-cluster",
-    ResourcePatternType.LITERAL,
-    "User:alice",
-    "*",
-    AclOperation.DESCRIBE_CONFIGS,
-    AclPermissionType.ALLOW,
-)
+AN_ACL = acl("alice", "DESCRIBE_CONFIGS")
 
 
 def sasl_admin(servers: str, mechanism: str, name: str, password: str, **more: str) -> AdminClient:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AclBinding, ResourceType
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.localdev.kafka import LocalKafka
 from app.service.auth.authorize import AuthorizationPolicy
+from tests.testkit.accounts import set_acls
 from tests.testkit.authorization import BOTH, ELSEWHERE, HERE, NEITHER, READER, Verdict
 from tests.testkit.authorization_differential import Differential, differential, random_set
 from tests.testkit.service import acl
@@ -71,7 +72,7 @@ async def test_a_set_of_acls_means_the_same_to_both(
     both: Differential, without_acl: bool, name: str
 ) -> None:
     acls, denied, allowed = SETS[name]
-    both.set_acls(*acls)
+    set_acls(both.kafka, *acls)
     served = await both.service_verdicts()
     assert served[("alice", HERE)] == (allowed if without_acl else denied)
     assert await both.disagreements() == {}
@@ -87,5 +88,5 @@ async def test_a_random_set_of_acls_means_the_same_to_both(
 ) -> None:
     chance = random.Random(f"{SEED} {without_acl} {number}")
     acls = random_set(chance, PRINCIPALS, ADDRESSES)
-    both.set_acls(*acls)
+    set_acls(both.kafka, *acls)
     assert await both.disagreements() == {}, acls
