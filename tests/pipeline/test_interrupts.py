@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.pipeline.spark import deferred_interrupts, is_logged
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import minute, publish
 from tests.testkit.patience import wait_until
-from tests.testkit.processes import GROUP, PARENT, processes
+from tests.testkit.processes import processes_of
 
 DEADLINE_S = 120.0
 INTERRUPTED = 130
@@ -76,13 +77,13 @@ def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behin
         start_new_session=True,
     )
     try:
-        wait_until(lambda: processes(PARENT, command.pid), within_s=DEADLINE_S)
+        wait_until(lambda: psutil.Process(command.pid).children(), within_s=DEADLINE_S)
         command.send_signal(signal.SIGTERM)
         stderr = command.communicate(timeout=DEADLINE_S)[1]
         assert command.returncode == INTERRUPTED, stderr
         assert stderr.splitlines()[-1].startswith("quota-pipeline utilization: stopped")
         assert "Traceback" not in stderr
-        wait_until(lambda: not processes(GROUP, command.pid), within_s=DEADLINE_S)
+        wait_until(lambda: not processes_of(command.pid), within_s=DEADLINE_S)
     finally:
-        for process in processes(GROUP, command.pid):
+        for process in processes_of(command.pid):
             os.kill(process, signal.SIGKILL)

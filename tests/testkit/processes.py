@@ -5,28 +5,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+
+import psutil
 
 from app.localdev.processes import ManagedProcess
 from app.pipeline.main import main
 
-PARENT: Final = 1
-GROUP: Final = 2
-"""Fields of /proc/PID/stat after the name. Source: proc_pid_stat(5)."""
 
-
-def processes(field: int, value: int) -> list[int]:
-    """Return the processes that live and have this value there."""
+def processes_of(group: int) -> list[int]:
+    """Return the processes of a group that have not ended."""
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if fields[0] != "Z" and int(fields[field]) == value:
-            found.append(int(stat.parent.name))
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it has just ended
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
     return found
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -182,8 +183,8 @@ class RunningService:
 
     def is_frozen(self) -> bool:
         """Tell whether it hangs, by its own doing or ours."""
-        status = Path(f"/proc/{self.process.pid}/stat").read_text() if self.process else ""
-        return status.rpartition(")")[2].split()[:1] == ["T"]
+        assert self.process is not None
+        return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
 
     def api(self, principal: str = "alice") -> httpx.Client:
         if principal not in self.clients:

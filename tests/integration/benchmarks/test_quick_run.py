@@ -1,6 +1,5 @@
 """The benchmarks run: what they measure is a service, a broker and a database that work."""
 
-import contextlib
 import os
 import re
 import subprocess
@@ -8,24 +7,12 @@ import sys
 from pathlib import Path
 from shutil import which
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.long
 
 DEADLINE_S = 280
-
-
-def command_lines() -> list[str]:
-    if not Path("/proc").is_dir():
-        command = ["ps", "-axww", "-o", "command"]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split(
-            "\n"
-        )
-    lines = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            lines.append(file.read_bytes().decode(errors="replace"))
-    return lines
 
 
 def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_path: Path):
@@ -67,5 +54,6 @@ def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_pat
     pictures = re.findall(r"\((benchmarks/[a-z0-9-]+\.(?:png|csv))\)", page.read_text())
     assert len(pictures) == 10
     assert all((page.parent / picture).stat().st_size > 0 for picture in pictures)
-    assert [line for line in command_lines() if str(tmp_path) in line] == []
+    running = [str(process.info["cmdline"]) for process in psutil.process_iter(["cmdline"])]
+    assert [line for line in running if str(tmp_path) in line] == []
     assert list(tmp_path.iterdir()) == [page.parent]

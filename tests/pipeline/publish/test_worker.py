@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg.rows import dict_row
@@ -18,7 +19,7 @@ from app.pipeline.tables import BUCKET_MINUTE
 from tests.testkit.bucket_worlds import DAY, minute, publish
 from tests.testkit.patience import wait_until
 from tests.testkit.postgres import AuditDatabase
-from tests.testkit.processes import GROUP, PARENT, processes
+from tests.testkit.processes import processes_of
 from tests.testkit.sizes import size
 
 DEADLINE_S = 240.0
@@ -93,16 +94,17 @@ def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: len(processes(PARENT, worker.pid)) == 1, within_s=DEADLINE_S)
-        (run,) = processes(PARENT, worker.pid)
+        children = psutil.Process(worker.pid).children
+        wait_until(lambda: len(children()) == 1, within_s=DEADLINE_S)
+        run = children()[0].pid
         # In a long run Spark has started its JVM.
-        wait_until(lambda: len(processes(GROUP, run)) >= size(1, 2), within_s=DEADLINE_S)
+        wait_until(lambda: len(processes_of(run)) >= size(1, 2), within_s=DEADLINE_S)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(DEADLINE_S) == 130
     finally:
         worker.kill()
         worker.wait()
-    wait_until(lambda: not processes(GROUP, run), within_s=DEADLINE_S)
+    wait_until(lambda: not processes_of(run), within_s=DEADLINE_S)
     assert run_of(url, "long")["state"] == "failed"
     assert "worker was stopped" in run_of(url, "long")["error"]
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.localdev import processes
@@ -44,8 +45,7 @@ def start(child: ManagedProcess, *command: str) -> None:
 
 def has_ended(pid: int) -> bool:
     wait_until_ended([pid], DEADLINE_S)
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess):
