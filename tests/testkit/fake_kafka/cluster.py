@@ -1,6 +1,6 @@
 """A Kafka cluster made of Python: one controller and brokers that speak the wire protocol.
 
-It copies the controller's semantics with its faults, and what real brokers do to requests. Every
+It applies what is valid as a controller does, and copies what real brokers do to requests. Every
 method may be called from any thread.
 """
 
@@ -230,7 +230,8 @@ class _Node(FakeBroker):
 
     async def _describe(self, request: bytes) -> Any:
         components, strict = describe_asked(request)
-        return describe_answer(*describe(components, self.image.quotas, strict=strict))
+        quotas = describe(components, self.image.quotas, strict=strict)
+        return describe_answer(message="", quotas=quotas)
 
     async def _acls(self, request: bytes) -> Any:
         acls = self._cluster.acls

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from app.domain.entities import ClientQuotaEntity
 from tests.testkit.fake_kafka.messages import Alteration
-from tests.testkit.fake_kafka.quotas import Values, Verdict, apply, for_all, judge
+from tests.testkit.fake_kafka.quotas import Values, Verdict, apply, changes_of, for_all
 from tests.testkit.history.events import LogRecord, Write
 
 CONTROLLER_ID: Final = 100
@@ -61,13 +61,10 @@ class FakeController:
         self._paused = False
 
     def alter(self, alteration: Alteration, refused: int | None = None) -> list[Verdict]:
-        """Judge an alteration and append what follows from it."""
-        if refused is not None:
-            return for_all(alteration.entries, refused, None)
-        verdicts, changes = judge(alteration.entries, self.quotas)
-        if not alteration.validate_only:
-            self.append(changes)
-        return verdicts
+        """Append what follows from an alteration, unless it is refused with a code."""
+        if refused is None and not alteration.validate_only:
+            self.append(changes_of(alteration.entries, self.quotas))
+        return for_all(alteration.entries, refused or 0, None)
 
     def append(self, changes: Sequence[Write]) -> None:
         """Write records as one batch, which becomes visible as a whole."""

@@ -53,7 +53,6 @@ class Alteration(NamedTuple):
 
 
 def alter_asked(request: bytes) -> Alteration:
-    """Read an alter; of a type that comes twice in one entity the last name counts."""
     message = _decoded(AlterClientQuotasRequest, request)
     entries = tuple(
         Entry(
