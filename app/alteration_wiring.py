@@ -29,14 +29,18 @@ from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
 from app.service.auth.authorize import AuditTrail, BrokerAuthorizer, ClusterAuthorizer, PolicyGuard
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.run_as_caller import AlterAsCaller, CallerQuotaAdmin, RecordReader
-from app.service.auth.sessions import CallerServices, Sessions
+from app.service.auth.sessions import (
+    AlterAsCaller,
+    CallerQuotaAdmin,
+    CallerServices,
+    RecordReader,
+    Sessions,
+)
 from app.service.ports.brokers import QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
-from app.service.recovery.drift import DriftWatch
-from app.service.recovery.recovery import Recovery
+from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings

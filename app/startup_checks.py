@@ -18,7 +18,7 @@ from app.postgres.connect import read_url
 from app.postgres.pool import Database
 from app.postgres.schema import ServerFacts, ensure_partitions, schema_problem, server_facts
 from app.server import Listener
-from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.recovery import FINAL_AFTER_S
 from app.settings import (
     Network,
     Settings,

@@ -26,7 +26,6 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.schema import schema_problem
 from app.service.alterations.replace import RevertAlterations
-from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
     AuditTrail,
@@ -35,7 +34,7 @@ from app.service.auth.authorize import (
     NarrowingPolicy,
     NoPolicy,
 )
-from app.service.auth.denials import DeniedAttempts
+from app.service.auth.denials import AuthenticationFailures, DeniedAttempts, FailureWriter
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas

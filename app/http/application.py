@@ -33,7 +33,7 @@ from app.http.resolve import routes as resolve
 from app.http.route import Services, refuse_undeclared, services_of
 from app.service.auth.authorize import RULE
 from app.service.auth.denials import DeniedAttempt
-from app.service.auth.run_as_caller import RefusedAtTheActError
+from app.service.auth.sessions import RefusedAtTheActError
 from app.service.runtime.tasks import off_loop
 
 _METHODS: Final[Mapping[str, tuple[str, ...]]] = {

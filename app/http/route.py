@@ -44,9 +44,14 @@ from app.http.validation import validated
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import IdempotencyKey
 from app.service.alterations.replace import RevertAlterations
-from app.service.auth.authentication_failures import AuthenticationFailures
 from app.service.auth.authorize import Access, AuditTrail, Authorizer, PolicyGuard
-from app.service.auth.denials import NOTHING_READ, DeniedAttempt, DeniedAttempts, RequestedChange
+from app.service.auth.denials import (
+    NOTHING_READ,
+    AuthenticationFailures,
+    DeniedAttempt,
+    DeniedAttempts,
+    RequestedChange,
+)
 from app.service.auth.sessions import CallerServices
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.metrics import Phase

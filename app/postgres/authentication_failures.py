@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import text
 
 from app.postgres.pool import Database
-from app.service.auth.authentication_failures import FailureCount
+from app.service.auth.denials import FailureCount
 
 _INSERT: Final = text(
     """

@@ -31,8 +31,7 @@ from app.postgres.log_writer import append
 from app.postgres.payload import entity_text, values_from_text, values_text
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
 from app.postgres.recovery import DOUBTFUL, doubtful_alterations
-from app.service.ports.audit_log import AuditEntity, AuditRequest
-from app.service.ports.recovery import AuditedState, Drift
+from app.service.ports.audit_log import AuditedState, AuditEntity, AuditRequest, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
 
 V = TypeVar("V")

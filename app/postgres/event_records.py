@@ -21,8 +21,13 @@ from app.postgres.payload import (
     result_to_json,
     values_to_json,
 )
-from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
-from app.service.ports.recovery import Recovered, RecoveryKey
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditEntity,
+    AuditRequest,
+    Recovered,
+    RecoveryKey,
+)
 from app.service.runtime.clock import time_of
 
 ABSENT: Final = "absent"

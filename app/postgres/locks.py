@@ -29,7 +29,7 @@ from app.postgres.payload import Document, entity_text, number_to_json, values_f
 from app.postgres.pool import Lease
 from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
 from app.service.ports.plans import OwnershipClaim
-from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.recovery import FINAL_AFTER_S
 
 Hashes = Mapping[bytes, ClientQuotaEntity]
 """Entities by hash, in the order of the hashes: the order in which everybody takes locks."""

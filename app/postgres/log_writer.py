@@ -36,9 +36,14 @@ from app.postgres.locks import (
 )
 from app.postgres.payload import Document, canonical_json, entity_text, result_to_json
 from app.postgres.pool import SECONDS_PER_ROW, Lease
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent, KeyTakenError
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditRequest,
+    Intent,
+    KeyTakenError,
+    RecoveryKey,
+)
 from app.service.ports.brokers import STANDSTILL_S
-from app.service.ports.recovery import RecoveryKey
 from app.service.runtime.clock import time_of
 from app.service.runtime.tasks import off_loop
 

@@ -20,9 +20,9 @@ from app.postgres.payload import (
     values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
+from app.service.ports.audit_log import OpenAlteration, Recovered, RecoveryKey
 from app.service.ports.metrics import OpenIntents
-from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryKey
-from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 
 DOUBTFUL: Final = text(

@@ -33,6 +33,9 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Intent,
     KeyTakenError,
+    OpenAlteration,
+    Recovered,
+    RecoveryKey,
     StoredKey,
 )
 from app.service.ports.brokers import (
@@ -47,7 +50,6 @@ from app.service.ports.brokers import (
 )
 from app.service.ports.metrics import AlterationMetrics, OpenIntents
 from app.service.ports.plans import StoredPlan
-from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryKey
 from app.service.queries.analytics import (
     COLUMNS,
     AnalyticsPage,

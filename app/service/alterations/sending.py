@@ -21,10 +21,9 @@ from app.service.alterations.results import (
     unexpected_results,
 )
 from app.service.alterations.write_ahead import AlterContext, fault_before_sending
-from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Recovered, RecoveryJournal
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
-from app.service.ports.recovery import Recovered, RecoveryJournal
 from app.service.runtime.clock import utc_now
 from app.service.runtime.tasks import Tasks, off_loop, timed
 

@@ -27,9 +27,9 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Intent,
     KeyTakenError,
+    RecoveryJournal,
 )
 from app.service.ports.metrics import AlterationMetrics, Phase
-from app.service.ports.recovery import RecoveryJournal
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import CircuitBreaker

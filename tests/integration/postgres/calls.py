@@ -27,8 +27,9 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Intent,
     KeyClaim,
+    OpenAlteration,
+    Recovered,
 )
-from app.service.ports.recovery import OpenAlteration, Recovered
 from tests.testkit.event_loops import until
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.postgres import (

@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.pool import Database
-from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
+from app.service.auth.denials import AuthenticationFailures, FailureWriter
 from tests.integration.postgres.calls import Tables, run_as
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.postgres import AuditDatabase

@@ -17,9 +17,8 @@ from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.ports.audit_log import AuditQuery, AuditRow
-from app.service.ports.recovery import AuditedState, Drift, Recovered
-from app.service.recovery.drift import DriftWatch
+from app.service.ports.audit_log import AuditedState, AuditQuery, AuditRow, Drift, Recovered
+from app.service.recovery import DriftWatch
 from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import (
     AFTER,

@@ -26,7 +26,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
 from app.service.ports.audit_log import AuditRequest, Intent
 from app.service.ports.plans import OwnershipClaim, StoredPlan
-from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import (
     AFTER,

@@ -18,7 +18,7 @@ from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
-from app.service.recovery.recovery import Evidence, Recovery
+from app.service.recovery import Evidence, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.calls import Tables, claimed, concluded, found, in_doubt, opened
 from tests.testkit.fake_metrics import CountedMetrics

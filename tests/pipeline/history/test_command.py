@@ -20,8 +20,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditConclusion, AuditRequest
-from app.service.ports.recovery import Drift, Recovered
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Drift, Recovered
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import publish
 from tests.testkit.patience import PATIENT

@@ -22,7 +22,7 @@ from app.http.resolve.rendering import (
     resolution_document,
     resolutions_bytes,
 )
-from app.service.auth.run_as_caller import RefusedAtTheActError
+from app.service.auth.sessions import RefusedAtTheActError
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import (
     Identity,

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import NotSentError
-from app.service.auth import authentication_failures
-from app.service.auth.authentication_failures import (
+from app.service.auth import denials
+from app.service.auth.denials import (
     MAX_SOURCES,
     AuthenticationFailures,
     FailureCount,
@@ -145,7 +145,7 @@ async def test_what_may_have_been_written_is_repeated_unchanged(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(authentication_failures, "MAX_WAITING", 5)
+    monkeypatch.setattr(denials, "MAX_WAITING", 5)
     journal.broken = True
     for _ in range(4):
         for number in range(10):

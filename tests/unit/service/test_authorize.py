@@ -16,7 +16,7 @@ from app.service.auth.authorize import (
     BrokerAuthorizer,
     ClusterAuthorizer,
 )
-from app.service.auth.run_as_caller import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
+from app.service.auth.sessions import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
 from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas

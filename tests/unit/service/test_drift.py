@@ -9,8 +9,8 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.ports.recovery import AuditedState, Drift
-from app.service.recovery.drift import DriftWatch
+from app.service.ports.audit_log import AuditedState, Drift
+from app.service.recovery import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.virtual_time import in_virtual_time

@@ -14,10 +14,9 @@ from app.domain.errors import BrokerError
 from app.service.alterations import sending
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.sending import record_late_answer
-from app.service.ports.audit_log import AuditEntity, AuditRequest
+from app.service.ports.audit_log import AuditEntity, AuditRequest, OpenAlteration
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
-from app.service.ports.recovery import OpenAlteration
-from app.service.recovery.recovery import Recovery
+from app.service.recovery import Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
