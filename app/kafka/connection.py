@@ -275,7 +275,7 @@ def newest_common(connection: BrokerConnection, request: Any) -> int:
     if offered is None or offered[0] > request.max_version:
         detail = (
             f"The broker does not offer {request.name} in a version that this service speaks; "
-            "brokers must be Kafka 2.6 or newer."
+            "it may be older than Kafka 2.6."
         )
         raise UnsupportedVersionError(detail, kafka_error="UNSUPPORTED_VERSION")
     return int(min(offered[1], request.max_version))
