@@ -16,41 +16,21 @@ from app.domain.errors import (
     TooManyRequestsError,
 )
 
-
-class CodeKind(Enum):
-    """What a code says about the request that it answers."""
-
-    DONE = auto()
-    INVALID = auto()
-    NOT_AUTHORIZED = auto()
-    THROTTLED = auto()
-    UNCERTAIN = auto()
-
-
 NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
-_KINDS: Final[Mapping[int, CodeKind]] = {
-    0: CodeKind.DONE,
-    31: CodeKind.NOT_AUTHORIZED,
-    35: CodeKind.INVALID,  # UNSUPPORTED_VERSION
-    40: CodeKind.INVALID,  # INVALID_CONFIG
-    42: CodeKind.INVALID,  # INVALID_REQUEST
-    44: CodeKind.INVALID,  # POLICY_VIOLATION
-    54: CodeKind.INVALID,  # SECURITY_DISABLED
-    89: CodeKind.THROTTLED,
-}
-"""Source: ``org.apache.kafka.common.protocol.Errors``.
+_NONE: Final = 0
+_UNAUTHORIZED: Final = 31
+_THROTTLED: Final = 89
+_INVALID: Final = frozenset({35, 40, 42, 44, 54})
+"""UNSUPPORTED_VERSION, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, SECURITY_DISABLED.
 
-Any other code is UNCERTAIN, such as those of a broker that could not hear the controller's answer:
-an alteration may have been applied (``ForwardingManager.onTimeout``).
+Source: ``org.apache.kafka.common.protocol.Errors``. Any other code leaves it open, such as those of
+a broker that could not hear the controller's answer: an alteration may have been applied
+(``ForwardingManager.onTimeout``).
 """
 
 _OTHER_NAMES: Final[Mapping[int, str]] = {-1: "UNKNOWN_SERVER_ERROR", 0: "NONE"}
 """Kafka's names where kafka-python has others."""
-
-
-def _kind(code: int) -> CodeKind:
-    return _KINDS.get(code, CodeKind.UNCERTAIN)
 
 
 def _name(code: int) -> str | None:
@@ -65,21 +45,18 @@ def code_name(code: int) -> str:
 
 def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
     """Return what a code says about one entity of an alteration."""
-    match _kind(code):
-        case CodeKind.DONE:
-            return Outcome.VALIDATED if validate_only else Outcome.APPLIED
-        case CodeKind.UNCERTAIN:
-            return Outcome.UNKNOWN
-        case CodeKind.INVALID | CodeKind.NOT_AUTHORIZED | CodeKind.THROTTLED:
-            return Outcome.REFUSED
+    if code == _NONE:
+        return Outcome.VALIDATED if validate_only else Outcome.APPLIED
+    is_refused = code in {_UNAUTHORIZED, _THROTTLED, *_INVALID}
+    return Outcome.REFUSED if is_refused else Outcome.UNKNOWN
 
 
 def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
     """Return why an entity was not applied, in the broker's words; null for success."""
-    if _kind(code) is CodeKind.DONE:
+    if code == _NONE:
         return None
     message = text or _wordless(code)
-    if _kind(code) is CodeKind.NOT_AUTHORIZED:
+    if code == _UNAUTHORIZED:
         message = f"{message} {missing_acl('ALTER_CONFIGS')}"
     return KafkaRefusal(_name(code), message)
 
@@ -87,17 +64,15 @@ def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
 def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaError:
     """Return the error for a describe that the broker answered with a code other than NONE."""
     detail, name = text or _wordless(code), _name(code)
-    match _kind(code):
-        case CodeKind.NOT_AUTHORIZED:
-            return account_not_authorized("DESCRIBE_CONFIGS")
-        case CodeKind.INVALID:
-            return InvalidRequestError(detail, kafka_error=name)
-        case CodeKind.THROTTLED:
-            return TooManyRequestsError(
-                detail, kafka_error=name, retry=Retry.SAFE, retry_after_s=throttle_time_ms / 1000
-            )
-        case CodeKind.UNCERTAIN | CodeKind.DONE:
-            return BrokerError(detail, kafka_error=name, retry=Retry.SAFE)
+    if code == _UNAUTHORIZED:
+        return account_not_authorized("DESCRIBE_CONFIGS")
+    if code == _THROTTLED:
+        return TooManyRequestsError(
+            detail, kafka_error=name, retry=Retry.SAFE, retry_after_s=throttle_time_ms / 1000
+        )
+    if code in _INVALID:
+        return InvalidRequestError(detail, kafka_error=name)
+    return BrokerError(detail, kafka_error=name, retry=Retry.SAFE)
 
 
 def account_not_authorized(operation: str) -> BrokerError:
