@@ -14,7 +14,7 @@ Source: ``DescribeClientQuotasResponse.json``, version 1.
 import asyncio
 import re
 import struct
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
@@ -33,7 +33,6 @@ _LONGEST_NAME: Final = 512
 _LONGEST_WORD: Final = 63
 _MOST_KEYS: Final = 8
 _SHORT: Final = 0x80
-_TWO_BYTES: Final = bytes([_SHORT])
 _read_float: Final = struct.Struct(">d").unpack_from
 _FLOAT64_AND_TAGS: Final = 9
 
@@ -70,8 +69,8 @@ def _word(usual: Iterable[str]) -> bytes:
 def _pattern(group: bytes) -> re.Pattern[bytes]:
     """Return the layout of an entry; ``group`` opens what is of interest in it.
 
-    The groups are the whole, type and name of the first of two, type and name of the only or the
-    second one, the values with their number before them.
+    The groups are type and name of the first of two, type and name of the only or the second one,
+    the values with their number before them.
     """
     sizes = (_escape(_length(size)) + b".{%d}" % size for size in range(_LONGEST_NAME + 1))
     name = group + b"\\x00|" + b"|".join(sizes) + b")"
@@ -81,7 +80,7 @@ def _pattern(group: bytes) -> re.Pattern[bytes]:
         b"\\x%02x(?:%b){%d}" % (number + 1, value, number) for number in range(_MOST_KEYS + 1)
     )
     entry = b"(?:\\x02|\\x03" + component + b")" + component + group + values + b")\\x00"
-    return re.compile(group + entry + b")", re.DOTALL)
+    return re.compile(entry, re.DOTALL)
 
 
 _WORDS: Final = _Words()
@@ -173,7 +172,7 @@ class DescribedAll:
         values: dict[bytes, Values] = {}
         with pause_gc():
             async for raws in _in_steps(unread):
-                read = _entries(raws, values)
+                read = [_entry(raw, values) for raw in raws]
                 entries.update(zip(raws, read, strict=True))
                 changed.update(read)
                 quotas.update(read)
@@ -245,39 +244,27 @@ def _number_at(body: bytes | bytearray, at: int) -> tuple[int, int]:
             raise UnusualError
 
 
-def _entries(raws: Sequence[bytes], usual_values: dict[bytes, Values]) -> list[Entry]:
-    """Read entries that were cut out; equal values are the same object."""
-    found = _GROUPED.finditer(b"".join(raws))
-    _, first_kinds, first_names, kinds, names, blocks = zip(
-        *(match.groups(b"") for match in found), strict=True
-    )
-    firsts = zip(first_kinds, _names(first_names), strict=True)
-    seconds = zip(kinds, _names(names), strict=True)
-    entities: list[ClientQuotaEntity] = []
-    for (first_kind, first_name), (kind, name) in zip(firsts, seconds, strict=True):
-        last = (_WORDS[kind], name)
-        if not first_kind:
-            entities.append(ClientQuotaEntity((last,)))
-            continue
-        first = (_WORDS[first_kind], first_name)
+def _entry(raw: bytes, usual_values: dict[bytes, Values]) -> Entry:
+    """Read an entry that was cut out; equal values are the same object."""
+    (match,) = _GROUPED.finditer(raw)
+    first_kind, first_name, kind, name, block = match.groups()
+    last = (_WORDS[kind], _name(name))
+    components: tuple[tuple[str, str | None], ...] = (last,)
+    if first_kind is not None:
+        first = (_WORDS[first_kind], _name(first_name))
         if first[0] == last[0]:
             raise UnusualError
-        entities.append(ClientQuotaEntity((first, last) if first[0] < last[0] else (last, first)))
-    for block in blocks:
-        if block not in usual_values:
-            usual_values[block] = _values(block)
-    return list(zip(entities, map(usual_values.__getitem__, blocks), strict=True))
+        components = (first, last) if first[0] < last[0] else (last, first)
+    if block not in usual_values:
+        usual_values[block] = _values(block)
+    return ClientQuotaEntity(components), usual_values[block]
 
 
-def _names(column: Sequence[bytes]) -> Sequence[str | None]:
-    """Return names that come with their lengths; any text where there is no length either."""
-    bare = [raw[2:] if raw >= _TWO_BYTES else raw[1:] for raw in column]
-    names: list[str | None] = [*b"\0".join(bare).decode().split("\0")]
-    if len(names) != len(column):  # one holds the character that was put between them
-        names = [raw.decode() for raw in bare]
-    if b"\0" in column:
-        return [None if raw == b"\0" else name for raw, name in zip(column, names, strict=True)]
-    return names
+def _name(raw: bytes) -> str | None:
+    """Read a name that comes with its length, which takes two bytes from 127 bytes on."""
+    if raw == b"\0":
+        return None
+    return (raw[1:] if raw[0] < _SHORT else raw[2:]).decode()
 
 
 def _values(block: bytes) -> Values:

@@ -136,13 +136,13 @@ def test_an_answer_that_cannot_be_read_changes_nothing():
 
 def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.MonkeyPatch):
     states = []
-    original = describe_all._entries
+    original = describe_all._entry
 
     def noting(*arguments: Any) -> Any:
         states.append(gc.isenabled())
         return original(*arguments)
 
-    monkeypatch.setattr(describe_all, "_entries", noting)
+    monkeypatch.setattr(describe_all, "_entry", noting)
     read(DescribedAll(), {user("a"): {}})
     assert states == [False]
     assert gc.isenabled()
