@@ -501,7 +501,7 @@ class Settings(BaseModel):
     @property
     def kafka_tls(self) -> KafkaSettings:
         """How TLS is spoken with the brokers, whoever logs in."""
-        return KafkaSettings("localhost:0", SecurityProtocol.SSL, **self._kafka_files)
+        return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._kafka_files)
 
     @property
     def basic_login(self) -> KafkaLogin | None:

@@ -49,8 +49,7 @@ class KafkaSettings:
 
     Attributes:
         bootstrap_servers: ``host:port,…``; an IPv6 address stands in brackets.
-        security_protocol: One of ``SecurityProtocol``.
-        sasl_mechanism: One of ``SaslMechanism``; needed with a SASL protocol.
+        sasl_mechanism: Needed with a SASL protocol, as are user and password.
         sasl_username: The service's own account.
         sasl_password: Never printed.
         ssl_ca_file: PEM; null means the authorities that the machine trusts.
@@ -64,8 +63,8 @@ class KafkaSettings:
     """
 
     bootstrap_servers: str
-    security_protocol: str = SecurityProtocol.PLAINTEXT
-    sasl_mechanism: str | None = None
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    sasl_mechanism: SaslMechanism | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     ssl_ca_file: str | None = None
@@ -76,20 +75,13 @@ class KafkaSettings:
 
     def __post_init__(self) -> None:
         """Refuse what could never connect."""
-        _one_of(SecurityProtocol, self.security_protocol, "security protocol")
-        if self.protocol.uses_sasl:
-            _one_of(SaslMechanism, self.sasl_mechanism, "SASL mechanism")
-            if not self.sasl_username or not self.sasl_password:
-                message = "SASL needs a user name and a password."
-                raise ValueError(message)
+        login = (self.sasl_mechanism, self.sasl_username, self.sasl_password)
+        if self.security_protocol.uses_sasl and not all(login):
+            message = "SASL needs a mechanism, a user name and a password."
+            raise ValueError(message)
         if not self.addresses:
             message = "There is no bootstrap server; write host:port."
             raise ValueError(message)
-
-    @property
-    def protocol(self) -> SecurityProtocol:
-        """The security protocol."""
-        return SecurityProtocol(self.security_protocol)
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -109,7 +101,7 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
         OSError: A file cannot be read or holds no certificate.
         ValueError: The key has a password, and none is set.
     """
-    if not settings.protocol.uses_tls:
+    if not settings.security_protocol.uses_tls:
         return None
     context = ssl.create_default_context(cafile=settings.ssl_ca_file)
     if settings.ssl_cert_file:
@@ -131,13 +123,6 @@ def key_password(password: str | None) -> str:
         message = "the key has a password"
         raise ValueError(message)
     return password
-
-
-def _one_of(names: type[StrEnum], value: str | None, what: str) -> None:
-    if value not in {str(name) for name in names}:
-        allowed = ", ".join(names)
-        message = f"The {what} {value!r} is not one of {allowed}."
-        raise ValueError(message)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -52,10 +52,9 @@ def sasl_exchange(settings: KafkaSettings) -> SaslExchange:
         SaslError: From the generator, when the broker's answer is not to be trusted.
     """
     username, password = settings.sasl_username or "", settings.sasl_password or ""
-    mechanism = SaslMechanism(settings.sasl_mechanism or "")
-    if mechanism is SaslMechanism.PLAIN:
-        return _plain(username, password)
-    return _scram(username, password, _HASHES[mechanism])
+    if settings.sasl_mechanism in _HASHES:
+        return _scram(username, password, _HASHES[settings.sasl_mechanism])
+    return _plain(username, password)
 
 
 def _plain(username: str, password: str) -> SaslExchange:
@@ -155,7 +154,7 @@ async def connect(
         if context is not None:
             await connection.encrypt(context, host)
         await _agree_on_versions(connection)
-        if settings.protocol.uses_sasl:
+        if settings.security_protocol.uses_sasl:
             await _authenticate(connection, settings)
     except SaslRefusedError as error:
         connection.abort()

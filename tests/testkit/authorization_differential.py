@@ -17,7 +17,7 @@ from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
+from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.auth.authorize import (
@@ -114,7 +114,11 @@ class Differential:
     @asynccontextmanager
     async def _as_caller(self, user: str) -> AsyncIterator[KafkaCallerRights]:
         settings = KafkaSettings(
-            self.kafka.sasl_bootstrap_servers, "SASL_PLAINTEXT", "PLAIN", user, PASSWORD
+            self.kafka.sasl_bootstrap_servers,
+            SecurityProtocol.SASL_PLAINTEXT,
+            SaslMechanism.PLAIN,
+            user,
+            PASSWORD,
         )
         brokers = Brokers(settings, one_login=True, patience=PATIENT)
         rights = KafkaCallerRights(brokers, KafkaClientQuotaAdmin(brokers))

@@ -20,7 +20,7 @@ from app.domain.entities import (
     ClientQuotaFilterComponent,
 )
 from app.kafka.cluster_client import Brokers
-from app.kafka.config import KafkaSettings
+from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_jvm import LocalTls
@@ -153,8 +153,8 @@ def as_user(broker: LocalKafka, name: str) -> KafkaSettings:
     """Return the settings that log in with the password of one of ``PLAIN_USERS``."""
     return KafkaSettings(
         broker.sasl_bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
+        security_protocol=SecurityProtocol.SASL_PLAINTEXT,
+        sasl_mechanism=SaslMechanism.PLAIN,
         sasl_username=name,
         sasl_password=PLAIN_USERS[name],
     )

@@ -317,7 +317,7 @@ def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
     ).basic_login
     assert login is not None
     kafka = login("alice", "secret")
-    assert kafka.protocol.uses_tls
+    assert kafka.security_protocol.uses_tls
     assert kafka.addresses == (("kafka.example.org", 9094),)
     assert (kafka.sasl_username, kafka.sasl_mechanism) == ("alice", mechanism)
     assert "secret" not in repr(kafka)

@@ -16,7 +16,7 @@ from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.config import KafkaSettings
+from app.kafka.config import KafkaSettings, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
@@ -135,7 +135,11 @@ async def test_a_session_that_is_about_to_end_is_not_used_again():
         DESCRIBE: answering(NO_QUOTAS),
     }
     login = {"sasl_mechanism": "PLAIN", "sasl_username": "me", "sasl_password": "secret"}
-    async with single(replies, security_protocol="SASL_PLAINTEXT", **login) as (broker, _, admin):
+    async with single(replies, security_protocol=SecurityProtocol.SASL_PLAINTEXT, **login) as (
+        broker,
+        _,
+        admin,
+    ):
         for _ in range(3):
             await admin.describe_client_quotas(ALL_ENTITIES)
         assert broker.received[SASL_AUTHENTICATE] == broker.received[API_VERSIONS] == 4

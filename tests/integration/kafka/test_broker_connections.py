@@ -13,7 +13,7 @@ from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError, Sent
 from app.kafka.cluster_facts import KafkaScramCredentials
-from app.kafka.config import KafkaSettings
+from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_jvm import LocalTls
@@ -41,8 +41,8 @@ def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: st
     users = PLAIN_USERS if mechanism == "PLAIN" else SCRAM_USERS
     return KafkaSettings(
         addresses[protocol],
-        security_protocol=protocol,
-        sasl_mechanism=mechanism,
+        security_protocol=SecurityProtocol(protocol),
+        sasl_mechanism=SaslMechanism(mechanism),
         sasl_username="admin",
         sasl_password=users["admin"],
         ssl_ca_file=str(tls.truststore_file),
