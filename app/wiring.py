@@ -16,12 +16,12 @@ from app.http.rate_limits import Limits, RateLimits
 from app.http.route import Services
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, KafkaScramCredentials
+from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_users
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.authentication_failures import PostgresAuthenticationFailures
+from app.postgres.authentication_failures import record_authentication_failures
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.schema import schema_problem
@@ -118,7 +118,7 @@ class Wiring:
             failures = AuthenticationFailures()
             failure_writer = FailureWriter(
                 failures,
-                PostgresAuthenticationFailures(database).record_authentication_failures,
+                partial(record_authentication_failures, database),
                 self.metrics.alterations,
             )
             stack.push_async_callback(failure_writer.close)
@@ -159,7 +159,7 @@ class Wiring:
                 analytics=Analytics(PostgresAnalytics(database), admin),
                 plans=PostgresPlans(database),
                 policy=policy,
-                scram_users=KafkaScramCredentials(brokers).scram_users,
+                scram_users=partial(scram_users, brokers),
                 readiness=self._readiness,
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),

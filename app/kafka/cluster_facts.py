@@ -223,22 +223,15 @@ _MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Source: ``org.apache.kafka.clients.admin.ScramMechanism``."""
 
 
-class KafkaScramCredentials:
-    """Asks a broker each time: nothing is cached."""
+async def scram_users(brokers: Brokers) -> ScramUsers:
+    """Ask a broker for every user that has credentials; nothing is cached.
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-        self._timeout_s = brokers.patience.broker_answer_s
-
-    async def scram_users(self) -> ScramUsers:
-        """Ask for every user that has credentials.
-
-        Raises:
-            NotSentError: No broker could be reached, or none answered in time.
-            UnsupportedVersionError: The broker is older than 2.7.
-            BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
-        """
-        return await self._brokers.read(_describe_scram, timeout_s=self._timeout_s)
+    Raises:
+        NotSentError: No broker could be reached, or none answered in time.
+        UnsupportedVersionError: The broker is older than 2.7.
+        BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
+    """
+    return await brokers.read(_describe_scram, timeout_s=brokers.patience.broker_answer_s)
 
 
 async def _describe_scram(lease: BrokerLease) -> ScramUsers:

@@ -132,7 +132,16 @@ class PostgresAnalytics:
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """See ``AnalyticsStore``."""
-        return await self._database.querying.run(partial(_run, cluster_id, run_id))
+        if "\0" in run_id:
+            return None
+        wanted = (
+            select(*(runs.c[name] for name in COLUMNS[Result.RUNS]))
+            .where(runs.c.run_id == run_id, of_cluster(cluster_id))
+            .order_by(runs.c.seq.desc())
+            .limit(1)
+        )
+        rows = await self._database.querying.rows(wanted)
+        return rows[0]._asdict() if rows else None
 
     async def queue(self, run: QueuedRun) -> Row | None:
         """See ``AnalyticsStore``.
@@ -144,7 +153,10 @@ class PostgresAnalytics:
 
     async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
         """End a run that waits, ask for the end of one that runs; return its row, or null."""
-        return await self._database.writing.run(partial(_cancel, cluster_id, run_id))
+        if "\0" not in run_id:
+            wanted = {"cluster_id": cluster_id, "run_id": run_id}
+            await self._database.writing.rows(_CANCEL, wanted)
+        return await self.run(cluster_id, run_id)
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
@@ -195,19 +207,6 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     return AnalyticsPage(None if run is None else PublishedRun(*run), rows, spenders, after)
 
 
-async def _run(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
-    if "\0" in run_id:
-        return None
-    wanted = (
-        select(*(runs.c[name] for name in COLUMNS[Result.RUNS]))
-        .where(runs.c.run_id == run_id, of_cluster(cluster_id))
-        .order_by(runs.c.seq.desc())
-        .limit(1)
-    )
-    row = (await lease.connection.execute(wanted)).mappings().one_or_none()
-    return None if row is None else dict(row)
-
-
 async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
     values = {
         "run_id": run.run_id,
@@ -221,13 +220,6 @@ async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
     await lease.connection.execute(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
     row = (await lease.connection.execute(_QUEUE, values)).mappings().one_or_none()
     return None if row is None else dict(row)
-
-
-async def _cancel(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
-    if "\0" not in run_id:
-        wanted = {"cluster_id": cluster_id, "run_id": run_id}
-        await lease.connection.execute(_CANCEL, wanted)
-    return await _run(cluster_id, run_id, lease)
 
 
 async def _usage(

@@ -19,24 +19,20 @@ _INSERT: Final = text(
 )
 
 
-class PostgresAuthenticationFailures:
-    """Implements ``RecordFailures``."""
+async def record_authentication_failures(
+    database: Database, counts: Sequence[FailureCount]
+) -> None:
+    """Store counts in one transaction, each once.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def record_authentication_failures(self, counts: Sequence[FailureCount]) -> None:
-        """Keep counts in one transaction, each once.
-
-        Raises:
-            NotSentError: They may not be stored.
-        """
-        values = {
-            "ids": [count.row_id for count in counts],
-            "minutes": [count.minute for count in counts],
-            "sources": [count.source for count in counts],
-            "methods": [count.method for count in counts],
-            "reasons": [count.reason for count in counts],
-            "numbers": [count.number for count in counts],
-        }
-        await self._database.recovering.rows(_INSERT, values)
+    Raises:
+        NotSentError: They may not be stored.
+    """
+    values = {
+        "ids": [count.row_id for count in counts],
+        "minutes": [count.minute for count in counts],
+        "sources": [count.source for count in counts],
+        "methods": [count.method for count in counts],
+        "reasons": [count.reason for count in counts],
+        "numbers": [count.number for count in counts],
+    }
+    await database.recovering.rows(_INSERT, values)

@@ -12,7 +12,7 @@ import uvloop
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError, Sent
-from app.kafka.cluster_facts import KafkaScramCredentials
+from app.kafka.cluster_facts import scram_users
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
@@ -197,7 +197,7 @@ async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKa
     async with brokers_of(as_user(broker, "nobody")) as brokers:
         # A broker that does not respond is a NotSentError.
         with pytest.raises(BrokerError, match="DESCRIBE on Cluster kafka-cluster") as caught:
-            await KafkaScramCredentials(brokers).scram_users()
+            await scram_users(brokers)
     assert caught.value.code == "service-account-not-authorized"
 
 

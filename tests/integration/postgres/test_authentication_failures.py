@@ -1,12 +1,13 @@
 """Counts of refused credentials in a real Postgres: each once, and never changed."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import psycopg
 import pytest
 
 from app.domain.errors import NotSentError
-from app.postgres.authentication_failures import PostgresAuthenticationFailures
+from app.postgres.authentication_failures import record_authentication_failures
 from app.postgres.pool import Database
 from app.service.auth.denials import AuthenticationFailures, FailureWriter
 from tests.integration.postgres.calls import Tables, run_as
@@ -35,16 +36,15 @@ EXPECTED = [
 
 
 async def test_counts_are_stored_as_they_are(database: Database, tables: Tables):
-    journal = PostgresAuthenticationFailures(database)
-    await FailureWriter(counted(), journal.record_authentication_failures, CountedMetrics()).close()
+    record = partial(record_authentication_failures, database)
+    await FailureWriter(counted(), record, CountedMetrics()).close()
     assert tables.run(ROWS) == EXPECTED
 
 
 async def test_a_repeated_write_counts_once(database: Database, tables: Tables):
-    journal = PostgresAuthenticationFailures(database)
     counts = counted().take(with_present=True)
     for _ in range(3):
-        await journal.record_authentication_failures(counts)
+        await record_authentication_failures(database, counts)
     assert tables.run(ROWS) == EXPECTED
 
 
@@ -59,8 +59,7 @@ async def test_a_repeated_write_counts_once(database: Database, tables: Tables):
 async def test_nobody_changes_what_was_counted(
     audit_database: AuditDatabase, database: Database, tables: Tables, statement: str
 ):
-    journal = PostgresAuthenticationFailures(database)
-    await journal.record_authentication_failures(counted().take(with_present=True))
+    await record_authentication_failures(database, counted().take(with_present=True))
     for url in (audit_database.service_url, audit_database.owner_url):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             run_as(url, statement)
@@ -70,8 +69,6 @@ async def test_nobody_changes_what_was_counted(
 async def test_a_database_that_is_down_loses_nothing(tables: Tables):
     down = Database("postgresql://quotas_service@127.0.0.1:1/quotas")
     with pytest.raises(NotSentError):
-        await PostgresAuthenticationFailures(down).record_authentication_failures(
-            counted().take(with_present=True)
-        )
+        await record_authentication_failures(down, counted().take(with_present=True))
     await down.close()
     assert tables.run(ROWS) == []

@@ -1,19 +1,289 @@
-"""Events find what they belong to by index and by hash, whatever Postgres believes there to be."""
+"""How the log is written: in shared transactions, where each stands by itself, and by index."""
 
+import asyncio
+import hashlib
+import json
 import re
+from collections.abc import Awaitable, Sequence
+from datetime import UTC
+from typing import TypeVar
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
 from app.domain.alterations import Outcome
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
+from app.postgres.log_writer import (
+    MAX_BATCH_ROWS,
+    BatchRejectedError,
+    IntentBatch,
+    write_intents,
+    write_outcomes,
+)
+from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditRequest
+from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
+from app.service.runtime.clock import Patience
 from benchmarks.log_growth import planned
-from tests.integration.postgres.calls import concluded, request_of, run_as
-from tests.testkit.postgres import AuditDatabase, intend
+from tests.integration.postgres.calls import (
+    AFTER,
+    FREE,
+    Tables,
+    concluded,
+    request_of,
+    run_as,
+    stored,
+)
+from tests.testkit.postgres import AuditDatabase, intend, intent_of
+
+T = TypeVar("T")
+
+KEY = KeyClaim(b"k" * 32, b"f" * 32)
+OTHER_KEY = KeyClaim(b"o" * 32, b"f" * 32)
+
+
+async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
+    """Make the calls at the same time, so that all after the first share a transaction."""
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def intended(
+    journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
+) -> list[Intent | BaseException]:
+    """Record a first intent, and the others in the turn that waits for it."""
+    first = request_of("first")
+    calls = [journal.record_intent(intent_of(first))]
+    calls += [journal.record_intent(intent_of(request, key=key)) for request in requests]
+    found = await all_of(calls)
+    assert isinstance(found[0], Intent)
+    return found[1:]
+
+
+async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
+    journal: PostgresJournal, tables: Tables
+):
+    earlier = request_of("user-3")
+    await intend(journal, earlier)
+    await journal.record_conclusion(concluded(earlier))
+    requests = [request_of(f"user-{number}") for number in range(20)]
+    found = await intended(journal, *requests)
+    assert all(isinstance(result, Intent) for result in found)
+    recent = [await journal.recent_values(item) for item in found if isinstance(item, Intent)]
+    assert [list(values.values()) for values in recent] == [
+        [AFTER] if number == 3 else [] for number in range(20)
+    ]
+    for request in requests:
+        record = await stored(journal, request)
+        assert record.request == request
+        assert not tables.locks(request)[0].quarantined
+
+
+async def test_the_database_fills_in_the_times_that_its_rows_have(
+    journal: PostgresJournal, tables: Tables
+):
+    requests = [request_of("a", "b"), request_of("c")]
+    await intended(journal, *requests)
+    await asyncio.gather(*(journal.record_conclusion(concluded(request)) for request in requests))
+    query = "select at, occurred_at, seq, head_length, payload, leaf_hash from audit_event"
+    rows = tables.run(query)
+    assert sorted(row.seq for row in rows) == [0] * 3 + [1] * 2
+    for row in rows:
+        assert row.leaf_hash == hashlib.sha256(b"\0" + row.payload).digest()
+        payload = json.loads(row.payload)
+        times = [row.at, row.occurred_at]
+        written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
+        assert [payload["at"], payload["occurred_at"]] == written
+        del payload["at"], payload["occurred_at"]
+        tail = {name: payload.pop(name) for name in ("entities", "rejected")}
+        head = canonical_bytes(payload)[1:-1]
+        at, occurred_at = (time.encode() for time in written)
+        times = b'{"at":"%b","occurred_at":"%b",' % (at, occurred_at)
+        assert row.payload == times + head + b"," + canonical_bytes(tail)[1:]
+        assert row.payload[: row.head_length] == times + head
+    documents = tables.run("select ordinal, document from audit_entity_event order by ordinal")
+    assert [json.loads(row.document)["ordinal"] for row in documents] == [
+        row.ordinal for row in documents
+    ]
+    assert len(documents) == 4 + 3
+
+
+async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
+    await intended(journal, *(request_of(f"user-{number}") for number in range(30)))
+    (row,) = tables.run("select count(distinct xmin::text) as number from audit_event")
+    assert row.number == 1
+
+
+async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
+    holder = request_of("busy")
+    await intend(journal, holder)
+    good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
+    found = await intended(journal, good, bad, also_good)
+    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
+    assert isinstance(found[1], EntityBusyError)
+    assert found[1].alteration_id == holder.alteration_id
+    assert await journal.alteration(bad.alteration_id) is None
+    assert not tables.locks(bad)
+    assert tables.locks(good)
+    assert tables.locks(also_good)
+    await intend(journal, request_of("b", "c"))
+
+
+async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
+    used = request_of("x")
+    await journal.record_intent(intent_of(used, key=KEY))
+    fresh, repeat = request_of("a"), request_of("b")
+    first = request_of("first")
+    found = await all_of(
+        [
+            journal.record_intent(intent_of(first)),
+            journal.record_intent(intent_of(fresh, key=OTHER_KEY)),
+            journal.record_intent(intent_of(repeat, key=KEY)),
+        ]
+    )
+    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
+    assert isinstance(found[2], KeyTakenError)
+    assert found[2].stored.alteration_id == used.alteration_id
+    assert not tables.locks(repeat)
+    stored = await journal.stored_key(OTHER_KEY.key_hash)
+    assert stored is not None
+    assert stored.alteration_id == fresh.alteration_id
+
+
+async def test_one_key_at_the_same_time_is_one_intent(journal: PostgresJournal):
+    requests = [request_of(f"user-{number}") for number in range(5)]
+    found = await intended(journal, *requests, key=KEY)
+    assert [type(result) for result in found].count(Intent) == 1
+    winner = next(
+        request
+        for request, result in zip(requests, found, strict=True)
+        if isinstance(result, Intent)
+    )
+    for result in found:
+        if not isinstance(result, Intent):
+            assert isinstance(result, KeyTakenError)
+            assert result.stored.alteration_id == winner.alteration_id
+
+
+async def test_one_entity_at_the_same_time_is_one_intent(journal: PostgresJournal):
+    found = await intended(journal, *(request_of("same") for _ in range(5)))
+    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
+
+
+async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
+    database: Database, audit_database: AuditDatabase, journal: PostgresJournal
+):
+    request = request_of("locked")
+    await intend(journal, request)
+    with psycopg.connect(audit_database.owner_url) as other:
+        other.execute(FREE)
+        drafts = [intent_of(item) for item in (request_of("a"), request_of("locked"))]
+        with pytest.raises(BatchRejectedError):
+            await database.writing.run(lambda lease: write_intents(drafts, lease))
+        assert await journal.alteration(drafts[0].request.alteration_id) is None
+        good, waiting = request_of("a"), request_of("locked")
+        found = await intended(journal, good, waiting)
+        other.rollback()
+    assert [type(result) for result in found] == [Intent, EntityBusyError]
+
+
+async def test_a_draft_that_takes_over_shares_with_nobody():
+    batch = IntentBatch()
+    plain, taking = request_of("a"), request_of("b")
+    assert batch(intent_of(plain))
+    assert not batch(intent_of(taking, supersedes=plain.alteration_id))
+    alone = IntentBatch()
+    assert not alone(intent_of(taking, supersedes=plain.alteration_id))
+    assert not alone(intent_of(plain))
+
+
+async def test_conclusions_of_one_turn_free_their_locks_and_keep_their_states(
+    journal: PostgresJournal, tables: Tables
+):
+    requests = [request_of(f"user-{number}") for number in range(12)]
+    for request in requests:
+        await intend(journal, request)
+    outcomes = [Outcome.APPLIED, Outcome.REFUSED, Outcome.UNKNOWN] * 4
+    pairs = list(zip(requests, outcomes, strict=True))
+    await asyncio.gather(
+        *(
+            journal.record_conclusion(
+                concluded(item, outcome, AFTER if outcome is Outcome.APPLIED else None)
+            )
+            for item, outcome in pairs
+        )
+    )
+    for request, outcome in pairs:
+        record = await stored(journal, request)
+        assert record.results[0].outcome is outcome
+        locks = tables.locks(request)
+        assert [lock.quarantined for lock in locks.values()] == [True] * (
+            outcome is Outcome.UNKNOWN
+        )
+        assert (tables.state(request) is not None) is (outcome is Outcome.APPLIED)
+    (row,) = tables.run(
+        "select count(distinct xmin::text) as number from audit_event where seq = 1"
+    )
+    assert row.number == 1
+
+
+async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJournal):
+    good, also_good, never = request_of("a"), request_of("b"), request_of("c")
+    for request in (good, also_good):
+        await intend(journal, request)
+    found = await all_of([journal.record_conclusion(concluded(item)) for item in (good, never)])
+    found += await all_of(
+        [journal.record_conclusion(concluded(item)) for item in (never, also_good)]
+    )
+    assert [type(result) for result in found] == [
+        type(None),
+        NotFoundError,
+        NotFoundError,
+        type(None),
+    ]
+    for request in (good, also_good):
+        record = await stored(journal, request)
+        assert record.results[0].outcome is Outcome.APPLIED
+
+
+async def test_what_contradicts_the_log_fails_alone(
+    database: Database, journal: PostgresJournal, tables: Tables
+):
+    concluded_before, good = request_of("a"), request_of("b")
+    await intend(journal, concluded_before)
+    await journal.record_conclusion(concluded(concluded_before))
+    await intend(journal, good)
+    both = [concluded(good), concluded(concluded_before, Outcome.REFUSED, None)]
+    first, second = await database.writing.run(lambda lease: write_outcomes(both, lease))
+    assert first is None
+    assert isinstance(second, ValueError)
+    assert not tables.locks(good)
+    record = await stored(journal, concluded_before)
+    assert record.results[0].outcome is Outcome.APPLIED
+
+
+@pytest.mark.parametrize("patience", [Patience(database_answer_s=6.0)])
+async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
+    journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
+):
+    good, locked = request_of("a"), request_of("locked")
+    for request in (good, locked):
+        await intend(journal, request)
+    with psycopg.connect(audit_database.owner_url) as other:
+        other.execute(
+            "select from quota_entity where alteration_id = %s for update", [locked.alteration_id]
+        )
+        first, second = await all_of(
+            [journal.record_conclusion(concluded(item)) for item in (good, locked)]
+        )
+        other.rollback()
+    assert first is None
+    assert isinstance(second, NotSentError)
+    assert not tables.locks(good)
+    await journal.record_conclusion(concluded(locked))
+    assert not tables.locks(locked)
+
 
 SCAN = re.compile(r"(?:Seq Scan|Scan using \w+) on (?:audit|quota|idempotency)\w*.*\n(?=(.*))")
 SCANS = """
