@@ -12,31 +12,17 @@ import signal
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
+
+from kafka.protocol.api_key import ApiKey
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID
 from app.kafka.errors import AnswerLostError, Loss, code_name, unreachable
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import DependencyMetrics, KafkaResult
-
-API_NAMES: Final[Mapping[int, str]] = {
-    3: "Metadata",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    29: "DescribeAcls",
-    32: "DescribeConfigs",
-    36: "SaslAuthenticate",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    55: "DescribeQuorum",
-    60: "DescribeCluster",
-}
-"""Source: ``org.apache.kafka.common.protocol.ApiKeys``."""
-
 
 LARGEST_ANSWER_BYTES: Final = 500_000_000
 """The largest describe-all that is read: about five million entities."""
@@ -165,8 +151,7 @@ class BrokerConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
-        api_key = int.from_bytes(frame[4:6], "big")
-        self._asked, self._asked_at = API_NAMES.get(api_key, str(api_key)), loop.time()
+        self._asked, self._asked_at = ApiKey(int.from_bytes(frame[4:6], "big")).name, loop.time()
         self._transport.write(memoryview(frame)[begun:])
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.

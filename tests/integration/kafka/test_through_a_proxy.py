@@ -8,7 +8,6 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
-from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.pool import MAX_CONNECTIONS, Purpose
@@ -79,24 +78,6 @@ async def test_a_request_that_is_cut_is_unknown_and_nothing_was_changed(
     )
     assert answer.verdicts[of].outcome is Outcome.UNKNOWN
     assert await values_of(quota_admin, of) == {}
-
-
-async def test_a_network_that_comes_back_brings_the_late_answer(
-    proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin
-):
-    of = entity(user=unique())
-    await quota_admin.describe_client_quotas(ALL_ENTITIES)
-    proxy.hold(TO_BROKER)
-    answer = await quota_admin.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
-    )
-    assert answer.verdicts[of].outcome is Outcome.UNKNOWN
-    with pytest.raises(NotSentError):
-        await quota_admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
-    proxy.pass_all()
-    assert answer.late is not None
-    late = await asyncio.wait_for(answer.late, DEADLINE_S)
-    assert late.verdicts[of].outcome is Outcome.APPLIED
 
 
 async def test_reads_do_not_wait_behind_alterations_that_hang(
