@@ -89,7 +89,7 @@ async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
         await drift.keep_baseline(cluster_id, {alice: AFTER})
     late = await in_doubt(journal, "alice")
     await journal.record_conclusion(concluded(late, Outcome.UNKNOWN, None))
-    assert await drift.recent_doubtful(OTHER, [alice]) == []
+    assert await drift.recent_doubtful(OTHER, [alice]) == {}
     assert len(await drift.recent_doubtful(CLUSTER, [alice])) == 1
     assert await drift.record_drift(OTHER, [changed("alice", AFTER, {})]) == [alice]
     states = [await drift.baseline(cluster_id) for cluster_id in (CLUSTER, OTHER)]
