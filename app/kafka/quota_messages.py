@@ -26,8 +26,9 @@ _MATCH_TYPES: Final = {MatchType.EXACT: 0, MatchType.DEFAULT: 1, MatchType.SPECI
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _FLOAT64: Final = struct.Struct(">d")
-_LONGEST_VARINT: Final = 5
 _MORE_BYTES: Final = 0x80
+_SHIFTS: Final = (0, 7, 14, 21, 28)
+"""Of the bytes of a varint, the least significant first."""
 
 
 class UnreadableAnswerError(Exception):
@@ -115,22 +116,14 @@ class Reader:
         return self._data[start : self._at]
 
     def _varint(self) -> int:
-        """Read an unsigned varint; nearly all have one byte."""
-        try:
-            byte = self._data[self._at]
-        except IndexError as error:
-            raise _too_short() from error
-        self._at += 1
-        return byte if byte < _MORE_BYTES else self._long_varint(byte & ~_MORE_BYTES)
-
-    def _long_varint(self, value: int) -> int:
-        for index in range(1, _LONGEST_VARINT):
+        value = 0
+        for shift in _SHIFTS:
             try:
                 byte = self._data[self._at]
             except IndexError as error:
                 raise _too_short() from error
             self._at += 1
-            value |= (byte & ~_MORE_BYTES) << (7 * index)
+            value |= (byte & ~_MORE_BYTES) << shift
             if byte < _MORE_BYTES:
                 return value
         message = "a length is longer than five bytes"

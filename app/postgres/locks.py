@@ -24,7 +24,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConflictError, Retry
-from app.domain.plans import Holders, Holding, Holdings
+from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease
 from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
@@ -204,18 +204,15 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
     """
     hashes = by_hash(entity.alteration.entity for entity in request.entities)
     wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
-    present: dict[ClientQuotaEntity, dict[str, str]] = {}
-    for row in await lease.connection.execute(_HELD, wanted):
-        present.setdefault(hashes[bytes(row.entity_hash)], {})[row.key] = row.owner
-    for entity, holders in claim.holders.items():
-        _check(claim, entity, holders, present.get(entity, {}))
-
-
-def _check(
-    claim: OwnershipClaim, entity: ClientQuotaEntity, holders: Holders, present: Mapping[str, str]
-) -> None:
-    for key, planned in holders.items():
-        actual = present.get(key)
+    rows = await lease.connection.execute(_HELD, wanted)
+    present = {(hashes[bytes(row.entity_hash)], row.key): row.owner for row in rows}
+    planned_holders = (
+        (entity, key, owner)
+        for entity, holders in claim.holders.items()
+        for key, owner in holders.items()
+    )
+    for entity, key, planned in planned_holders:
+        actual = present.get((entity, key))
         if actual == planned:
             continue
         where = f"{key} of {entity}"

@@ -109,20 +109,6 @@ _CLAIMED: Final = text(
 """``now()`` is the same time throughout a transaction: these are the claims just made."""
 
 
-async def claim_locks(
-    cluster_id: str, owner: str, number: int, final_after_s: float, lease: Lease
-) -> Sequence[Row[Any]]:
-    """Claim at most that many locks of a cluster; return them with what the log has of them."""
-    claimant = {"cluster_id": cluster_id, "owner": owner}
-    values = {**claimant, "number": number, "final_after": final_after_s}
-    claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
-    if not claimed:
-        return ()
-    await lease.extend(claimed * SECONDS_PER_ROW)
-    rows: Sequence[Row[Any]] = (await lease.connection.execute(_CLAIMED, claimant)).all()
-    return rows
-
-
 def _open_alteration(row: Row[Any]) -> OpenAlteration:
     """What the owner knew last of the values before is better than what the intent says."""
     audited = audit_entity_from_json(json.loads(row.intent))
@@ -217,7 +203,16 @@ class PostgresRecovery:
         minute longer than it can need is claimed too: it knows nothing of it, as where the commit
         of an intent was in doubt and came late.
         """
-        claim = partial(claim_locks, cluster_id, owner, limit, self._final_after_s)
+        claimant = {"cluster_id": cluster_id, "owner": owner}
+
+        async def claim(lease: Lease) -> Sequence[Row[Any]]:
+            values = {**claimant, "number": limit, "final_after": self._final_after_s}
+            claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
+            if not claimed:
+                return ()
+            await lease.extend(claimed * SECONDS_PER_ROW)
+            return (await lease.connection.execute(_CLAIMED, claimant)).all()
+
         rows = await self._database.recovering.run(claim)
         return await off_loop(len(rows), list, map(_open_alteration, rows))
 
