@@ -126,12 +126,11 @@ class Database:
         """
         counted = metrics or Uncounted()
         self.patience = patience
-        self.writing = Pool(url, WRITING, counted, patience)
-        self.recovering = Pool(url, RECOVERING, counted, patience)
-        self.querying = Pool(url, QUERYING, counted, patience)
-        self.denying = Pool(url, DENYING, counted, patience)
-        self.leading = Pool(url, LEADING, counted, patience)
-        self._pools = (self.writing, self.recovering, self.querying, self.denying, self.leading)
+        self._pools = tuple(
+            Pool(url, limits, counted, patience)
+            for limits in (WRITING, RECOVERING, QUERYING, DENYING, LEADING)
+        )
+        self.writing, self.recovering, self.querying, self.denying, self.leading = self._pools
 
     def in_use(self) -> Mapping[str, int]:
         """Return how many connections are at work, by pool."""

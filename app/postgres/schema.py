@@ -168,9 +168,6 @@ def _distance(clock_s: float, before: float, after: float) -> float:
 SCHEMA_REVISION: Final = "0002"
 """The newest migration."""
 
-_PARTITIONS: Final = ('"audit_event_y"YYYY"m"MM', '"audit_entity_y"YYYY"m"MM')
-"""What the partitions of a month are called, as patterns of ``to_char``."""
-
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
 
 _TABLES: Final = text(
@@ -207,11 +204,6 @@ _RIGHTS: Final = text(
         select from pg_trigger t join pg_proc f on f.oid = tgfoid
         where tgrelid = relid and tgenabled = 'A' and proname = 'refuse_change_of_audit_event'
         having bit_or(tgtype) & 56 = 56)) as unguarded,
-      (select bool_and(to_regclass(to_char(now() at time zone 'UTC', pattern)) is not null)
-        from unnest(cast(:partitions as text[])) as pattern) as has_partition,
-      (select bool_and(to_regclass(
-          to_char((now() at time zone 'UTC') + interval '1 month', pattern)) is not null)
-        from unnest(cast(:partitions as text[])) as pattern) as has_next_partition,
       (select min(name) from unnest(cast(:working_tables as text[])) as name
         where (
           select bool_and(has_table_privilege(cast(to_regclass(name) as oid), action))
@@ -248,17 +240,17 @@ async def _problem(lease: Lease) -> str | None:
     connection = lease.connection
     if not await connection.scalar(_TABLES):
         return f"The database has no audit log yet: {_MIGRATE}."
-    tables = {"working_tables": list(WORKING_TABLES), "partitions": list(_PARTITIONS)}
+    tables = {"working_tables": list(WORKING_TABLES)}
     rights = (await connection.execute(_RIGHTS, tables)).one()
     if not rights.has_enough:
         return f"The role {rights.role} may not read and add to the audit log: {_MIGRATE}."
     revision = await connection.scalar(text("select version_num from alembic_version"))
-    return next(
-        (sentence for wrong, sentence in _problems(revision or "none", rights) if wrong), None
-    )
+    months = int(await connection.scalar(MONTHS_AHEAD))
+    problems = _problems(revision or "none", rights, months)
+    return next((sentence for wrong, sentence in problems if wrong), None)
 
 
-def _problems(revision: str, rights: Row[Any]) -> Iterator[tuple[bool, str]]:
+def _problems(revision: str, rights: Row[Any], months: int) -> Iterator[tuple[bool, str]]:
     """Yield what can be wrong, and whether it is, the cause before its consequences."""
     role, again = rights.role, "create it again as in the migration."
     at = f"The schema is at {revision}"
@@ -280,8 +272,11 @@ def _problems(revision: str, rights: Row[Any]) -> Iterator[tuple[bool, str]]:
         f"invalid: {again}"
     )
     yield not rights.has_one_conclusion, sentence
-    for month, exists in (("present", rights.has_partition), ("next", rights.has_next_partition)):
-        yield not exists, f"The audit log has no partition for the {month} month: {_MIGRATE}."
+    for number, month in enumerate(("present", "next")):
+        yield (
+            months < number,
+            f"The audit log has no partition for the {month} month: {_MIGRATE}.",
+        )
 
 
 _EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))
