@@ -4,8 +4,9 @@ Not asked through librdkafka, whose DescribeAcls answers an empty list where the
 CLUSTER_AUTHORIZATION_FAILED or SECURITY_DISABLED: "no ACL" and "unknown" must not look alike.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from enum import IntEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,12 @@ from kafka.protocol.admin import (
     DescribeAclsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+)
+from kafka.protocol.admin.acl import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ACLResourceType,
 )
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
@@ -32,34 +39,16 @@ T = TypeVar("T")
 
 _REFRESH_AFTER_S: Final = 5.0
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
-_CLUSTER: Final = 4
-_ANY: Final = 1
 _SECURITY_DISABLED: Final = "SECURITY_DISABLED"
 _UNREACHABLE: Final = "acl-source-unreachable"
 
-_PATTERN_TYPES: Final[Mapping[int, str]] = {3: "LITERAL", 4: "PREFIXED"}
-"""Source: ``org.apache.kafka.common.resource.PatternType``."""
 
-_PERMISSIONS: Final[Mapping[int, str]] = {2: "DENY", 3: "ALLOW"}
-"""Source: ``org.apache.kafka.common.acl.AclPermissionType``."""
-
-_OPERATIONS: Final[Mapping[int, str]] = {
-    2: "ALL",
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-    13: "CREATE_TOKENS",
-    14: "DESCRIBE_TOKENS",
-    15: "TWO_PHASE_COMMIT",
-}
-"""Source: ``org.apache.kafka.common.acl.AclOperation``."""
+def _name_of(kind: type[IntEnum], number: int) -> str:
+    """Return Kafka's name of a number; one of another time is UNKNOWN."""
+    try:
+        return kind(number).name
+    except ValueError:
+        return "UNKNOWN"
 
 
 class KafkaClusterAclSource:
@@ -96,13 +85,13 @@ class KafkaClusterAclSource:
 async def _describe_acls(lease: BrokerLease) -> AclSnapshot:
     """Ask for every ACL on the Cluster resource, of any name and pattern. Source: KIP-140."""
     request = DescribeAclsRequest(
-        resource_type_filter=_CLUSTER,
+        resource_type_filter=ACLResourceType.CLUSTER,
         resource_name_filter=None,
-        pattern_type_filter=_ANY,
+        pattern_type_filter=ACLResourcePatternType.ANY,
         principal_filter=None,
         host_filter=None,
-        operation=_ANY,
-        permission_type=_ANY,
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
     )
     taken_at = datetime.now(UTC)
     answer = await ask(
@@ -123,11 +112,11 @@ def _bindings(answer: Any) -> tuple[AclBinding, ...]:
     return tuple(
         AclBinding(
             resource_name=resource.resource_name,
-            pattern_type=_PATTERN_TYPES.get(resource.pattern_type, "UNKNOWN"),
+            pattern_type=_name_of(ACLResourcePatternType, resource.pattern_type),
             principal=acl.principal,
             host=acl.host,
-            operation=_OPERATIONS.get(acl.operation, "UNKNOWN"),
-            permission=_PERMISSIONS.get(acl.permission_type, "UNKNOWN"),
+            operation=_name_of(ACLOperation, acl.operation),
+            permission=_name_of(ACLPermissionType, acl.permission_type),
         )
         for resource in answer.resources
         for acl in resource.acls
@@ -141,9 +130,6 @@ def _acls_unknown(reason: str) -> NotSentError:
 
 _AUTHORIZER_MAX_AGE_S: Final = 3600.0
 """Brokers have an authorizer from their start to their end, and a session is shorter than that."""
-
-_LITERAL: Final = 3
-_ALL: Final = 2
 
 _NOBODY: Final = "kafka-quota-service asks whether it may"
 _NO_CHANGE: Final = ClientQuotaAlteration(
@@ -241,7 +227,7 @@ async def _operations(lease: BrokerLease) -> frozenset[str]:
     answer = await ask(lease.connection, request, DescribeClusterResponse)
     _check(answer)
     reported = answer.authorized_operations or ()
-    return frozenset(_OPERATIONS.get(number, "UNKNOWN") for number in reported)
+    return frozenset(_name_of(ACLOperation, number) for number in reported)
 
 
 async def _has_authorizer(lease: BrokerLease) -> bool:
@@ -250,13 +236,13 @@ async def _has_authorizer(lease: BrokerLease) -> bool:
     Source: ``AclApis.handleDescribeAcls``.
     """
     request = DescribeAclsRequest(
-        resource_type_filter=_CLUSTER,
+        resource_type_filter=ACLResourceType.CLUSTER,
         resource_name_filter="kafka-cluster",
-        pattern_type_filter=_LITERAL,
+        pattern_type_filter=ACLResourcePatternType.LITERAL,
         principal_filter=f"User:{_NOBODY}",
         host_filter=None,
-        operation=_ALL,
-        permission_type=_ANY,
+        operation=ACLOperation.ALL,
+        permission_type=ACLPermissionType.ANY,
     )
     answer = await ask(lease.connection, request, DescribeAclsResponse)
     name = code_name(answer.error_code)
