@@ -1,6 +1,8 @@
-"""What the pipeline published, usage beside limits, and runs: on one service, in this order."""
+"""What the pipeline published, usage and impact beside limits, and runs that are queued."""
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -10,11 +12,86 @@ import psycopg
 import pytest
 
 from app.http.pagination import page_token, query_fingerprint
-from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
-from tests.integration.http.analytics.conftest import Published
-from tests.integration.http.service_calls import pages
-from tests.pipeline.publish.results import BUCKET, DAY, KEY, bucket, day, hour, incident
-from tests.testkit.http import problem_of
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    DIM_BUCKET,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+)
+from tests.integration.http.service_calls import P, change, pages
+from tests.pipeline.publish.results import (
+    BUCKET,
+    DAY,
+    KEY,
+    Rows,
+    bucket,
+    day,
+    hour,
+    incident,
+    job_of,
+    minutes,
+    publish_rows,
+)
+from tests.testkit.http import assert_refused, problem_of
+from tests.testkit.postgres import migrated_database
+from tests.testkit.service import RunningService, running_service
+
+LIMIT = 1_000_000
+"""What alice has, so that every user has a bucket of his own: where no rule names a user, all spend
+from the same one."""
+
+CLEAR = """
+truncate dim_bucket, utilization_daily, utilization_hist, bucket_hour, throttle_incident,
+  pipeline_run
+"""
+
+
+@dataclass
+class Published:
+    """The service, and what publishes for it: alice may alter, bob describe."""
+
+    service: RunningService
+    url: str
+    owner_url: str
+    cluster_id: str
+
+    def publish(self, name: str, rows: Rows, cluster_id: str | None = None) -> str:
+        """Publish rows under a name, of the service's cluster or another; return the run's id."""
+        of = {"cluster_id": cluster_id or self.cluster_id}
+        own = {table: [{**row, **of} for row in each] for table, each in rows.items()}
+        job = job_of("run", input=[name])
+        job.run_id = hashlib.sha256(name.encode()).hexdigest()[:16]
+        days = {row["dt"] for each in own.values() for row in each if "dt" in row}
+        return publish_rows(self.url, own, job, sorted(days)).run_id
+
+    def execute(self, statement: str, *values: object) -> None:
+        with psycopg.connect(self.owner_url, autocommit=True) as connection:
+            connection.execute(statement, values)
+
+
+@pytest.fixture(scope="module")
+def served(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Published]:
+    """A service of these tests' own."""
+    folder = tmp_path_factory.mktemp("analytics")
+    owner_url, service_url = migrated_database(postgres, folder.name)
+    with running_service(folder, broker.bootstrap_servers, service_url) as service:
+        service.alter(change({"user": "alice"}, {P: LIMIT})).raise_for_status()
+        cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
+        yield Published(service, service_url, owner_url, cluster_id)
+        service.alter(change({"user": "alice"}, {P: None})).raise_for_status()
+
+
+@pytest.fixture
+def published(served: Published) -> Published:
+    """Nothing is published yet, and no run is queued."""
+    served.execute(CLEAR)
+    return served
+
 
 DEFAULT_USER = {"quota_user": "", "quota_user_default": True}
 NO_QUOTA = {"quota_user": "", "level": 0}
@@ -59,8 +136,8 @@ RESULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def api(published: Published) -> Iterator[httpx.Client]:
+@pytest.fixture
+def api(published: Published) -> httpx.Client:
     """A client of bob, who may describe; results are there."""
     published.publish("results", RESULTS)
     return published.service.api("bob")
@@ -80,9 +157,11 @@ def test_before_the_first_run_there_is_nothing(published: Published, subtests: p
             assert "POST /analytics/runs" in problem["detail"]
 
 
-def test_an_answer_names_its_run_and_the_columns_of_the_table(published: Published):
+def test_an_answer_names_its_run_and_the_columns_of_the_table(
+    published: Published, api: httpx.Client
+):
     run_id = published.publish("results", RESULTS)
-    document = published.service.api("bob").get("/analytics/utilization").json()
+    document = api.get("/analytics/utilization").json()
     assert (document["run_id"], document["next_page_token"]) == (run_id, None)
     assert document["data_through"] == "2026-11-20T00:05:00.000Z"
     assert document["coverage"] == 0.75
@@ -151,14 +230,16 @@ def test_what_was_published_of_another_cluster_changes_no_answer(
             assert problem_of(api.get(f"/analytics/runs/{other}"), 404)["code"] == "not-found"
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("path", ["utilization", "incidents", f"buckets/{BUCKET}", "runs"])
-def test_pages_hold_every_row_once(api: httpx.Client, path: str, size: int):
+def test_pages_hold_every_row_once(published: Published, api: httpx.Client, path: str):
+    for _ in range(4):
+        queue(published)
     whole = rows(api.get(f"/analytics/{path}"))
-    assert whole
-    found = [page["rows"] for page in pages(api, f"/analytics/{path}", page_size=size)]
-    assert max(map(len, found)) <= size
-    assert [row for page in found for row in page] == whole
+    assert len(whole) > 2
+    for size in (1, 2, 4):
+        found = [page["rows"] for page in pages(api, f"/analytics/{path}", page_size=size)]
+        assert max(map(len, found)) <= size
+        assert [row for page in found for row in page] == whole
 
 
 def test_the_hours_of_a_bucket_come_in_order(api: httpx.Client):
@@ -174,9 +255,8 @@ def test_the_hours_of_a_bucket_come_in_order(api: httpx.Client):
 def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, subtests: pytest.Subtests):
     for bucket_id in ["17", "x", "1.0", "9223372036854775808", "%00", "\u0669"]:
         with subtests.test(bucket_id=bucket_id):
-            assert (
-                problem_of(api.get(f"/analytics/buckets/{bucket_id}"), 404)["code"] == "not-found"
-            )
+            answer = api.get(f"/analytics/buckets/{bucket_id}")
+            assert problem_of(answer, 404)["code"] == "not-found"
 
 
 def test_a_token_belongs_to_its_query(api: httpx.Client):
@@ -204,10 +284,10 @@ def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, subtests: 
             assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
 
 
-KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
+KEYS = ("producer_byte_rate", "consumer_byte_rate")
 
 
-def test_usage_is_listed_beside_each_limit(published: Published):
+def test_usage_is_listed_beside_each_limit_and_is_that_of_the_last_day(published: Published):
     bob = published.service.api("bob")
     shared = bob.get("/quotas/resolve?user=alice").json()["quotas"][KEYS[0]]["shared_by"]
     names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}
@@ -215,8 +295,12 @@ def test_usage_is_listed_beside_each_limit(published: Published):
         "usage",
         {DIM_BUCKET: [bucket(**names)], UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)]},
     )
-    quotas = bob.get("/quotas/resolve?user=alice&usage=true").json()["quotas"]
-    assert quotas[KEYS[0]]["usage"] == {
+
+    def usage(key: str) -> Any:
+        answer = bob.get("/quotas/resolve?user=alice&usage=true")
+        return answer.json()["quotas"][key]["usage"]
+
+    found = {
         "p95": 90,
         "p99": 95,
         "max": 96,
@@ -224,28 +308,15 @@ def test_usage_is_listed_beside_each_limit(published: Published):
         "data_through": "2026-11-20T00:05:00.000Z",
         "coverage": 0.75,
     }
-    assert quotas[KEYS[1]]["usage"] is None
+    assert (usage(KEYS[0]), usage(KEYS[1])) == (found, None)
+    earlier = day(dt=DAY - timedelta(days=5), p99=1.0)
+    published.publish("earlier days", {DIM_BUCKET: [bucket(**names)], UTILIZATION_DAILY: [earlier]})
+    assert usage(KEYS[0]) == found
 
 
-def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(published: Published):
-    bob = published.service.api("bob")
-    resolve = "/quotas/resolve?user=alice&usage=true"
-    before = bob.get(resolve).json()["quotas"][KEYS[0]]["usage"]
-    names = {"bucket_user": "alice", "bucket_client": ""}
-    published.publish(
-        "earlier days",
-        {
-            DIM_BUCKET: [bucket(**names)],
-            UTILIZATION_DAILY: [day(dt=DAY - timedelta(days=5), p99=1.0)],
-        },
-    )
-    assert bob.get(resolve).json()["quotas"][KEYS[0]]["usage"] == before
-
-
-def test_an_address_and_names_that_no_database_keeps_have_no_usage(published: Published):
-    bob = published.service.api("bob")
+def test_an_address_and_names_that_no_database_keeps_have_no_usage(api: httpx.Client):
     for identity in ("ip=10.0.0.1", "user=a%00b", "user=nobody&client-id=none"):
-        answer = bob.get(f"/quotas/resolve?{identity}&usage=true")
+        answer = api.get(f"/quotas/resolve?{identity}&usage=true")
         assert answer.status_code == 200
         assert {quota["usage"] for quota in answer.json()["quotas"].values()} == {None}
 
@@ -291,10 +362,6 @@ def test_only_who_queued_a_run_and_super_users_cancel_it(published: Published):
 
 
 def test_the_queue_is_bounded_for_each_principal_and_in_all(published: Published):
-    def execute(statement: str, *values: object) -> None:
-        with psycopg.connect(published.url, autocommit=True) as connection:
-            connection.execute(statement, values)
-
     def refused(principal: str) -> bool:
         answer = published.service.api(principal).post("/analytics/runs", json={"job": "run"})
         if answer.status_code == 202:
@@ -305,18 +372,16 @@ def test_the_queue_is_bounded_for_each_principal_and_in_all(published: Published
         assert answer.headers["Retry-After"] == "60"
         return True
 
-    end_all = "update pipeline_run set state = 'cancelled', ended_at = now()"
-    execute(end_all)
     assert [refused("alice") for _ in range(11)] == [False] * 10 + [True]
     assert not refused("root")
-    execute(
+    published.execute(
         "insert into pipeline_run (run_id, job, options, cluster_id, state, requested_by) "
         "select 'other' || n, 'run', '{}', %s, 'queued', 'User:' || n "
         "from generate_series(1, 89) n",
         published.cluster_id,
     )
     assert refused("root")
-    execute(end_all)
+    published.execute("update pipeline_run set state = 'cancelled', ended_at = now()")
     assert not refused("root")
 
 
@@ -325,3 +390,111 @@ def test_a_run_that_is_none_is_not_found(published: Published):
     assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
     assert problem_of(alice.get("/analytics/runs/%00"), 404)["code"] == "not-found"
     assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"
+
+
+PEAK = 800_000.0
+HISTOGRAMS = {
+    DIM_BUCKET: [bucket(), bucket(level=6), bucket(bucket_id=BOB, bucket_user="bob")],
+    UTILIZATION_DAILY: [
+        day(peak=PEAK, throttled_minutes=0, minutes_over_100=0),
+        day(broker_id=1, peak=9e9),
+        day(bucket_id=BOB, peak=5.0),
+    ],
+    # Bins of 500,000 and of 800,000 bytes/s.
+    UTILIZATION_HIST: [minutes(60, -(2**31)), minutes(37, 1318), minutes(3, 1366)],
+}
+
+
+def alteration(value: int | None) -> dict[str, Any]:
+    return change({"user": "alice"}, {KEY: value})
+
+
+def check(api: httpx.Client, value: int | None) -> Any:
+    body = {"validate_only": True, "impact": True, "alterations": [alteration(value)]}
+    return api.post("/quotas/alterations", json=body)
+
+
+def plan(api: httpx.Client, value: int | None) -> Any:
+    quotas = [{"entity": {"user": "alice"}, "values": {} if value is None else {KEY: value}}]
+    document = {"apiVersion": "quotas/v1", "quotas": quotas}
+    return api.post("/quotas/plans", json={"document": document, "impact": True})
+
+
+def what_if(api: httpx.Client, value: int | None) -> Any:
+    body = {"identities": [], "impact": True, "alterations": [alteration(value)]}
+    return api.post("/quotas/resolve", json=body)
+
+
+ASKING = {"check": check, "plan": plan, "what-if": what_if}
+
+
+def impact(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["impact"]
+
+
+@pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
+def test_before_the_first_run_there_is_no_impact(published: Published, ask: Any):
+    assert impact(ask(published.service.api("alice"), 700_000)) == {"reason": "no-run"}
+
+
+@pytest.fixture
+def alice(published: Published) -> httpx.Client:
+    """A client of alice; histograms are there."""
+    published.publish("histograms", HISTOGRAMS)
+    return published.service.api("alice")
+
+
+@pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
+def test_a_touched_bucket_is_reported_with_its_past_minutes(alice: httpx.Client, ask: Any):
+    assert impact(ask(alice, 700_000)) == [
+        {
+            "bucket_id": str(BUCKET),
+            "key": KEY,
+            "shared_by": {"user": "alice", "client-id": ""},
+            "limit_now": LIMIT,
+            "limit_new": 700_000,
+            "share_of_minutes_over": 0.03,
+            "peak": PEAK,
+            "days": 1,
+            "data_through": "2026-11-20T00:05:00.000Z",
+            "censored": False,
+        }
+    ]
+
+
+def test_the_share_is_that_of_the_minutes_above_the_new_limit(
+    alice: httpx.Client, subtests: pytest.Subtests
+):
+    for value, share in [(1, 0.4), (750_000, 0.03), (800_000, 0), (None, 0)]:
+        with subtests.test(value=value, share=share):
+            (found,) = impact(check(alice, value))
+            assert (found["limit_new"], found["share_of_minutes_over"]) == (value, share)
+
+
+def test_what_changes_no_limit_has_no_impact(alice: httpx.Client):
+    for ask in ASKING.values():
+        assert impact(ask(alice, LIMIT)) == []
+
+
+def test_a_throttled_bucket_is_censored(published: Published, alice: httpx.Client):
+    days = [day(peak=PEAK, throttled_minutes=1, minutes_over_100=0)]
+    published.publish("throttled", {**HISTOGRAMS, UTILIZATION_DAILY: days})
+    (found,) = impact(check(alice, 2 * LIMIT))
+    assert found["censored"] is True
+
+
+def test_results_of_another_cluster_count_for_nothing(published: Published, alice: httpx.Client):
+    before = impact(check(alice, 700_000))
+    more = {**HISTOGRAMS, UTILIZATION_HIST: [minutes(1_000, 1366)]}
+    published.publish("of another cluster", more, "another")
+    assert impact(check(alice, 700_000)) == before
+
+
+def test_an_impact_of_nothing_proposed_is_refused(alice: httpx.Client):
+    body = {"impact": True, "alterations": [alteration(700_000)]}
+    refused = {("/impact", "impact-of-nothing")}
+    assert_refused(alice.post("/quotas/alterations", json=body), 422, refused)
+    body = {"impact": True, "identities": [{"user": "alice"}]}
+    assert_refused(alice.post("/quotas/resolve", json=body), 422, refused)
+    assert "impact" not in alice.post("/quotas/resolve", json={"identities": []}).json()
