@@ -93,7 +93,7 @@ STEPS = (
         2,
         tuple(
             f"{IN_HTTP}/test_{name}.py"
-            for name in ("alter_conformance", "generated_client", "what_if")
+            for name in ("alter_conformance", "generated_client", "resolve")
         ),
     ),
     Step(
@@ -101,8 +101,8 @@ STEPS = (
         4,
         (
             "tests/faults/http/test_concurrency.py",
-            f"{IN_HTTP}/plans/test_owners.py",
-            f"{IN_HTTP}/test_overtaken_reads.py",
+            f"{IN_HTTP}/test_plans.py",
+            f"{IN_HTTP}/test_applied_alterations.py",
         ),
     ),
     Step(

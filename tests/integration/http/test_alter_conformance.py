@@ -112,22 +112,6 @@ def test_a_broken_rule_is_reported_and_nothing_reaches_the_broker(
             assert raw.everything().get(frozenset(names.items())) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("NaN", "not-json"), ("Infinity", "not-json"), ('"Infinity"', "wrong-type")],
-    ids=["C028 NaN", "C025 C026 Infinity", "C026 Infinity as text"],
-)
-def test_what_json_has_no_number_for_cannot_be_set(
-    service: RunningService, broker_log: RequestLog, text: str, code: str
-) -> None:
-    with broker_log.nothing_arrives():
-        answer = post(service, alteration_text({"user": unique()}, [(R, text)]))
-    assert answer.status_code == 400
-    assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [
-        ("/alterations/0/ops/0/value", code)
-    ]
-
-
 def test_c053_a_key_twice_refuses_the_entity(
     service: RunningService, raw: RawQuotas, broker_log: RequestLog
 ) -> None:
@@ -170,32 +154,6 @@ def test_c055_c056_an_entity_twice_refuses_the_request_and_stores_nothing(
     (verdict,) = raw.alter(setting(names, {P: first}), setting(names, {C: 2000}))
     assert verdict.code == INVALID_REQUEST
     wait_until(lambda: raw.stored(names) == stored_by_kafka)
-
-
-def test_one_address_in_two_spellings_is_one_entity(
-    service: RunningService, broker_log: RequestLog
-) -> None:
-    with broker_log.nothing_arrives():
-        answer = service.alter(
-            change({"ip": "2001:db8::5"}, {I: 5}), change({"ip": "2001:DB8:0::5"}, {I: 6})
-        )
-    assert answer.status_code == 422
-    assert [error["code"] for error in answer.json()["errors"]] == ["duplicate-entity"]
-
-
-def test_c059_a_request_without_entries_is_refused_although_kafka_answers_success(
-    service: RunningService, raw: RawQuotas, broker_log: RequestLog
-) -> None:
-    with broker_log.nothing_arrives():
-        answers = [
-            service.alter(),
-            service.alter(validate_only=True),
-            service.api().post("/quotas/alterations", json={}),
-        ]
-    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {
-        (422, "no-alterations")
-    }
-    assert raw.alter() == []
 
 
 def test_c067_a_type_twice_in_an_entity_cannot_be_read_where_kafka_takes_the_last(

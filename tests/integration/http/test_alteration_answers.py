@@ -1,13 +1,15 @@
-"""How an alteration answers: per entity and in all, waits, options, expectations."""
+"""How an alteration answers: waits, expectations, and what the service or the broker refuses."""
 
 import json
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.http.service_calls import C, M, P, R, applied, change, outcomes
-from tests.testkit.kafka import unique
+from tests.integration.http.service_calls import C, I, M, P, R, applied, change, outcomes, rows
+from tests.testkit.kafka import LOCALHOST, unique
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
@@ -37,17 +39,6 @@ def test_without_all_or_nothing_the_others_are_applied(
     assert record["results"] == document["results"]
 
 
-def test_without_all_or_nothing_all_refused_is_422(
-    service: RunningService, broker_log: RequestLog
-) -> None:
-    with broker_log.nothing_arrives():
-        answer = service.alter(
-            change({"user": unique()}, {P: 0}), change({"user": ""}, {P: 5}), all_or_nothing=False
-        )
-    assert answer.status_code == 422
-    assert {error["code"] for error in answer.json()["errors"]} == {"not-positive", "empty-name"}
-
-
 @pytest.mark.parametrize(
     ("options", "readable"),
     [
@@ -57,6 +48,7 @@ def test_without_all_or_nothing_all_refused_is_422(
         ({"wait": "none"}, None),
         ({"wait": "none", "wait_ms": 0}, None),
         ({"wait_ms": 60_000}, True),
+        ({"wait": "all_brokers", "wait_ms": 0}, False),
     ],
 )
 def test_an_alteration_answers_when_it_was_asked_to(
@@ -64,19 +56,10 @@ def test_an_alteration_answers_when_it_was_asked_to(
 ) -> None:
     names = {"user": unique()}
     answer = service.alter(change(names, {P: 5}), **options)
-    assert answer.status_code == 200
+    assert (answer.status_code, answer.json()["outcome"]) == (200, "applied")
     assert answer.json()["readable"] is readable
     if readable:
         assert raw.stored(names) == {P: 5.0}
-    wait_until(lambda: raw.stored(names) == {P: 5.0})
-
-
-def test_at_the_deadline_the_answer_is_still_200(service: RunningService, raw: RawQuotas) -> None:
-    names = {"user": unique()}
-    answer = service.alter(change(names, {P: 5}), wait="all_brokers", wait_ms=0)
-    document = answer.json()
-    assert (answer.status_code, document["outcome"]) == (200, "applied")
-    assert document["readable"] is False
     wait_until(lambda: raw.stored(names) == {P: 5.0})
 
 
@@ -174,20 +157,10 @@ def test_an_alteration_that_there_is_not_is_404(
     service: RunningService, subtests: pytest.Subtests
 ) -> None:
     for alteration_id in [
-        "0",
-        "nonsense",
-        "00000000-0000-0000-0000-000000000000",
-        "6ba7b810-9dad-41d1-80b4-00c04fd430c8",
-        "{01a1fd86-e424-79d5-8988-95fc8beb4b91}",
-        "01a1fd86e42479d5898895fc8beb4b91",
-        "' or 1=1 --",
-        "..%2F..",
-        "01a1fd86-e424-79d5-8988-95fc8beb4b91",
-        "ffffffff-ffff-ffff-ffff-ffffffffffff",
-        "%00",
-        "a%0Ab",
-        "%F0%9F%98%80",
-        "x" * 2000,
+        *("0", "nonsense", "' or 1=1 --", "..%2F..", "%00", "a%0Ab", "%F0%9F%98%80", "x" * 2000),
+        *("00000000-0000-0000-0000-000000000000", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"),
+        *("{01a1fd86-e424-79d5-8988-95fc8beb4b91}", "01a1fd86e42479d5898895fc8beb4b91"),
+        *("01a1fd86-e424-79d5-8988-95fc8beb4b91", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
     ]:
         with subtests.test(alteration_id=alteration_id):
             for principal in ("alice", "auditor"):
@@ -218,3 +191,116 @@ def test_an_entity_that_our_rules_refuse_has_the_values_that_stay(
         ("refused", {}, {}),
     ]
     assert service.api().get(answer.headers["Location"]).json()["results"] == done
+
+
+Let = Callable[[str, bool], None]
+
+
+@pytest.fixture
+def let_resolve(hosts: Path) -> Let:
+    """Returns a function that lets the broker's Java find an address for a name, or none."""
+
+    def let(name: str, is_found: bool) -> None:
+        hosts.write_text(LOCALHOST + (f"10.88.0.1 {name}\n" if is_found else ""))
+
+    return let
+
+
+@pytest.fixture
+def gone(let_resolve: Let, raw: RawQuotas) -> Iterator[str]:
+    """A name under which a limit is stored, and which does not resolve any more."""
+    name = f"{unique('gone')}.example"
+    let_resolve(name, True)
+    raw.store({"ip": name}, {I: 5.0})
+    let_resolve(name, False)
+    yield name
+    let_resolve(name, True)
+    raw.store({"ip": name}, {I: None})
+    let_resolve(name, False)
+
+
+def removal(name: str) -> dict[str, Any]:
+    return change({"ip": name}, {I: None})
+
+
+def test_c052_a_host_name_that_resolves_no_longer_cannot_be_removed_and_the_broker_says_so(
+    service: RunningService, raw: RawQuotas, let_resolve: Let, gone: str
+) -> None:
+    answer = service.alter(removal(gone))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "refused-by-broker")
+    assert (problem["kafka_error"], problem["sent_to_cluster"]) == ("INVALID_REQUEST", "yes")
+    (error,) = problem["errors"]
+    assert error["pointer"] == "/alterations/0"
+    assert "not a valid IP or resolvable host" in error["detail"]
+    assert raw.stored({"ip": gone}) == {I: 5.0}
+    let_resolve(gone, True)
+    assert service.alter(removal(gone)).json()["outcome"] == "applied"
+    assert raw.stored({"ip": gone}) == {}
+
+
+def test_what_the_broker_refuses_holds_everything_back(
+    service: RunningService, raw: RawQuotas, broker_log: RequestLog, gone: str
+) -> None:
+    names = {"user": unique()}
+    with broker_log.alterations() as arrived:
+        answer = service.alter(change(names, {P: 5}), removal(gone))
+    problem = answer.json()
+    assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
+    assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1"]
+    assert [request["validateOnly"] for request in arrived] == [True]
+    assert raw.stored(names) == {}
+    record = service.api().get(answer.headers["Location"]).json()
+    assert (record["outcome"], outcomes(record)) == ("refused", ["not_applied", "refused"])
+    assert problem["results"] == record["results"]
+
+
+def test_without_all_or_nothing_what_the_broker_refuses_is_refused_alone(
+    service: RunningService, raw: RawQuotas, gone: str
+) -> None:
+    names, bad = {"user": unique()}, {"user": unique()}
+    answer = service.alter(
+        change(bad, {P: 0}), removal(gone), change(names, {P: 5}), all_or_nothing=False
+    )
+    document = answer.json()
+    assert (answer.status_code, document["outcome"]) == (207, "partial")
+    assert outcomes(document) == ["refused", "refused", "applied"]
+    assert document["results"][1]["before"] == document["results"][1]["after"] == {I: 5}
+    assert raw.stored(names) == {P: 5.0}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_without_all_or_nothing_nothing_but_refusals_is_422(
+    service: RunningService, raw: RawQuotas, gone: str, others: int
+) -> None:
+    bad = [change({"user": unique()}, {P: 0})] * others
+    answer = service.alter(removal(gone), *bad, all_or_nothing=False)
+    assert (answer.status_code, answer.json()["code"]) == (422, "refused-by-broker")
+    assert len(answer.json()["errors"]) == 1 + others
+
+
+@pytest.mark.parametrize(("all_or_nothing", "status"), [(True, 422), (False, 207)])
+def test_a_validation_tells_what_the_broker_would_refuse(
+    service: RunningService, raw: RawQuotas, gone: str, *, all_or_nothing: bool, status: int
+) -> None:
+    names = {"user": unique()}
+    answer = service.alter(
+        change(names, {P: 5}), removal(gone), validate_only=True, all_or_nothing=all_or_nothing
+    )
+    assert answer.status_code == status
+    assert outcomes(answer.json())[1] == "refused"
+    assert raw.stored(names) == {}
+
+
+def test_the_audit_log_keeps_what_the_broker_refused(
+    service: RunningService, raw: RawQuotas, gone: str
+) -> None:
+    reason = unique("reason")
+    service.alter(removal(gone), change({"user": unique()}, {P: 5}), reason=reason)
+    first, second = (row for row in rows(service, action="alter") if row["reason"] == reason)
+    assert (first["outcome"], second["outcome"]) == ("refused", "not_applied")
+    assert first["entity"] == {"ip": gone}
+    assert first["error"]["kafka_error"] == "INVALID_REQUEST"
+    assert "not a valid IP" in first["error"]["message"]
+    assert (first["before"], first["after"]) == ({I: 5}, {I: 5})
+    assert first in rows(service, outcome="refused", entity=f"ip={gone}")

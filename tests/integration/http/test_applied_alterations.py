@@ -8,12 +8,14 @@ import httpx
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
+from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import C, I, M, P, R, applied, change, rows
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
-from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, entity_of, printed
+from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, entity_of, printed, setting
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 
 def test_c001_c002_what_is_set_is_described_and_other_keys_stay(
@@ -21,11 +23,8 @@ def test_c001_c002_what_is_set_is_described_and_other_keys_stay(
 ) -> None:
     names = {"user": unique(), "client-id": unique()}
     result = applied(service, names, {P: 10000, C: 20000})
-    assert (result["changed"], result["before"], result["after"]) == (
-        True,
-        {},
-        {P: 10000, C: 20000},
-    )
+    found = (result["changed"], result["before"], result["after"])
+    assert found == (True, {}, {P: 10000, C: 20000})
     assert raw.stored(names) == {P: 10000.0, C: 20000.0}
     result = applied(service, names, {P: 15000})
     assert result["before"] == {P: 10000, C: 20000}
@@ -65,11 +64,8 @@ def test_c008_validate_only_asks_the_broker_and_changes_nothing(
     with broker_log.alterations() as arrived:
         answer = service.alter(change(names, {C: 50000}), validate_only=True)
     document = answer.json()
-    assert (answer.status_code, document["outcome"], document["validate_only"]) == (
-        200,
-        "validated",
-        True,
-    )
+    found = (answer.status_code, document["outcome"], document["validate_only"])
+    assert found == (200, "validated", True)
     (result,) = document["results"]
     assert (result["outcome"], result["changed"]) == ("validated", True)
     assert result["before"] == {P: 20000, R: 23.45}
@@ -78,58 +74,32 @@ def test_c008_validate_only_asks_the_broker_and_changes_nothing(
     assert raw.stored(names) == {P: 20000.0, R: 23.45}
 
 
-U: Names = {"user": "u"}
+UNUSUAL: dict[str, tuple[Names, str, float]] = {
+    "C022 half a partition": ({"user": "u"}, M, 0.5),
+    "the smallest percentage": ({"user": "u"}, R, 0.01),
+    "the largest percentage": ({"user": "u"}, R, 1e9),
+    "the smallest rate": ({"user": "u"}, P, 1),
+    "2^53": ({"user": "u"}, C, 2**53),
+    "2^63-1 means 2^63": ({"user": "u"}, P, 2**63 - 1),
+    "2^63": ({"user": "u"}, P, 2**63),
+    "C029 the connection rate that means unlimited": ({"ip": "10.0.0.29"}, I, 2147483647),
+    "C065 blanks in a name": ({"user": "user with spaces"}, P, 20000),
+    "a blank name": ({"user": " "}, P, 5),
+    "a distinguished name": ({"client-id": "O=A client,CN=localhost"}, P, 5),
+}
 
 
-@pytest.mark.parametrize(
-    ("names", "key", "value"),
-    [
-        (U, M, 0.5),
-        (U, R, 0.01),
-        (U, R, 1e9),
-        (U, P, 1),
-        (U, C, 2**53),
-        (U, P, 2**63 - 1),
-        (U, P, 2**63),
-        ({"ip": "10.0.0.29"}, I, 2147483647),
-        ({"user": "user with spaces"}, P, 20000),
-        ({"user": " "}, P, 5),
-        ({"client-id": "O=A client,CN=localhost"}, P, 5),
-    ],
-    ids=[
-        "C022 half a partition",
-        "the smallest percentage",
-        "the largest percentage",
-        "the smallest rate",
-        "2^53",
-        "2^63-1 means 2^63",
-        "2^63",
-        "C029 the connection rate that means unlimited",
-        "C065 blanks in a name",
-        "a blank name",
-        "a distinguished name",
-    ],
-)
 def test_an_unusual_value_or_name_is_stored_as_it_is(
-    service: RunningService, raw: RawQuotas, names: Names, key: str, value: float
+    service: RunningService, raw: RawQuotas, subtests: pytest.Subtests
 ) -> None:
-    names = {kind: unique("u") if name == "u" else name for kind, name in names.items()}
-    result = applied(service, names, {key: value})
-    assert result["entity"] == names
-    assert result["after"] == {key: min(value, 2**63 - 1)}
-    assert printed(raw.stored(names)) == printed({key: value})
-    assert applied(service, names, {key: None})["after"] == {}
-
-
-def test_c064_the_name_default_in_brackets_is_not_the_default(
-    service: RunningService, empty_cluster: RawQuotas
-) -> None:
-    applied(service, {"user": "<default>"}, {P: 20000})
-    assert empty_cluster.everything() == {frozenset({("user", "<default>")}): {P: 20000.0}}
-    described = service.api("bob").get(
-        "/quotas", params={"filter": "user:default", "strict": "true"}
-    )
-    assert described.json()["quotas"] == []
+    for case, (stated, key, value) in UNUSUAL.items():
+        with subtests.test(case):
+            names = {kind: unique("u") if name == "u" else name for kind, name in stated.items()}
+            result = applied(service, names, {key: value})
+            assert result["entity"] == names
+            assert result["after"] == {key: min(value, 2**63 - 1)}
+            assert printed(raw.stored(names)) == printed({key: value})
+            assert applied(service, names, {key: None})["after"] == {}
 
 
 def test_c068_the_three_defaults_are_three_entities(
@@ -217,3 +187,28 @@ def test_an_entity_is_made_replaced_and_removed(service: RunningService, raw: Ra
     ]
     back = alice.post(f"{removed.headers['Location']}/revert", json={})
     assert back.json()["results"][0]["after"] == {C: 9}
+
+
+TRIES = size(20, 1000)
+AT_ONCE = 4
+
+
+def test_before_and_changed_are_true_where_another_tool_has_just_changed_it(
+    service: RunningService, broker: LocalKafka
+) -> None:
+    def tried(number: int) -> list[Any]:
+        wrong = []
+        with RawQuotas(broker.bootstrap_servers) as other_tool:
+            for wanted in (1000, 3000) * (TRIES // AT_ONCE // 2):
+                names = {"user": unique(f"overtaken-{number}")}
+                applied(service, names, {P: 1000})
+                other_tool.alter(setting(names, {P: 2000.0}))
+                result = applied(service, names, {P: wanted})
+                if (result["before"], result["changed"]) != ({P: 2000}, True):
+                    wrong.append(result)
+        return wrong
+
+    service.api()  # threads that make a client each lose all but one
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = [item for wrong in pool.map(tried, range(AT_ONCE)) for item in wrong]
+    assert not found, f"{len(found)} of {TRIES}: {found[:3]}"

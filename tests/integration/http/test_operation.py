@@ -1,17 +1,34 @@
-"""Probes, metrics, documentation: what operators see, and what nobody sees without a credential."""
+"""Ports, probes, metrics and the log: what operators see, and a start in production."""
 
-import json
+import http.client
+import os
 import re
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migrate import migrate
 from tests.integration.http.service_calls import C, I, M, P, R, change
+from tests.testkit.certificates import Authority, person
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
-from tests.testkit.service import PLAIN_HTTP, RunningService
+from tests.testkit.service import (
+    DEADLINE_S,
+    PLAIN_HTTP,
+    STARTS_WITHIN_S,
+    RunningService,
+    running_service,
+)
 
 
 @pytest.fixture
@@ -70,17 +87,6 @@ def test_metrics_count_what_happens(service: RunningService, nobody: httpx.Clien
     assert grown[denied] == 1
 
 
-def test_metrics_name_nobody(service: RunningService, nobody: httpx.Client) -> None:
-    name = unique("user")
-    service.alter(change({"user": name}, {P: 5}))
-    service.api().get(f"/quotas/alterations/{name}")
-    service.api().get(f"/{name}")
-    service.api().get("/quotas", params={"filter": f"user={name}", name: name})
-    text = nobody.get("/metrics").text
-    assert name not in text
-    assert "alice" not in text
-
-
 def test_capabilities_tell_types_keys_bounds_and_limits(service: RunningService) -> None:
     document = service.api("bob").get("/quotas/capabilities").json()
     assert document["entity_types"] == ["user", "client-id", "ip"]
@@ -105,59 +111,197 @@ def test_capabilities_tell_types_keys_bounds_and_limits(service: RunningService)
     assert document["limits"]["name_bytes"] == 512
 
 
-def test_a_problem_names_the_request_and_a_page_about_itself(
-    service: RunningService, nobody: httpx.Client
-) -> None:
-    api = service.api()
-    names = {"user": unique()}
-    problems = [
-        nobody.get("/quotas"),
-        nobody.get("/quotas", headers={"Authorization": "Bearer nobody"}),
-        service.api("mallory").get("/quotas"),
-        service.api("bob").get("/audit", params={"actor": "User:alice"}),
-        api.get("/nothing"),
-        api.put("/quotas"),
-        api.get("/quotas", headers={"Accept": "text/html"}),
-        api.get("/quotas", params={"nonsense": "1"}),
-        api.get("/quotas", params={"page_token": "0"}),
-        api.get("/quotas", headers={"X-Padding": "x" * 40_000}),
-        api.post("/quotas/alterations", content=b"{}"),
-        api.post(
-            "/quotas/alterations",
-            content=b" " * (8 * 1024 * 1024 + 1),
-            headers={"Content-Type": "application/json"},
-        ),
-        service.alter(),
-        service.alter(change(names, {P: 0})),
-        service.alter({**change(names, {P: 5}), "expected": {P: 4}}),
-    ]
-    codes = []
-    for answer in problems:
-        problem = answer.json()
-        codes.append(problem["code"])
-        assert answer.headers["Content-Type"] == "application/problem+json"
-        assert problem["status"] == answer.status_code
-        assert problem["request_id"] == answer.headers["X-Request-Id"]
-        assert problem["instance"] == answer.request.url.path
-        assert problem["type"] == f"/problems/{problem['code']}"
-        assert problem["retry"] in {"safe", "same-key-only", "never"}
-        assert problem["sent_to_cluster"] == "no"
-        assert nobody.get(problem["type"]).status_code == 200
-    assert len(set(codes)) == len(codes), codes
-
-
 def test_a_request_is_one_line_of_the_log_with_its_id_and_no_secret(
     service: RunningService,
 ) -> None:
     request_id = unique("log")
     service.api().get("/quotas", params={"filter": "user=a"}, headers={"X-Request-Id": request_id})
-    wait_until(lambda: '"event":"request"' in last_line(service, request_id))
-    line = json.loads(last_line(service, request_id))
+
+    def logged() -> list[dict[str, Any]]:
+        return [line for line in service.lines() if line.get("request_id") == request_id]
+
+    wait_until(lambda: any(line["event"] == "request" for line in logged()))
+    line = logged()[-1]
     assert (line["method"], line["route"], line["status"]) == ("GET", "/quotas", 200)
     assert line["principal"] == "User:alice"
     assert "Bearer" not in service.log_path.read_text()
 
 
-def last_line(service: RunningService, words: str) -> str:
-    lines = service.log_path.read_text().splitlines()
-    return next((line for line in reversed(lines) if words in line), "")
+def test_one_role_for_everything_on_one_machine_works_in_production(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    owner_url, _ = postgres.create_database("one_role")
+    migrate(owner_url, owner_url)
+    (tmp_path / "database_url").write_text(f"{owner_url}\n", encoding="utf-8")
+    settings = {
+        "mode": "production",
+        "database_url_file": str(tmp_path / "database_url"),
+        "migration_database_url": owner_url,
+        "shutdown_delay_s": "0",
+    }
+    with running_service(tmp_path, broker.bootstrap_servers, "", **settings) as service:
+        assert httpx.get(f"{service.url}/readyz?for=write", timeout=DEADLINE_S).status_code == 200
+        assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
+        assert service.process is not None
+        limits = Path(f"/proc/{service.process.pid}/limits").read_text(encoding="utf-8")
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+        service.process.send_signal(signal.SIGHUP)
+        reread = "nothing to read again: there is no policy"
+        wait_until(lambda: reread in [line["event"] for line in service.lines()])
+        assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
+        assert service.stop() == 0
+    logged = "\n".join(line["event"] for line in service.lines())
+    for words in (
+        "risky: QUOTAS_TOKENS_FILE",
+        "the role quotas_owner owns the audit log",
+        "unsafe: QUOTAS_DATABASE_URL: Postgres has fsync off",
+    ):
+        assert words in logged
+
+
+HOST = "127.0.0.1"
+NOWHERE = f"{HOST}:1"
+Workers = tuple[RunningService, Path]
+"""A service, and its policy's file."""
+
+POLICY = """\
+apiVersion: quotas-policy/v1
+rules:
+  - {name: users, principals: ["*"], entities: [user], keys: {"*": {remove: true}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = Authority()
+    (folder / "authority.pem").write_text(authority.own.pem)
+    authority.sign(person("server"), host=HOST).write(folder / "server.pem")
+    return folder
+
+
+@contextmanager
+def serving(folder: Path, **settings: str) -> Iterator[RunningService]:
+    """Serve without a broker and a database, of which a listener knows nothing."""
+    database_url = f"postgresql://quotas@{NOWHERE}/quotas"
+    with running_service(folder, NOWHERE, database_url, **settings) as running:
+        yield running
+
+
+def answers(url: str, certificates: Path, path: str = "/livez") -> bool:
+    context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
+    return httpx.get(f"{url}{path}", verify=context, timeout=DEADLINE_S).is_success
+
+
+def test_a_log_for_people_names_the_port_that_was_free(tmp_path: Path, certificates: Path):
+    with serving(tmp_path, log_format="text") as service:
+        assert service.url.startswith(f"http://{HOST}:")
+        assert answers(service.url, certificates)
+
+
+def test_the_log_names_a_port_for_tls_beside_a_plain_port(tmp_path: Path, certificates: Path):
+    tls = {"tls_cert_file": str(certificates / "server.pem"), "tls_port": "0"}
+    with serving(tmp_path, **tls) as service:
+        assert service.url.startswith(f"http://{HOST}:")
+        assert service.tls_url.startswith(f"https://{HOST}:")
+        assert answers(service.url, certificates)
+        assert answers(service.tls_url, certificates)
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Workers]:
+    """Two workers, to which a policy belongs; the last test of this module ends them."""
+    folder = tmp_path_factory.mktemp("two-workers")
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    settings = {
+        "tls_cert_file": str(certificates / "server.pem"),
+        "operations_port": "0",
+        "policy_file": str(policy),
+    }
+    with serving(folder, workers="2", **settings) as service:
+        yield service, policy
+
+
+@pytest.fixture
+def one_worker(tmp_path: Path, certificates: Path) -> Iterator[Workers]:
+    tls = {"tls_cert_file": str(certificates / "server.pem")}
+    with serving(tmp_path, operations_port="0", **tls) as service:
+        yield service, tmp_path
+
+
+@pytest.mark.parametrize("workers", ["one_worker", "two_workers"])
+def test_probes_and_metrics_are_on_the_port_for_operations_alone(
+    request: pytest.FixtureRequest, certificates: Path, workers: str
+):
+    service, _ = request.getfixturevalue(workers)
+    assert service.operations_url.startswith(f"http://{HOST}:")
+    context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
+    with httpx.Client(verify=context, timeout=DEADLINE_S) as client:
+        for path in ("/livez", "/readyz", "/metrics"):
+            there = client.get(f"{service.operations_url}{path}")
+            assert there.status_code == (503 if path == "/readyz" else 200)
+            problem = client.get(f"{service.url}{path}").json()
+            assert (problem["status"], problem["code"]) == (404, "not-found")
+        for path in ("/version", "/quotas", "/openapi.json"):
+            problem = client.get(f"{service.operations_url}{path}").json()
+            assert (problem["status"], problem["code"]) == (404, "not-found")
+        assert client.get(f"{service.url}/version").status_code == 200
+
+
+def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path):
+    settings = {"operations_port": "0", "max_connections": "3"}
+    with serving(tmp_path, **settings) as service, ExitStack() as stack:
+        port, operations = (
+            int(service.environ[f"QUOTAS_{name}"]) for name in ("PORT", "OPERATIONS_PORT")
+        )
+        probe = http.client.HTTPConnection(HOST, operations, timeout=DEADLINE_S)
+        stack.callback(probe.close)
+        probe.request("GET", "/livez")
+        probe.getresponse().read()
+        connected = probe.sock
+        address = HOST, port
+        callers = [
+            stack.enter_context(socket.create_connection(address, DEADLINE_S)) for _ in range(10)
+        ]
+        assert callers[0].recv(1) == b"", "the oldest connection of a caller is closed"
+        probe.request("GET", "/metrics")
+        text = probe.getresponse().read().decode()
+        assert 'http_server_connections_dropped_total{reason="all"} ' in text
+        assert probe.sock is connected
+
+
+def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
+    two_workers: Workers, certificates: Path
+):
+    service, _ = two_workers
+    assert service.url.startswith(f"https://{HOST}:")
+    wait_until(lambda: len(service.served()) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    urls = [line["url"] for line in service.lines() if line["event"] == "listening"]
+    assert urls == [service.url, service.operations_url]
+    assert answers(service.url, certificates, "/version")
+
+
+def test_a_worker_that_cannot_start_is_tried_again_and_ends_the_service_where_none_serves(
+    two_workers: Workers,
+):
+    service, policy = two_workers
+    wait_until(lambda: len(service.served()) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    policy.write_text("broken")
+    killed, survivor = service.served()
+    os.kill(killed, signal.SIGKILL)
+    tried = "ended with exit code 3; the next one starts now"
+    wait_until(
+        lambda: any(line["event"].endswith(tried) for line in service.lines()),
+        "no worker was tried",
+        STARTS_WITHIN_S,
+    )
+    policy.write_text(POLICY)
+    wait_until(lambda: len(service.served()) == 3, "the worker does not come back", STARTS_WITHIN_S)
+    policy.write_text("broken")
+    for worker in (survivor, service.served()[-1]):
+        os.kill(worker, signal.SIGKILL)
+    assert service.process is not None
+    assert service.process.wait(STARTS_WITHIN_S) == 3
+    ends = "ended with exit code 3 and could not start; so the service ends"
+    assert any(line["event"].endswith(ends) for line in service.lines())

@@ -145,6 +145,18 @@ def test_pages_of_different_sizes_go_on_where_the_last_one_ended(
     ]
 
 
+@pytest.mark.parametrize("media_type", ["application/x-ndjson", "text/csv", "application/yaml"])
+def test_other_formats_carry_in_headers_what_only_json_has_members_for(
+    api: httpx.Client, team: str, media_type: str
+) -> None:
+    parameters = {"filter": f"user^={team}", "page_size": 1}
+    page = api.get("/quotas", params=parameters).json()
+    headers = api.get("/quotas", params=parameters, headers={"Accept": media_type}).headers
+    assert headers["X-Next-Page-Token"] == page["next_page_token"]
+    assert headers["X-Cluster-Id"] == page["cluster_id"]
+    assert headers["X-As-Of"] >= page["as_of"]
+
+
 def refused(answer: httpx.Response) -> bool:
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "bad-page-token"), answer.text

@@ -1,10 +1,10 @@
-"""Small worlds of rules, and what a broker would do with them."""
+"""What a broker would do with rules, and what the service resolves."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.integration.http.service_calls import C, M, P, R
-from tests.testkit.raw_quotas import Entity, Names, entity_of
+from tests.testkit.raw_quotas import Entity, entity_of
 from tests.testkit.resolution_cases import ABSENT, DEFAULT, DefaultQuotaCallback, Name, Store
 from tests.testkit.resolution_cases import entity_of as named
 from tests.testkit.service import RunningService
@@ -61,22 +61,6 @@ def limits_of(resolution: Mapping[str, Any]) -> dict[str, Limit]:
     return {
         key: (quota["value"], quota["shared_by"]) for key, quota in resolution["quotas"].items()
     }
-
-
-def user(name: str | None) -> dict[str, str | None]:
-    return {"user": name}
-
-
-def client(name: str | None) -> dict[str, str | None]:
-    return {"client-id": name}
-
-
-def pair(user_name: str | None, client_id: str | None) -> dict[str, str | None]:
-    return {"user": user_name, "client-id": client_id}
-
-
-def world(*rules: tuple[Names, str, float]) -> World:
-    return {entity_of(names): {key: value} for names, key, value in rules}
 
 
 def world_of(store: Store) -> World:

@@ -194,6 +194,14 @@ def test_yaml_is_the_document_of_export_and_plan():
     )
 
 
+def test_nothing_is_still_a_document():
+    assert body_of(Format.NDJSON, []) == b""
+    assert body_of(Format.CSV, []) == (
+        b"user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value\r\n"
+    )
+    assert body_of(Format.YAML, []) == b"apiVersion: quotas/v1\nquotas: []\n"
+
+
 @FORMATS
 def test_a_large_answer_comes_in_chunks(media_type: Format):
     entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(2_000))
