@@ -1,6 +1,5 @@
 """Two workers: each is a replica, pages go on at either, and one that is killed comes back."""
 
-import json
 import os
 import re
 import signal
@@ -8,10 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
@@ -19,6 +17,7 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from tests.integration.http.service_calls import P, pages
 from tests.testkit.kafka import unique
 from tests.testkit.outages import change
 from tests.testkit.patience import PROMPT, wait_until
@@ -34,7 +33,6 @@ from tests.testkit.service import (
 
 WORKERS = 2
 ENDED = {"applied", "not_applied", "refused"}
-P = "producer_byte_rate"
 ENTITIES = 60
 GROWING = re.compile(r"(?!process_)\w+(_total|_count|_sum|_bucket)(\{|$)")
 HEADERS = {"Authorization": "Bearer root"}
@@ -42,61 +40,42 @@ HEADERS = {"Authorization": "Bearer root"}
 
 @dataclass
 class Workers:
-    """A running service; every request is sent over a connection of its own."""
+    """A running service; ``api`` sends every request over a connection of its own."""
 
     service: RunningService
     owner_url: str
+    api: httpx.Client = field(init=False)
 
-    @property
-    def parent(self) -> int:
-        assert self.service.process is not None
-        return self.service.process.pid
+    def __post_init__(self) -> None:
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self.api = httpx.Client(
+            base_url=self.service.url, headers=HEADERS, timeout=30, verify=PLAIN_HTTP, limits=limits
+        )
 
     def pids(self) -> list[int]:
         """Return the processes of the workers."""
         return [self.pid_of(number + 1) for number in range(WORKERS)]
 
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return httpx.request(
-            method,
-            f"{self.service.url}{path}",
-            headers=HEADERS,
-            timeout=30,
-            verify=PLAIN_HTTP,
-            **options,
-        )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what was logged; the last line may not be whole yet."""
-        text = self.service.log_path.read_text()
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def served(self) -> int:
-        """Return how often a worker has begun to serve."""
-        return sum("serves: process" in line["event"] for line in self.lines())
-
-    def all_pids(self) -> list[int]:
-        """Return the processes of all workers that have ever served."""
-        reports = (re.search(r"serves: process (\d+)", line["event"]) for line in self.lines())
-        return [int(match[1]) for match in reports if match]
-
     def pid_of(self, worker: int) -> int:
         """Return the process that is a worker now."""
-        events = [line["event"] for line in self.lines()]
+        events = [line["event"] for line in self.service.lines()]
         (*_, latest) = [event for event in events if event.startswith(f"worker {worker} serves")]
         return int(latest.rpartition(" ")[2])
 
     def close(self) -> None:
         """Kill what is left of a service whose parent a test has killed."""
+        self.api.close()
         assert self.service.process is not None
         if self.service.process.poll() is None:
             return
-        for pid in self.all_pids():
+        for pid in self.service.served():
             if is_alive(pid) and Path(f"/proc/{pid}/fd/1").readlink() == self.service.log_path:
                 os.kill(pid, signal.SIGKILL)
 
-    def wait_until_all_serve(self) -> None:
-        wait_until(lambda: self.served() >= WORKERS, "a worker does not serve", STARTS_WITHIN_S)
+    def wait_until_served(self, number: int) -> None:
+        """Wait until workers have begun to serve so often."""
+        what = f"{number} workers have not served"
+        wait_until(lambda: len(self.service.served()) >= number, what, STARTS_WITHIN_S)
 
 
 def is_alive(pid: int) -> bool:
@@ -119,7 +98,7 @@ def pair(
         running_service(folder, brokers, service_url, patience=PROMPT, **more) as running,
         closing(Workers(running, owner_url)) as workers,
     ):
-        workers.wait_until_all_serve()
+        workers.wait_until_served(WORKERS)
         yield workers
 
 
@@ -135,48 +114,27 @@ def team(broker: LocalKafka) -> Iterator[str]:
         raw.alter(*(setting({"user": name}, {P: None}) for name in names))
 
 
-def page(pair: Workers, team: str, token: str | None) -> dict[str, Any]:
-    more = {} if token is None else {"page_token": token}
-    parameters = {"filter": f"user^={team}", "page_size": 4, **more}
-    answer = pair.request("GET", "/quotas", params=parameters)
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
-
-
-def all_pages(pair: Workers, team: str) -> list[dict[str, Any]]:
-    pages = [page(pair, team, None)]
-    while pages[-1]["next_page_token"] is not None:
-        pages.append(page(pair, team, pages[-1]["next_page_token"]))
-    return pages
-
-
 def test_pages_over_new_connections_show_each_entity_once(pair: Workers, team: str) -> None:
     asked = 0
     while asked < 3 or len(answered(pair, "/quotas")) < 2:
         assert asked < 50, "one worker accepts every connection"
-        pages = all_pages(pair, team)
-        users = [quota["entity"]["user"] for item in pages for quota in item["quotas"]]
+        listed = pages(pair.api, "/quotas", filter=f"user^={team}", page_size=4)
+        users = [quota["entity"]["user"] for page in listed for quota in page["quotas"]]
         assert users == sorted(f"{team}-{number}" for number in range(ENTITIES))
         asked += 1
 
 
 def answered(pair: Workers, route: str) -> Counter[int]:
     """Return how many requests each worker has answered, as far as they are logged yet."""
-    return Counter(line["worker"] for line in pair.lines() if line.get("route") == route)
+    return Counter(line["worker"] for line in pair.service.lines() if line.get("route") == route)
 
 
 def test_keep_alive_connections_are_dealt_out_to_both(pair: Workers) -> None:
-    clients = [
-        httpx.Client(base_url=pair.service.url, timeout=30, verify=PLAIN_HTTP) for _ in range(24)
-    ]
-    for client in clients:
-        assert client.get("/version").status_code == 200
-    for client in clients:
-        client.close()
-    wait_until(
-        lambda: answered(pair, "/version").total() == len(clients), "an answer is not logged"
-    )
+    with ExitStack() as stack:
+        for _ in range(24):
+            client = httpx.Client(base_url=pair.service.url, timeout=30, verify=PLAIN_HTTP)
+            assert stack.enter_context(client).get("/version").status_code == 200
+    wait_until(lambda: answered(pair, "/version").total() == 24, "an answer is not logged")
     assert set(answered(pair, "/version")) == {1, 2}
 
 
@@ -191,7 +149,7 @@ def kill(pid: int) -> None:
 
 
 def counters(pair: Workers) -> Mapping[str, float]:
-    lines = pair.request("GET", "/metrics").text.splitlines()
+    lines = pair.api.get("/metrics").text.splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if GROWING.match(line))
     return {name: float(value) for name, value in pairs}
 
@@ -200,21 +158,19 @@ LIVEZ = 'http_server_request_duration_seconds_count{method="GET",route="/livez",
 
 
 def test_counters_never_go_back_not_even_when_a_worker_is_killed(pair: Workers) -> None:
-    assert pair.request("GET", "/livez").status_code == 200
-    before, served = counters(pair), pair.served()
+    assert pair.api.get("/livez").status_code == 200
+    before, served = counters(pair), len(pair.service.served())
     began = before[LIVEZ]
     for number in range(6):
-        assert pair.request("GET", "/livez").status_code == 200
+        assert pair.api.get("/livez").status_code == 200
         now = counters(pair)
         assert [name for name, at in before.items() if now.get(name, -1.0) < at] == []
         assert now[LIVEZ] == began + number + 1
         before = now
         if number == 2:
             kill(pair.pid_of(1))
-    wait_until(
-        lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S
-    )
-    gauges = pair.request("GET", "/metrics").text
+    pair.wait_until_served(served + 1)
+    gauges = pair.api.get("/metrics").text
     assert gauges.count("\nprocess_open_fds{") == 2
     assert gauges.count("\nhttp_server_active_requests ") == 1
     assert sorted(re.findall(r'^policy_rules\{worker="(\d)"\}', gauges, re.MULTILINE)) == ["1", "2"]
@@ -246,7 +202,7 @@ class Load:
             value += 1
             body = change(name, value, wait="none")
             try:
-                answer = self._workers.request("POST", "/quotas/alterations", json=body)
+                answer = self._workers.api.post("/quotas/alterations", json=body)
             except httpx.TransportError:
                 continue
             assert answer.status_code in {200, 409, 503, 504}, answer.text
@@ -264,7 +220,7 @@ def owners(workers: Workers) -> list[int]:
 
 def outcomes(workers: Workers, name: str) -> set[str]:
     path = f"/audit?entity=user={name}&page_size=1000"
-    rows = workers.request("GET", path).json()["rows"]
+    rows = workers.api.get(path).json()["rows"]
     assert rows
     return {row["outcome"] for row in rows}
 
@@ -287,7 +243,7 @@ def an_owner_held_up(workers: Workers, broker: LocalKafka) -> int:
 def test_a_worker_that_is_killed_under_load_comes_back_and_nothing_is_left_open(
     pair: Workers, broker: LocalKafka
 ) -> None:
-    names, served = [unique("load") for _ in range(6)], pair.served()
+    names, served = [unique("load") for _ in range(6)], len(pair.service.served())
     load = Load(pair, names)
     with load.running():
         wait_until(lambda: load.done > 10, "nothing is altered")
@@ -299,31 +255,32 @@ def test_a_worker_that_is_killed_under_load_comes_back_and_nothing_is_left_open(
             broker.resume()
         so_far = load.done
         wait_until(lambda: load.done > so_far + 10, "requests do not go on")
-        wait_until(
-            lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S
-        )
+        pair.wait_until_served(served + 1)
     assert killed not in pair.pids()
     wait_until(lambda: owners(pair) == [], "entities are still held")
     for name in names:
         assert outcomes(pair, name) <= ENDED
-    ended = [line["event"] for line in pair.lines() if f"(process {killed})" in line["event"]]
+    ended = [
+        line["event"] for line in pair.service.lines() if f"(process {killed})" in line["event"]
+    ]
     assert len(ended) == 1
     assert "ended by SIGKILL; the next one starts now" in ended[0]
 
 
 def test_a_stop_leaves_no_process_and_so_does_the_end_of_the_parent(pair: Workers) -> None:
-    pids, lines_before, served = pair.pids(), len(pair.lines()), pair.served()
+    pids, lines_before = pair.pids(), len(pair.service.lines())
+    served = len(pair.service.served())
     assert len(pids) == WORKERS
-    assert pair.request("GET", "/quotas").status_code == 200
+    assert pair.api.get("/quotas").status_code == 200
     assert pair.service.stop(signal.SIGTERM) == 0
     assert not any(map(is_alive, pids))
-    lines = pair.lines()[lines_before:]
+    lines = pair.service.lines()[lines_before:]
     ended = {line["worker"] for line in lines if line["event"] == "Application shutdown complete."}
     assert ended == {1, 2}
     pair.service.launch = from_the_command_line  # which spawns its workers
     pair.service.start()
-    wait_until(lambda: pair.served() == served + WORKERS, "a worker is missing", STARTS_WITHIN_S)
+    pair.wait_until_served(served + WORKERS)
     pids = pair.pids()
     assert pair.service.stop(signal.SIGKILL) == -signal.SIGKILL
     wait_until(lambda: not any(map(is_alive, pids)), "a worker goes on without its parent")
-    assert not any("Traceback" in str(line) for line in pair.lines()[lines_before:])
+    assert not any("Traceback" in str(line) for line in pair.service.lines()[lines_before:])
