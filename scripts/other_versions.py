@@ -29,7 +29,6 @@ CONFORMANCE = (
     "tests/integration/http/test_alter_conformance.py",
     "tests/integration/http/test_resolve.py",
     "tests/integration/http/authorization",
-    "tests/faults/authorization",
     f"{REAL_BROKER}::test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wrong",
 )
 
