@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
+from app.domain.alterations import ClientQuotaAlteration, Outcome, Overall
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
@@ -239,50 +239,6 @@ async def test_several_entities_are_validated_by_the_broker_before_any_is_applie
     assert world.log == ["record_intent", "quorum", "validate", "send", "record_conclusion"]
 
 
-async def test_one_refused_entity_holds_all_others_back(world: World) -> None:
-    world.answer(bob=refused("INVALID_REQUEST", "the broker's own words"))
-    with pytest.raises(InvalidRequestError) as caught:
-        await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
-    assert world.log == ["record_intent", "quorum", "validate", "record_conclusion"]
-    assert [item.outcome for item in caught.value.results or ()] == [
-        Outcome.NOT_APPLIED,
-        Outcome.REFUSED,
-    ]
-    assert caught.value.kafka_error == "INVALID_REQUEST"
-    assert caught.value.violations[0].pointer == "/alterations/1"
-    assert caught.value.sent is Sent.NO
-    assert world.brokers.quotas == {}
-
-
-async def test_without_all_or_nothing_the_others_are_applied(world: World) -> None:
-    world.answer(bob=refused("INVALID_REQUEST"))
-    report = await world.alter(setting(ALICE, "5"), setting(BOB, "6"), all_or_nothing=False)
-    assert world.log == ["record_intent", "quorum", "send", "record_conclusion"]
-    assert [result.outcome for result in report.results] == [Outcome.APPLIED, Outcome.REFUSED]
-    assert report.overall is Overall.PARTIAL
-
-
-async def test_without_all_or_nothing_our_own_rules_refuse_only_the_entity_that_breaks_them(
-    world: World,
-) -> None:
-    report = await world.alter(setting(ALICE, "0"), setting(BOB, "6"), all_or_nothing=False)
-    assert [result.outcome for result in report.results] == [Outcome.REFUSED, Outcome.APPLIED]
-    intent = world.journal.intents[0]
-    assert [entity.ordinal for entity in intent.entities] == [1]
-    assert list(intent.local_refusals) == [0]
-
-
-async def test_what_our_own_rules_refuse_as_a_whole_is_neither_recorded_nor_sent(
-    world: World,
-) -> None:
-    for options in ({}, {"all_or_nothing": False}):
-        with pytest.raises(InvalidRequestError):
-            await world.alter(setting(ALICE, "0"), **options)
-    with pytest.raises(InvalidRequestError):
-        await world.alter(setting(ALICE, "5"), setting(ALICE, "6"), all_or_nothing=False)
-    assert world.log == []
-
-
 async def test_validate_only_asks_the_broker_and_is_recorded_without_an_intent(
     world: World,
 ) -> None:
@@ -320,42 +276,6 @@ async def test_a_refusal_by_the_controller_is_recorded_and_answered_as_what_it_i
     assert (caught.value.sent, caught.value.retry) == (Sent.YES, retry)
     assert caught.value.retry_after_s == (2.5 if error is TooManyRequestsError else None)
     assert world.journal.conclusions[0].results[0].outcome is Outcome.REFUSED
-
-
-async def test_an_expectation_that_does_not_hold_refuses_everything_and_is_recorded(
-    world: World,
-) -> None:
-    world.brokers.quotas[ALICE] = {KEY: 5.0}
-    with pytest.raises(ExpectationFailedError) as caught:
-        await world.alter(
-            setting(ALICE, "6"),
-            setting(BOB, "6"),
-            expected={0: {KEY: Decimal(4), "consumer_byte_rate": None}},
-        )
-    assert caught.value.violations[0].values == {"current": {KEY: 5.0}}
-    assert world.log == ["record_intent", "quorum", "record_conclusion"]
-    outcomes = [result.outcome for result in world.journal.conclusions[0].results.values()]
-    assert outcomes == [Outcome.REFUSED, Outcome.NOT_APPLIED]
-
-
-async def test_an_expectation_that_holds_lets_the_change_pass(world: World) -> None:
-    world.brokers.quotas[ALICE] = {KEY: 5.0, "request_percentage": float("nan")}
-    report = await world.alter(
-        setting(ALICE, "6"),
-        expected={
-            0: {KEY: Decimal(5), "consumer_byte_rate": None, "request_percentage": float("nan")}
-        },
-    )
-    assert report.overall is Overall.APPLIED
-
-
-async def test_what_other_tools_stored_can_be_removed(world: World) -> None:
-    odd = ClientQuotaEntity.of({"ip": "host.example"})
-    world.brokers.quotas[odd] = {"connection_creation_rate": 5.0}
-    report = await world.alter(
-        ClientQuotaAlteration(odd, (Op("connection_creation_rate", remove=True),))
-    )
-    assert report.results[0].after == {}
 
 
 async def test_a_validation_checks_expectations_too(world: World) -> None:
