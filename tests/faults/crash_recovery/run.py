@@ -97,7 +97,7 @@ class Run:
         for replica in self.replicas:
             replica.kill()
 
-    def serve(self, **settings: str) -> RunningService:
+    async def serve(self, **settings: str) -> RunningService:
         """Start one more replica; ``settings`` are further variables without their prefix."""
         folder = next(self._folders)
         folder.mkdir()
@@ -105,7 +105,7 @@ class Run:
         url = self.database.service_url
         replica = new_service(folder, self._bootstrap_servers, url, patience=USUAL, **settings)
         self.replicas.append(replica)
-        replica.start()
+        await asyncio.to_thread(replica.start)
         return replica
 
     async def alter(

@@ -49,7 +49,7 @@ def a_write() -> Write:
 
 async def killed_at(run: Run, point: str, write: Write) -> None:
     """Start a replica that is killed at a point, and let it alter."""
-    replica = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
+    replica = await run.serve(test_failpoint=f"{point}:kill")
     assert await run.alter(replica, write) is None
     await asyncio.to_thread(replica.wait_until_ended)
 
@@ -81,11 +81,9 @@ async def test_a_kill_or_a_freeze_at_any_point_is_concluded_exactly_and_once(
 async def frozen(run: Run, cluster: FakeCluster) -> None:
     """It does not send what recovery has concluded meanwhile, wherever it stood still."""
     writes = {point: a_write() for point, ends in CONCLUSIONS.items() if is_recovered(ends)}
-    served = await asyncio.gather(
-        *(asyncio.to_thread(run.serve, test_failpoint=f"{point}:stop") for point in writes)
-    )
+    served = await asyncio.gather(*(run.serve(test_failpoint=f"{point}:stop") for point in writes))
     replicas = dict(zip(writes, served, strict=True))
-    await asyncio.to_thread(run.serve)
+    await run.serve()
     answers = {
         point: asyncio.create_task(run.alter(replicas[point], write))
         for point, write in writes.items()
@@ -116,7 +114,7 @@ def is_recovered(ends: list[tuple[str, str]]) -> bool:
 async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
     """It does not send what is recorded after the time for its sending is over."""
     write = a_write()
-    frozen = await asyncio.to_thread(run.serve, test_failpoint="intent_begun:stop")
+    frozen = await run.serve(test_failpoint="intent_begun:stop")
     asking = asyncio.create_task(run.alter(frozen, write))
     await until(frozen.is_frozen)
     over = boot_time() + send_within_s(1, USUAL)
@@ -133,7 +131,7 @@ async def killed_while_altering(run: Run, cluster: FakeCluster) -> None:
     writes = {point: a_write() for point in CONCLUSIONS}
     for point, write in writes.items():
         await killed_at(run, point, write)
-    await asyncio.to_thread(run.serve)
+    await run.serve()
     evidence = await run.judge()
     found = {point: conclusions_of(evidence, write) for point, write in writes.items()}
     assert found == CONCLUSIONS
@@ -143,9 +141,9 @@ async def killed_during_recovery(run: Run, cluster: FakeCluster, point: str) -> 
     applied, not_applied = a_write(), a_write()
     await killed_at(run, "after_answer", applied)
     await killed_at(run, "before_send", not_applied)
-    recovering = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
+    recovering = await run.serve(test_failpoint=f"{point}:kill")
     await asyncio.to_thread(recovering.wait_until_ended)
-    await asyncio.to_thread(run.serve)
+    await run.serve()
     evidence = await run.judge()
     assert conclusions_of(evidence, applied) == [("recovery", "applied")]
     assert conclusions_of(evidence, not_applied) == [("recovery", "not_applied")]
@@ -169,7 +167,7 @@ async def test_a_late_apply_is_recorded_as_drift_and_linked(
 
 async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
     first = a_write()
-    replica = await asyncio.to_thread(run.serve, **SCANS)
+    replica = await run.serve(**SCANS)
     cluster.fail_next(APPLY_ON_COMMAND)
     answer = await run.alter(replica, first)
     assert answer is not None
@@ -184,7 +182,7 @@ async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
 async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> None:
     first = a_write()
     second = first._replace(value=a_write().value)
-    replica = await asyncio.to_thread(run.serve, **SCANS)
+    replica = await run.serve(**SCANS)
     cluster.fail_next(APPLY_NOW_AND_ON_COMMAND)
     await run.alter(replica, first)
     await run.until_quiet()

@@ -43,7 +43,7 @@ async def postgres_is_killed_and_hangs(
 ) -> None:
     run.final_after_s = FINAL_AFTER_FAULTS_S
     for _ in range(2):
-        await asyncio.to_thread(run.serve)
+        await run.serve()
     cluster.schedule = random_faults(SEED)
     killed = out(postgres.kill, postgres.start, 0.2)
     paused = out(postgres.pause, postgres.resume, 2.0)
@@ -58,7 +58,7 @@ async def postgres_is_killed_and_hangs(
 
 async def replicas_and_brokers_are_out(run: Run, cluster: FakeCluster) -> None:
     run.final_after_s = FINAL_AFTER_A_FREEZE_S
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    replicas = [await run.serve() for _ in range(2)]
     frozen = [out(replica.freeze, replica.thaw, FROZEN_FOR_S) for replica in replicas]
     killed = out(lambda: cluster.kill(1), lambda: cluster.start(1), 0.5)
     hung = out(lambda: cluster.freeze(1), lambda: cluster.thaw(1), 1.5)
@@ -79,7 +79,7 @@ KILLS = size(6, 500)
 async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
     run, cluster = world
     run.final_after_s = FINAL_AFTER_FAULTS_S
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    replicas = [await run.serve() for _ in range(2)]
     cluster.schedule = random_faults(SEED)
     chance = random.Random(SEED)
     kills = [reborn(chance.choice(replicas)) for _ in range(KILLS)]
@@ -108,7 +108,7 @@ async def test_killing_services_of_two_clusters_leaves_each_record_its_own(world
     for run, cluster in worlds:
         run.final_after_s = FINAL_AFTER_FAULTS_S
         for _ in range(2):
-            await asyncio.to_thread(run.serve, drift_interval_s="1")
+            await run.serve(drift_interval_s="1")
         cluster.schedule = random_faults(SEED)
     load = Load(clients=4)
     drivers = [

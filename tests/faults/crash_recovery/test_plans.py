@@ -66,12 +66,12 @@ async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> 
     Each plan changes two users and removes a third, which the owner had applied before.
     """
     users = {point: [unique(point.replace("_", "-")) for _ in range(3)] for point in points}
-    living = await asyncio.to_thread(run.serve)
+    living = await run.serve()
     for point, three in users.items():
         await applied(living, await plan(living, dict.fromkeys(three, 1), point))
     await asyncio.to_thread(living.kill)
     await asyncio.gather(*(plan_and_die(run, point, three[:2]) for point, three in users.items()))
-    last = await asyncio.to_thread(run.serve)
+    last = await run.serve()
     assert await run.until_quiet() < run.quiet_within_s
     held = await asyncio.to_thread(owners, run)
     for point, three in users.items():
@@ -83,7 +83,7 @@ async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> 
 
 async def plan_and_die(run: Run, point: str, changed: list[str]) -> None:
     """Let a replica that is killed at a point plan and apply."""
-    mortal = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
+    mortal = await run.serve(test_failpoint=f"{point}:kill")
     planned = await plan(mortal, dict.fromkeys(changed, 2), point)
     assert len(planned["changes"]) == 3
     assert await apply(mortal, planned) is None
@@ -112,7 +112,7 @@ async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
 
 async def settled_at_1000(run: Run) -> tuple[RunningService, str, str]:
     """Return a replica, and two users whose values a plan has set to 1000."""
-    living = await asyncio.to_thread(run.serve)
+    living = await run.serve()
     x, y = unique("x"), unique("y")
     await applied(living, await plan(living, {x: 1000, y: 1000}, "team"))
     return living, x, y
@@ -129,7 +129,7 @@ async def test_a_frozen_plan_holds_what_it_rests_on(world: World) -> None:
     living, x, y = await settled_at_1000(run)
     first = await plan(living, {x: 1000, y: 2000}, "team")
     second = await plan(living, {x: 2000, y: 1000}, "team")
-    mortal = await asyncio.to_thread(run.serve, test_failpoint="before_send:stop")
+    mortal = await run.serve(test_failpoint="before_send:stop")
     applying = asyncio.create_task(apply(mortal, first))
     await until(mortal.is_frozen)
     refused = await apply(living, second)
@@ -151,7 +151,7 @@ async def test_what_a_killed_plan_rests_on_is_held_until_recovery_concludes(worl
     living, x, y = await settled_at_1000(run)
     first = await plan(living, {x: 1000, y: 2000}, "team")
     second = await plan(living, {x: 2000, y: 1000}, "team")
-    mortal = await asyncio.to_thread(run.serve, test_failpoint="before_send:kill")
+    mortal = await run.serve(test_failpoint="before_send:kill")
     assert await apply(mortal, first) is None
     await asyncio.to_thread(mortal.wait_until_ended)
     refused = await apply(living, second)

@@ -214,7 +214,7 @@ SCENARIOS: dict[str, Callable[[Quorum], list[Outage]]] = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_a_quorum_that_fails_leaves_nothing_wrong(run: Run, nodes: Quorum, scenario: str):
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    replicas = [await run.serve() for _ in range(2)]
     outages = [*SCENARIOS[scenario](nodes), *map(reborn, replicas)]
     await during_a_load(run, outages, between_s=4.0)
     await asyncio.to_thread(nodes.wait_until_ready)

@@ -1,6 +1,5 @@
 """A real broker is killed and hangs, and replicas are killed, while clients alter."""
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -43,7 +42,7 @@ def run(
 async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wrong(
     run: Run, broker: LocalKafka, proxy: KafkaProxy
 ):
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    replicas = [await run.serve() for _ in range(2)]
     killed_replicas = [reborn(replica) for replica in replicas]
     lost = out(partial(proxy.close_at, TO_CLIENT, ALTER, times=3), proxy.pass_all, LASTS_S)
     never = out(partial(proxy.close_at, TO_BROKER, ALTER, times=3), proxy.pass_all, LASTS_S)
@@ -80,7 +79,7 @@ def run_of_95_s(own_node: LocalKafka, postgres: LocalPostgres, tmp_path: Path) -
 @pytest.mark.long
 async def test_killing_replicas_over_a_real_broker_leaves_nothing_wrong(run_of_95_s: Run):
     run = run_of_95_s
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(3)]
+    replicas = [await run.serve() for _ in range(3)]
     kills = [reborn(replica) for replica in replicas]
     await during_a_load(run, (KILLS // len(kills)) * kills, between_s=0.5)
     evidence = await run.judge()
@@ -92,7 +91,7 @@ async def test_a_broker_that_hangs_and_dies_leaves_nothing_wrong(
     run_of_95_s: Run, own_node: LocalKafka
 ):
     run = run_of_95_s
-    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    replicas = [await run.serve() for _ in range(2)]
     frozen = [out(replica.freeze, replica.thaw, 30.0) for replica in replicas]
     paused = [out(own_node.pause, own_node.resume, seconds) for seconds in (5.0, 20.0, 40.0)]
     killed = out(own_node.kill, own_node.start, 1.0)

@@ -120,7 +120,7 @@ async def is_long_past_its_verdict(run: Run) -> bool:
 async def moved(world: World) -> tuple[Run, FakeCluster, RunningService, Seen]:
     """A service that has served one cluster, and whose brokers are of another one now."""
     run, cluster = world
-    replica = await asyncio.to_thread(run.serve, drift_interval_s="1")
+    replica = await run.serve(drift_interval_s="1")
     seen = await seen_of(run, cluster, replica)
     move(cluster, "other")
     await eventually(lambda: write_status(replica), (503, True))
@@ -142,6 +142,7 @@ async def test_a_service_serves_and_concludes_nothing_until_its_cluster_is_back(
     move(cluster, "fake")
     await eventually(lambda: write_status(replica), (200, False))
     assert await metric(replica) == "0.0"
+    assert "answers again" in replica.log_path.read_text()
     await run.judge()
 
 
