@@ -145,6 +145,8 @@ async def test_beyond_the_limit_nothing_is_sent_and_no_broker_is_blamed(
     with pytest.raises(NotSentError, match="Too many requests wait for the broker"):
         await alter(admin, 1, timeout_s=SHORT_S)
     assert await admin.preferred_broker() == preferred
+    assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == preferred
+    assert len(cluster.alterations) == 16
     cluster.resume_controller()
     await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE_S)
 
@@ -182,3 +184,20 @@ async def test_a_broker_that_does_not_tell_of_the_cluster_is_not_preferred(
     cluster.reply_with(METADATA, closing, broker_id=1)
     assert await admin.live_brokers() == list(BROKERS)
     assert await admin.preferred_broker() != 1
+
+
+@pytest.mark.parametrize("patience", [Patience(broker_answer_s=6.0)])
+async def test_a_patient_caller_does_not_keep_the_others_from_a_broker_that_answers(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    frozen = await admin.preferred_broker()
+    cluster.freeze(frozen)
+    brokers.invalidate_metadata()
+    asked = cluster.received(METADATA, frozen)
+    patient = asyncio.create_task(
+        admin.describe_client_quotas(ALL_ENTITIES, timeout_s=10 * DEADLINE_S)
+    )
+    await until(lambda: cluster.received(METADATA, frozen) > asked or patient.done())
+    described = await admin.describe_client_quotas(ALL_ENTITIES)
+    assert described.broker_id != frozen
+    assert (await asyncio.wait_for(patient, DEADLINE_S)).broker_id != frozen

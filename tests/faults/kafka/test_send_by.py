@@ -1,4 +1,4 @@
-"""An intent that has become too old is not sent any more, whatever it had to wait for."""
+"""How long an alteration may wait to be sent, and how many may wait for their answers."""
 
 import asyncio
 
@@ -8,10 +8,11 @@ from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.group_commit import AlterBatcher
 from app.service.runtime.clock import boot_time
-from tests.faults.kafka.conftest import ALICE, BOB
+from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.kafka import DEADLINE_S, alter, setting
+from tests.testkit.fake_kafka.server import ALTER, fake_broker, silent
+from tests.testkit.kafka import DEADLINE_S, admin_of, alter, setting
 
 SEND_WITHIN_S = 0.3
 
@@ -59,3 +60,15 @@ async def test_what_is_sent_in_time_may_be_answered_later(
     cluster.resume_controller()
     await sending
     assert cluster.quotas[BOB] == {"producer_byte_rate": 2.0}
+
+
+async def test_timed_out_alterations_are_counted_apart_up_to_a_limit():
+    async with fake_broker({ALTER: silent}) as broker, admin_of(broker.bootstrap_servers) as admin:
+        async with asyncio.timeout(60):
+            while broker.received.get(ALTER, 0) < 64 + 16:
+                surplus = (alter(admin, ALICE, timeout_s=SHORT_S) for _ in range(16))
+                await asyncio.gather(*surplus, return_exceptions=True)
+        await admin.live_brokers()
+        with pytest.raises(NotSentError, match="Too many requests wait"):
+            await alter(admin, ALICE, timeout_s=SHORT_S)
+        assert broker.received[ALTER] == 64 + 16

@@ -1,4 +1,4 @@
-"""A cluster in which some brokers are gone or hang."""
+"""A cluster in which some brokers are gone or hang, or do not say whose code decides."""
 
 import asyncio
 import logging
@@ -9,25 +9,28 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
+from app.kafka import cluster_facts as clusters
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
-from tests.testkit.fake_kafka.cluster import fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,
+    DESCRIBE_CONFIGS,
     FakeBroker,
+    Reply,
     answering,
     closing,
     fake_broker,
     silent,
 )
 from tests.testkit.http import closed_port
-from tests.testkit.kafka import alter
-from tests.testkit.patience import PATIENT
+from tests.testkit.kafka import alter, brokers_of, eventually
 
 REPLIES = {DESCRIBE: answering(NO_QUOTAS), ALTER: answering(verdicts(alice=0))}
 
@@ -131,22 +134,93 @@ async def test_a_broker_that_appears_is_found_by_its_id(
 async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
     caplog: pytest.LogCaptureFixture,
 ):
-    caplog.set_level(logging.INFO, logger="app.kafka.cluster_client")
+    name = "app.kafka.cluster_client"
+    caplog.set_level(logging.INFO, logger=name)
 
     def logged() -> list[str]:
-        lines = [
-            record.getMessage()
-            for record in caplog.records
-            if record.name == "app.kafka.cluster_client"
-        ]
-        return [line.partition(":")[0] for line in lines]
+        records = (record for record in caplog.records if record.name == name)
+        return [record.getMessage().partition(":")[0] for record in records]
 
     async with fake_cluster() as cluster:
         cluster.kill(1)
-        brokers = Brokers(KafkaSettings(cluster.bootstrap_servers), patience=PATIENT)
-        watching = asyncio.create_task(brokers.watch())
-        await until(lambda: logged() == ["no broker responds"])
-        cluster.start(1)
-        await until(lambda: logged() == ["no broker responds", "brokers respond"])
-        watching.cancel()
-        await brokers.close()
+        async with brokers_of(cluster.bootstrap_servers) as brokers:
+            watching = asyncio.create_task(brokers.watch())
+            await until(lambda: logged() == ["no broker responds"])
+            cluster.start(1)
+            await until(lambda: logged() == ["no broker responds", "brokers respond"])
+            watching.cancel()
+
+
+CALLBACK = "com.example.Quotas"
+BROKERS = (1, 2)
+
+
+@pytest.fixture
+async def facts(brokers: Brokers) -> AsyncIterator[KafkaCluster]:
+    facts = KafkaCluster(brokers)
+    yield facts
+    await facts.close()
+
+
+def reply_to_all(cluster: FakeCluster, reply: Reply | None) -> None:
+    """Let each broker reply so about its configuration; null is the healthy reply again."""
+    for broker_id in BROKERS:
+        cluster.reply_with(DESCRIBE_CONFIGS, reply, broker_id=broker_id)
+
+
+async def test_a_failed_question_is_not_taken_for_an_answer(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(clusters, "_DOUBTED_AFTER_S", 0.0)
+    cluster.callback = CALLBACK
+    reply_to_all(cluster, closing)
+    assert await facts.custom_callback() is None
+    reply_to_all(cluster, None)
+    await eventually(facts.custom_callback, CALLBACK)
+
+
+async def test_the_last_answer_of_a_broker_stands_while_there_is_no_other(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.callback = CALLBACK
+    assert await facts.custom_callback() == CALLBACK
+    monkeypatch.setattr(clusters, "_WAITED_FOR_AFTER_S", 0.0)
+    reply_to_all(cluster, closing)
+    assert await facts.custom_callback() == CALLBACK
+    reply_to_all(cluster, None)
+    cluster.callback = None
+    assert await facts.custom_callback() is None
+
+
+def at_once(facts: KafkaCluster) -> str | None:
+    """Return what is responded without waiting for anything."""
+    with pytest.raises(StopIteration) as done:
+        facts.custom_callback().send(None)
+    value: str | None = done.value.value
+    return value
+
+
+async def test_nobody_waits_for_an_answer_to_be_renewed(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.callback = CALLBACK
+    assert await facts.custom_callback() == CALLBACK
+    monkeypatch.setattr(clusters, "_MAX_AGE_S", 0.0)
+    cluster.callback = None
+    assert at_once(facts) == CALLBACK
+    await until(lambda: at_once(facts) is None)
+
+
+async def test_nobody_waits_again_for_brokers_that_are_away(
+    cluster: FakeCluster, facts: KafkaCluster
+):
+    for each in BROKERS:
+        cluster.kill(each)
+    assert await facts.custom_callback() is None
+    assert at_once(facts) is None
+
+
+async def test_an_answer_is_cached_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
+    for _ in range(5):
+        assert await facts.custom_callback() is None
+    assert [cluster.received(DESCRIBE_CONFIGS, each) for each in BROKERS] == [1, 1]
