@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import unique
 from tests.testkit.service import DEADLINE_S, RunningService
 
@@ -23,17 +24,6 @@ MODELS = "generated_models"
 GENERATES_WITHIN_S = 200.0
 
 pytestmark = pytest.mark.long
-
-
-class GeneratedClient:
-    """The generated package; ``session`` is its ``AuthenticatedClient``."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def call(self, operation: str, **arguments: object) -> Any:
-        """Call an operation, ``quotas.describe_quotas`` for example; return its document."""
-        return _module(f"api.{operation}").sync(client=self._session, **arguments)
 
 
 def _module(name: str) -> ModuleType:
@@ -83,11 +73,16 @@ def _importable(folder: Path, package: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def client(generated: str, service: RunningService) -> Iterator[GeneratedClient]:
-    """Return the generated client as alice."""
+def session(generated: str, service: RunningService) -> Iterator[Any]:
+    """Return the generated ``AuthenticatedClient`` as alice."""
     authenticated = _module("client").AuthenticatedClient
-    with authenticated(base_url=service.url, token="alice", timeout=DEADLINE_S) as session:
-        yield GeneratedClient(session)
+    with authenticated(base_url=service.url, token="alice", timeout=DEADLINE_S) as client:
+        yield client
+
+
+def call(session: Any, operation: str, **arguments: object) -> Any:
+    """Call an operation, ``quotas.describe_quotas`` for example; return its document."""
+    return _module(f"api.{operation}").sync(client=session, **arguments)
 
 
 def test_nothing_is_left_out_of_the_generated_client(generated: str) -> None:
@@ -103,32 +98,27 @@ def test_every_module_of_the_generated_client_can_be_imported(generated: str) ->
     assert len(names) > 100
 
 
-def test_a_generated_client_alters_describes_and_resolves_a_quota(client: GeneratedClient) -> None:
+def test_a_generated_client_alters_describes_and_resolves_a_quota(session: Any) -> None:
     user = unique()
-    request = _model("AlterationRequest").from_dict(
-        {
-            "alterations": [
-                {"entity": {"user": user}, "ops": [{"key": "producer_byte_rate", "value": 1024}]}
-            ]
-        }
-    )
-    report = client.call("alterations.alter_quotas", body=request)
+    body = {"alterations": [change({"user": user}, {P: 1024})]}
+    request = _model("AlterationRequest").from_dict(body)
+    report = call(session, "alterations.alter_quotas", body=request)
     assert isinstance(report, _model("AlterationReport")), report
     assert [str(result.outcome) for result in report.results] == ["applied"]
 
-    listing = client.call("quotas.describe_quotas", filter_=[f"user={user}"])
+    listing = call(session, "quotas.describe_quotas", filter_=[f"user={user}"])
     assert isinstance(listing, _model("QuotaListing")), listing
     (quota,) = listing.quotas
     assert quota.values.to_dict() == {"producer_byte_rate": 1024}
 
-    resolution = client.call("resolve.resolve_quotas", user=user)
+    resolution = call(session, "resolve.resolve_quotas", user=user)
     assert isinstance(resolution, _model("Resolution")), resolution
     resolved = resolution.quotas.producer_byte_rate
     assert (resolved.value, resolved.unit) == (1024, "bytes/s")
 
 
-def test_a_generated_client_reads_a_refusal_as_a_problem(client: GeneratedClient) -> None:
-    problem = client.call("resolve.resolve_quotas", ip="nowhere")
+def test_a_generated_client_reads_a_refusal_as_a_problem(session: Any) -> None:
+    problem = call(session, "resolve.resolve_quotas", ip="nowhere")
     assert isinstance(problem, _model("Problem")), problem
     assert [error.pointer for error in problem.errors] == ["ip"]
 
@@ -149,8 +139,8 @@ def test_generated_models_write_requests_and_read_answers(
 ) -> None:
     alice = {"Authorization": "Bearer alice"}
     user = unique()
-    alteration = {"entity": {"user": user}, "ops": [{"key": "producer_byte_rate", "value": 1024}]}
-    request = models.AlterationRequest.model_validate({"alterations": [alteration]})
+    body = {"alterations": [change({"user": user}, {P: 1024})]}
+    request = models.AlterationRequest.model_validate(body)
     with httpx.Client(base_url=service.url, headers=alice, timeout=DEADLINE_S) as client:
         altered = client.post(
             "/quotas/alterations",
