@@ -83,11 +83,7 @@ IN_HTTP = "tests/integration/http"
 STEPS = (
     Step("properties", 8, ("-n", "4", "-m", "hypothesis", "tests/unit")),
     Step("schemathesis", 6, (f"{IN_HTTP}/test_schemathesis.py",)),
-    Step(
-        "authorization",
-        8,
-        ("tests/faults/authorization", f"{IN_HTTP}/authorization"),
-    ),
+    Step("authorization", 8, (f"{IN_HTTP}/authorization",)),
     Step(
         "conformance",
         2,
