@@ -13,7 +13,7 @@ from typing import Final
 
 from app.java import find_java
 from app.localdev.jars import class_path
-from app.localdev.kafka_jvm import jvm_environment
+from app.localdev.kafka import jvm_environment
 from benchmarks.competitors.peers import (
     Peer,
     Start,

@@ -1,7 +1,6 @@
 """Everything that is measured, running: a broker, Postgres, the service, the no-op server."""
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -100,7 +99,7 @@ def _noop(port: int, folder: Path) -> Iterator[None]:
     command = [sys.executable, "-m", "benchmarks.noop", str(port), str(tokens_file(folder))]
 
     def launch() -> Callable[[], bool]:
-        child.start(command, directory=Path.cwd(), environ=os.environ)
+        child.spawn(command, directory=Path.cwd(), environ=os.environ)
         return listens
 
     def listens() -> bool:
@@ -109,7 +108,7 @@ def _noop(port: int, folder: Path) -> Iterator[None]:
         return False
 
     try:
-        child.bring_up(launch, child.kill)
+        child.bring_up(launch)
         yield
     finally:
-        child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+        child.stop()

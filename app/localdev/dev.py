@@ -216,9 +216,9 @@ def _start_load(dev: _Dev, kafka: LocalKafka, service: LocalService, token: str)
     dev.say("Starting producers and consumers ...")
     prepare_traffic(kafka.bootstrap_servers)
     child = ManagedProcess("The load", dev.directory / "load.log")
-    dev.stack.callback(child.stop, signal.SIGTERM, _LOAD_STOP_DEADLINE_S)
+    dev.stack.callback(child.stop, _LOAD_STOP_DEADLINE_S)
     command = [sys.executable, "-m", "app.localdev.traffic", kafka.sasl_bootstrap_servers]
-    child.start(command, directory=Path.cwd(), environ=dev.environ)
+    child.spawn(command, directory=Path.cwd(), environ=dev.environ)
     dev.load = traffic_beside_limits(service, token)
 
 

@@ -1,33 +1,242 @@
-"""A real Apache Kafka broker on this machine."""
+"""A real Apache Kafka broker on this machine: its JVM, its configuration, its metrics agent."""
 
 import base64
+import os
+import re
 import shutil
-import signal
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Final
 
+from app.java import JavaMissingError, find_java
+from app.localdev.jars import class_path, metrics_agent
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
-from app.localdev.kafka_jvm import (
-    QUICK_START,
-    LocalTls,
-    agent_option,
-    broker_properties,
-    java_command,
-    jvm_environment,
-    listener_names,
-    logging_text,
-    properties_text,
-    run_tool,
-    sasl_properties,
-    scram_arguments,
-    tls_properties,
-)
 from app.localdev.local_directory import LocalDevError, read_state, write_state
-from app.localdev.processes import HOST, LocalServer, ManagedProcess, free_ports, is_free
+from app.localdev.processes import HOST, LocalServer, free_ports, is_free, run_to_end
 
-_STOP_DEADLINE_S = 30.0
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_FIRST_BEYOND_ASCII = 0x80
+
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+QUOTA_REQUESTS = ("ALTER_CLIENT_QUOTAS", "DESCRIBE_CLIENT_QUOTAS")
+"""API keys 49 and 48 as `kafka.request.logger` prints them. Source: ApiKeys."""
+
+
+@dataclass(frozen=True)
+class LocalTls:
+    """PEM files of a broker: its key (PKCS 8) with its certificates, and its authorities."""
+
+    keystore_file: Path
+    truststore_file: Path
+
+
+def listener_names(tls: LocalTls | None) -> list[str]:
+    """Return the listeners of a node, the controller's first."""
+    plain = ["CONTROLLER", "PLAINTEXT", "SASL_PLAINTEXT"]
+    return plain if tls is None else [*plain, "SSL", "SASL_SSL"]
+
+
+def broker_properties(
+    directory: Path, ports: Mapping[str, int], super_users: str
+) -> dict[str, str]:
+    """Return the properties of one combined broker and controller, ACLs enforced."""
+    clients = {name: port for name, port in ports.items() if name != "CONTROLLER"}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{ports['CONTROLLER']}",
+        "listeners": _listeners(ports),
+        "advertised.listeners": _listeners(clients),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in ports
+        ),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(directory / "data"),
+        # Half the default: how long a node that was killed is refused when it comes back.
+        "broker.session.timeout.ms": "4500",
+        "broker.heartbeat.interval.ms": "500",
+        # Each idle thread of a listener wakes up three times a second.
+        "num.network.threads": "1",
+        "num.io.threads": "4",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": super_users,
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def sasl_properties(ports: Mapping[str, int], plain_users: Mapping[str, str]) -> dict[str, str]:
+    """Return what lets callers in with PLAIN and SCRAM on each SASL listener."""
+    accounts = "".join(f" {_jaas_option('user_' + n, p)}" for n, p in plain_users.items())
+    properties = {"sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS))}
+    for name in (name for name in ports if name.startswith("SASL_")):
+        listener = f"listener.name.{name.lower()}"
+        properties[f"{listener}.plain.sasl.jaas.config"] = f"{_PLAIN} required{accounts};"
+        for mechanism in SCRAM_MECHANISMS:
+            properties[f"{listener}.{mechanism.lower()}.sasl.jaas.config"] = f"{_SCRAM} required;"
+    return properties
+
+
+def tls_properties(tls: LocalTls | None) -> dict[str, str]:
+    """Return the broker's side of TLS; a client certificate is checked where there is one."""
+    if tls is None:
+        return {}
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tls.keystore_file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tls.truststore_file),
+        "ssl.client.auth": "requested",
+    }
+
+
+def scram_arguments(scram_users: Mapping[str, str]) -> list[str]:
+    """Return the arguments of StorageTool that store the accounts for both mechanisms."""
+    return [
+        argument
+        for name, password in scram_users.items()
+        for mechanism in SCRAM_MECHANISMS
+        for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+    ]
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """Return the properties as a file that `java.util.Properties` reads back unchanged."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
+
+
+def logging_text(request_log: Path | None) -> str:
+    """Return a log4j 2 configuration: everything to the output, quota requests to a file."""
+    lines = [
+        "status = error",
+        "appender.out.type = Console",
+        "appender.out.name = out",
+        "appender.out.layout.type = PatternLayout",
+        "appender.out.layout.pattern = [%d] %p %m (%c)%n",
+        "rootLogger.level = info",
+        "rootLogger.appenderRef.out.ref = out",
+    ]
+    return "\n".join(lines + (_request_log_lines(request_log) if request_log else [])) + "\n"
+
+
+def _request_log_lines(path: Path) -> list[str]:
+    wanted = "|".join(f'.*"requestApiKeyName":"{name}".*' for name in QUOTA_REQUESTS)
+    return [
+        "appender.requests.type = File",
+        "appender.requests.name = requests",
+        f"appender.requests.fileName = {path}",
+        "appender.requests.layout.type = PatternLayout",
+        "appender.requests.layout.pattern = %m%n",
+        "appender.requests.filter.wanted.type = RegexFilter",
+        f"appender.requests.filter.wanted.regex = {_escape(wanted)}",
+        "logger.requests.name = kafka.request.logger",
+        "logger.requests.level = debug",
+        "logger.requests.additivity = false",
+        "logger.requests.appenderRef.requests.ref = requests",
+    ]
+
+
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+
+
+def _jaas_option(name: str, value: str) -> str:
+    return f"{name if _PLAIN_WORD.fullmatch(name) else _in_quotes(name)}={_in_quotes(value)}"
+
+
+def _in_quotes(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _escape(value: str) -> str:
+    """Escape what `java.util.Properties` would read otherwise: it takes a file for Latin 1."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(
+        chr(unit) if unit < _FIRST_BEYOND_ASCII else f"\\u{unit:04x}" for unit in numbers
+    )
+
+
+_TOOL_DEADLINE_S = 120
+
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""The first compiler alone: a program of minutes takes half of the processor's time."""
+
+
+def java_command(main_class: str, *options: str, tools: bool = False) -> list[str]:
+    """Return the command that runs a main class with options of the JVM; its arguments follow."""
+    try:
+        java = str(find_java())
+    except JavaMissingError as error:
+        raise LocalDevError(str(error)) from error
+    jars = os.pathsep.join(map(str, class_path(tools=tools)))
+    usual = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dfile.encoding=UTF-8")
+    return [java, *usual, *options, "-cp", jars, main_class]
+
+
+def jvm_environment() -> dict[str, str]:
+    """Return the environment of the broker and its tools, free of Java options of this shell."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+
+
+def run_tool(
+    main_class: str, *arguments: str, java_options: Sequence[str] = (), tools: bool = False
+) -> CompletedProcess[str]:
+    """Run one of Kafka's command-line programs to its end and return its output and exit code.
+
+    Args:
+        main_class: for example `kafka.admin.ConfigCommand`, which is kafka-configs.
+        arguments: as on its command line.
+        java_options: further options of its JVM.
+        tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
+            `org.apache.kafka.tools.DumpLogSegments` are.
+    """
+    command = java_command(main_class, "-Xmx256m", QUICK_START, *java_options, tools=tools)
+    return run_to_end([*command, *arguments], jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
+
+
+_ATTRIBUTES: Final = "(byte-rate|request-time|mutation-rate|tokens|throttle-time)"
+_RESOURCES: Final = "(Produce|Fetch|Request|ControllerMutation)"
+
+# The first pattern comes first: the names of a pair match that of a user as well.
+_RULES: Final = f"""lowercaseOutputName: true
+includeObjectNames: ["kafka.server:type=Produce,*", "kafka.server:type=Fetch,*",
+  "kafka.server:type=Request,*", "kafka.server:type=ControllerMutation,*"]
+rules:
+- pattern: 'kafka.server<type={_RESOURCES}, user=(.*), client-id=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$4
+  labels: {{resource: $1, user: $2, client_id: $3}}
+- pattern: 'kafka.server<type={_RESOURCES}, user=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$3
+  labels: {{resource: $1, user: $2}}
+- pattern: 'kafka.server<type={_RESOURCES}, client-id=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$3
+  labels: {{resource: $1, client_id: $2}}
+"""
+"""Source: KafkaMbean, ClientQuotaManager, ControllerMutationQuotaManager."""
+
+
+def agent_option(directory: Path, port: int) -> str:
+    """Write the agent's rules into a directory; return the option that loads it."""
+    rules = directory / "jmx_exporter.yaml"
+    rules.write_text(_RULES, encoding="utf-8")
+    return f"-javaagent:{metrics_agent()}={HOST}:{port}:{rules}"
 
 
 @dataclass
@@ -63,13 +272,12 @@ class LocalKafka(LocalServer):
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
-        self.log_path = self.directory / "broker.log"
+        super().__init__("The broker", self.directory / "broker.log")
         self.request_log_path = self.directory / "requests.log"
         self._properties_path = self.directory / "server.properties"
         self._logging_path = self.directory / "log4j2.properties"
         self._state_path = self.directory / "node.json"
         self._state = read_state(self._state_path)
-        self._child = ManagedProcess("The broker", self.log_path)
 
     @property
     def cluster_id(self) -> str:
@@ -108,26 +316,9 @@ class LocalKafka(LocalServer):
 
     def start(self) -> None:
         """Start the node, with its data and its ports if still free; return when it answers."""
-        if self._child.is_running():
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._child.bring_up(self._launch, self.kill)
-
-    def stop(self) -> None:
-        """Shut the node down in order; kill it when it takes longer than 30 s."""
-        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
-
-    def kill(self) -> None:
-        """Kill the node, as a power cut would."""
-        self._child.kill()
-
-    def pause(self) -> None:
-        """Let the node hang: connections stay open and nothing answers."""
-        self._child.pause()
-
-    def resume(self) -> None:
-        """Let a paused node go on."""
-        self._child.resume()
+        if not self.is_running():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.bring_up(self._launch)
 
     @property
     def _ports(self) -> dict[str, int]:
@@ -183,7 +374,7 @@ class LocalKafka(LocalServer):
             options.append(agent_option(self.directory, self._state["metrics_port"]))
         command = java_command("kafka.Kafka", *options, *self.java_options)
         command.append(str(self._properties_path))
-        self._child.start(command, directory=self.directory, environ=jvm_environment())
+        self.spawn(command, directory=self.directory, environ=jvm_environment())
         client = silent_admin(self.bootstrap_servers)
         return lambda: cluster_id_of(client) == self.cluster_id
 

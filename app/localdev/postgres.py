@@ -20,7 +20,6 @@ from app.localdev.local_directory import LocalDevError, read_state, write_privat
 from app.localdev.processes import (
     HOST,
     LocalServer,
-    ManagedProcess,
     RunAs,
     descendants_of,
     free_ports,
@@ -124,7 +123,7 @@ def ensure_database(superuser_url: str, name: str, template: str = "template1") 
 
 DATABASE = "quotas"
 
-_STOP_DEADLINE_S = 30.0
+_END_DEADLINE_S = 30.0
 _LONGEST_SOCKET_PATH = 100
 
 
@@ -144,13 +143,14 @@ class LocalPostgres(LocalServer):
     _: KW_ONLY
     settings: Mapping[str, str] = field(default_factory=dict)
 
+    stop_signal = signal.SIGINT  # drops the connections ("fast shutdown")
+
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
-        self.log_path = self.directory / "postgres.log"
+        super().__init__("Postgres", self.directory / "postgres.log")
         self._data = self.directory / "data"
         self._state_path = self.directory / "server.json"
         self._state = read_state(self._state_path)
-        self._child = ManagedProcess("Postgres", self.log_path)
         self._paused: list[int] = []
 
     @property
@@ -170,7 +170,7 @@ class LocalPostgres(LocalServer):
 
     def start(self) -> None:
         """Start the server, with its data and its port if still free; return when it answers."""
-        if self._child.is_running():
+        if self.is_running():
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log_path.touch()
@@ -178,35 +178,30 @@ class LocalPostgres(LocalServer):
         if "passwords" not in self._state:
             self._state["passwords"] = {role: secrets.token_hex(16) for role in ROLES}
             initialize(self._data, self._state["passwords"][SUPERUSER], run_as)
-        self._child.bring_up(partial(self._launch, run_as), self.kill)
+        self.bring_up(partial(self._launch, run_as))
         ensure_roles(self.superuser_url, self._state["passwords"])
         self.create_database(DATABASE)
 
-    def stop(self) -> None:
-        """Stop the server in order, dropping its connections ("fast shutdown")."""
-        self.resume()
-        self._child.stop(signal.SIGINT, _STOP_DEADLINE_S)
-
     def kill(self) -> None:
         """Kill the server and its backends, as a power cut would."""
-        backends = descendants_of(self.pid) if self._child.is_running() else []
-        self._child.kill()
+        backends = descendants_of(self.pid) if self.is_running() else []
+        super().kill()
         _send(backends, signal.SIGKILL)
-        wait_until_ended(backends, _STOP_DEADLINE_S)
+        wait_until_ended(backends, _END_DEADLINE_S)
         self._paused = []
 
     def pause(self) -> None:
-        """Let the server hang: connections stay open and nothing answers."""
-        self._child.pause()
+        """Halt the server and its backends."""
+        super().pause()
         self._paused = descendants_of(self.pid)
         _send(self._paused, signal.SIGSTOP)
-        wait_until_halted(self._paused, _STOP_DEADLINE_S)
+        wait_until_halted(self._paused, _END_DEADLINE_S)
 
     def resume(self) -> None:
         """Let a paused server go on."""
         _send(self._paused, signal.SIGCONT)
         self._paused = []
-        self._child.resume()
+        super().resume()
 
     def create_database(self, name: str, template: str = "template1") -> tuple[str, str]:
         """Copy a database, unless there is one of the name; return its owner's and service URL."""
@@ -221,9 +216,7 @@ class LocalPostgres(LocalServer):
         if "port" not in self._state or not is_free(self._state["port"]):
             self._state["port"] = free_ports(1)[0]
         write_state(self._state_path, self._state)
-        self._child.start(
-            self._command(), directory=Path("/"), environ=environment(), run_as=run_as
-        )
+        self.spawn(self._command(), directory=Path("/"), environ=environment(), run_as=run_as)
         return self._is_ready
 
     def _command(self) -> list[str | Path]:

@@ -41,6 +41,8 @@ class RunAs:
 class ManagedProcess:
     """One running program, its output in a file."""
 
+    stop_signal = signal.SIGTERM
+
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
@@ -54,7 +56,7 @@ class ManagedProcess:
             raise LocalDevError(f"{self.name} is not running: start it first.")
         return self._process.pid
 
-    def start(
+    def spawn(
         self,
         command: Sequence[str | Path],
         *,
@@ -77,19 +79,18 @@ class ManagedProcess:
                 start_new_session=True,
             ).result()
 
-    def bring_up(self, launch: Callable[[], Callable[[], bool]], kill: Callable[[], None]) -> None:
+    def bring_up(self, launch: Callable[[], Callable[[], bool]]) -> None:
         """Start the program and return when it is ready; again where its port was taken meanwhile.
 
         Args:
-            launch: Chooses free ports, calls `start`, and returns a function that asks whether
+            launch: Chooses free ports, calls `spawn`, and returns a function that asks whether
                 the program answers.
-            kill: Ends a program that did not come up, with whatever belongs to it.
         """
         for _ in range(_STARTS):
             if self._becomes(launch()):
                 return
             last_lines = self.last_lines()
-            kill()
+            self.kill()
             if not self._lacks_port():
                 break
         raise LocalDevError(f"{self.name} did not come up; its log ends:\n{last_lines}")
@@ -106,32 +107,30 @@ class ManagedProcess:
         """Tell whether the program was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def stop(self, asking: signal.Signals, deadline_s: float) -> bool:
-        """Ask the program to end, wait, and kill it when it does not.
-
-        Returns whether it ended by itself.
-        """
+    def stop(self, deadline_s: float = 30.0) -> None:
+        """Ask the program to end, wait, and kill it when it does not."""
         if self._process is None:
-            return False
+            return
         self.resume()
-        self.send(asking)
+        self.send(self.stop_signal)
         try:
             self._process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            return False
         self._process = None
-        return True
 
     def kill(self) -> None:
-        """Kill the program and wait until it is gone."""
+        """Kill the program, as a power cut would, and wait until it is gone."""
         if self._process is not None:
             self.send(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """Halt the program; return when each of its threads stands still."""
+        """Halt the program; return when each of its threads stands still.
+
+        Its connections stay open and nothing answers.
+        """
         if self.is_running():
             os.kill(self.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -156,10 +155,8 @@ class ManagedProcess:
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
-class LocalServer(ABC):
+class LocalServer(ManagedProcess, ABC):
     """A server of this machine; in a with statement it runs inside the block."""
-
-    _child: ManagedProcess
 
     def __enter__(self) -> Self:
         self.start()
@@ -171,19 +168,6 @@ class LocalServer(ABC):
     @abstractmethod
     def start(self) -> None:
         """Start the server and return when it answers."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop the server in order."""
-
-    @property
-    def pid(self) -> int:
-        """The process id of the server."""
-        return self._child.pid
-
-    def is_running(self) -> bool:
-        """Tell whether the server was started and has not ended."""
-        return self._child.is_running()
 
 
 def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list[str]:

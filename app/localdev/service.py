@@ -4,10 +4,8 @@ import hashlib
 import http.client
 import json
 import secrets
-import signal
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,23 +14,20 @@ from typing import Any
 from app.localdev.local_directory import LocalDevError, write_private
 from app.localdev.processes import ManagedProcess, listening_error, run_to_end
 
-_READY_DEADLINE_S = 60.0
-_STOP_DEADLINE_S = 30.0
 _REQUEST_TIMEOUT_S = 20.0
-_POLL_S = 0.05
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _MAIN = [sys.executable, "-m", "app.main"]
 
 OK = 200
 
 
-class LocalService:
+class LocalService(ManagedProcess):
     """The service of this checkout, one process, listening on a host and port."""
 
     def __init__(self, host: str, port: int, log_path: Path) -> None:
+        super().__init__("The service", log_path)
         self.host = _ANY_ADDRESS.get(host, host)
         self.port = port
-        self._child = ManagedProcess("The service", log_path)
 
     @property
     def url(self) -> str:
@@ -40,36 +35,21 @@ class LocalService:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        """The process id; an error where the service was not started."""
-        return self._child.pid
-
     def start(self, environ: Mapping[str, str]) -> None:
         """Start the service and return when it is ready."""
         operations_port = int(environ.get("QUOTAS_OPERATIONS_PORT") or self.port)
-        self._child.start([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
-        deadline = time.monotonic() + _READY_DEADLINE_S
-        while time.monotonic() < deadline and self._child.is_running():
+
+        def is_ready() -> bool:
             try:
-                if self._ask(operations_port, "GET", "/readyz")[0] == OK:
-                    return
+                return self._ask(operations_port, "GET", "/readyz")[0] == OK
             except (OSError, http.client.HTTPException, ValueError):
-                pass  # not listening yet
-            time.sleep(_POLL_S)
-        raise LocalDevError(f"The service is not ready; its log ends:\n{self._child.last_lines()}")
+                return False  # not listening yet
 
-    def stop(self) -> None:
-        """Ask the service to finish its requests and end."""
-        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+        def launch() -> Callable[[], bool]:
+            self.spawn([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
+            return is_ready
 
-    def is_running(self) -> bool:
-        """Tell whether the service was started and has not ended."""
-        return self._child.is_running()
-
-    def last_lines(self) -> str:
-        """Return the end of its log."""
-        return self._child.last_lines()
+        self.bring_up(launch)
 
     def request(
         self, method: str, path: str, *, token: str | None = None, body: object = None

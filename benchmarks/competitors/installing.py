@@ -15,7 +15,7 @@ from typing import Final
 
 from app.java import JavaMissingError, find_java
 from app.localdev.jars import class_path, kafka_version
-from app.localdev.kafka_jvm import jvm_environment
+from app.localdev.kafka import jvm_environment
 from app.localdev.local_directory import LocalDevError
 from benchmarks.competitors.peers import CURL, Peer, Peers
 from benchmarks.stack import Progress

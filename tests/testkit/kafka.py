@@ -22,8 +22,7 @@ from app.domain.entities import (
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import LocalTls
+from app.localdev.kafka import LocalKafka, LocalTls
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import Patience

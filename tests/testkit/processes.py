@@ -1,7 +1,6 @@
 """Processes of this machine, and the two commands as their users run them."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,11 +57,11 @@ def running(
 ) -> Iterator[ManagedProcess]:
     """Run a server for the length of a block; it ends with this process, however that ends."""
     child = ManagedProcess(log.stem, log)
-    child.start(command, directory=log.parent, environ=environ)
+    child.spawn(command, directory=log.parent, environ=environ)
     try:
         yield child
     finally:
-        child.stop(signal.SIGTERM, DEADLINE_S)
+        child.stop(DEADLINE_S)
 
 
 def exit_code(arguments: list[str]) -> object:

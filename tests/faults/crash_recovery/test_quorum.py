@@ -1,7 +1,6 @@
 """A real controller and two real brokers fail under load, with the real 95 s."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +15,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.localdev.kafka_admin import silent_admin
-from app.localdev.kafka_jvm import (
+from app.localdev.kafka import (
     QUICK_START,
     java_command,
     jvm_environment,
@@ -25,6 +23,7 @@ from app.localdev.kafka_jvm import (
     properties_text,
     run_tool,
 )
+from app.localdev.kafka_admin import silent_admin
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.service.alterations.current_values import Barrier, CurrentValues
@@ -42,7 +41,6 @@ BROKERS: Final = (1, 2)
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 
 _READY_DEADLINE_S: Final = 60.0
-_STOP_DEADLINE_S: Final = 30.0
 _POLL_S: Final = 0.1
 
 
@@ -66,7 +64,7 @@ class Node(ManagedProcess):
         """Start it; it may take a while until it answers."""
         options = ["-Xmx320m", f"-Dlog4j2.configurationFile={self._logging}", QUICK_START]
         command = [*java_command("kafka.Kafka", *options), str(self._properties)]
-        self.start(command, directory=self.directory, environ=jvm_environment())
+        self.spawn(command, directory=self.directory, environ=jvm_environment())
 
 
 class Quorum:
@@ -100,7 +98,7 @@ class Quorum:
     def stop(self) -> None:
         for node in (*self.brokers.values(), self.controller):
             node.resume()
-            node.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+            node.stop()
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from app.domain.errors import BrokerError, NotSentError, Sent
 from app.kafka.cluster_facts import scram_users
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import LocalTls
+from app.localdev.kafka import LocalKafka, LocalTls
 from tests.testkit.accounts import DEADLINE_S, set_scram_users
 from tests.testkit.kafka import (
     PLAIN_USERS,

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import LocalTls
+from app.localdev.kafka import LocalKafka, LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.class_archive import shared_classes
 

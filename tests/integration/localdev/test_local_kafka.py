@@ -5,9 +5,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from app.localdev.kafka import LocalKafka
+from app.localdev.kafka import LocalKafka, LocalTls, run_tool
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
-from app.localdev.kafka_jvm import LocalTls, run_tool
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.jars import kafka_version
-from app.localdev.kafka_jvm import run_tool
+from app.localdev.kafka import run_tool
 
 
 class Write(NamedTuple):

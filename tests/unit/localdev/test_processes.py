@@ -26,7 +26,7 @@ PARENT = """
 import pathlib, sys, time
 from app.localdev.processes import ManagedProcess
 child = ManagedProcess("A child", pathlib.Path(sys.argv[1]))
-child.start(sys.argv[2:], directory=pathlib.Path("/"), environ={})
+child.spawn(sys.argv[2:], directory=pathlib.Path("/"), environ={})
 print(child.pid, flush=True)
 time.sleep(600)
 """
@@ -40,7 +40,7 @@ def child(tmp_path: Path) -> Iterator[ManagedProcess]:
 
 
 def start(child: ManagedProcess, *command: str) -> None:
-    child.start(command, directory=Path("/"), environ={})
+    child.spawn(command, directory=Path("/"), environ={})
 
 
 def has_ended(pid: int) -> bool:
@@ -51,7 +51,7 @@ def has_ended(pid: int) -> bool:
 def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess):
     start(child, *SLEEP)
     pid = child.pid
-    child.stop(signal.SIGTERM, DEADLINE_S)
+    child.stop(DEADLINE_S)
     assert not child.is_running()
     assert has_ended(pid)
 
@@ -59,7 +59,7 @@ def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess
 def test_a_paused_child_can_be_stopped(child: ManagedProcess):
     start(child, *SLEEP)
     child.pause()
-    child.stop(signal.SIGTERM, DEADLINE_S)
+    child.stop(DEADLINE_S)
     assert not child.is_running()
 
 
@@ -68,7 +68,7 @@ def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: Manage
     while "deaf" not in child.last_lines():
         assert child.is_running()
     pid = child.pid
-    child.stop(signal.SIGTERM, 0.1)
+    child.stop(0.1)
     assert has_ended(pid)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import LocalTls
+from app.localdev.kafka import LocalKafka, LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, set_scram_users, take_back
 from tests.testkit.http import problem_of

@@ -9,8 +9,7 @@ import httpx
 import psycopg
 import pytest
 
-from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import LocalTls
+from app.localdev.kafka import LocalKafka, LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import PLAIN_USERS, unique

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.localdev.kafka_jvm import (
+from app.localdev.kafka import (
     LocalTls,
     broker_properties,
     listener_names,
