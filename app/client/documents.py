@@ -1,7 +1,7 @@
 """Files of quotas and of identities, read strictly: each fault is reported with its line.
 
-Besides the document of ``export`` the answer of ``--describe --output json`` is read. YAML and JSON
-become trees in which each node has its line; ``imports`` reads them, too.
+Besides the document of ``export`` the answer of ``--describe --output json`` is read. ``imports``
+reads the nodes of PyYAML, too.
 """
 
 import csv
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.client.entities import Number, exact, read_value
 from app.client.errors import UsageError
@@ -36,25 +36,6 @@ class Kind(Enum):
     NULL = "null"
     EMPTY = "nothing"
     OTHER = "true, false or a date"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A value with its line, counted from 1.
-
-    Attributes:
-        line: Where it begins.
-        kind: What it is.
-        text: Of a scalar, as written, without quotes and escapes.
-        members: Of a mapping, as written: a key may come twice.
-        items: Of a list.
-    """
-
-    line: int
-    kind: Kind
-    text: str = ""
-    members: tuple[tuple[str, "Node"], ...] = ()
-    items: tuple["Node", ...] = ()
 
 
 class Diagnostics:
@@ -85,20 +66,18 @@ class Diagnostics:
             node: What should be a mapping.
             allowed: The keys it may have; null: any.
         """
-        if node.kind is not Kind.MAPPING:
-            self.add(node.line, f"this is {node.kind.value}, not a mapping")
-            return
+        if not isinstance(node, MappingNode):
+            self.add(line_of(node), f"this is {kind_of(node).value}, not a mapping")
         seen: dict[str, int] = {}
-        for key, member in node.members:
+        for key, member in members_of(node):
+            line = line_of(member)
             if key in seen:
-                self.add(member.line, f"{key} is there twice (before: line {seen[key]})")
+                self.add(line, f"{key} is there twice (before: line {seen[key]})")
             elif allowed is not None and key not in allowed:
-                self.add(
-                    member.line, f"{key} is unknown here; allowed: {', '.join(sorted(allowed))}"
-                )
+                self.add(line, f"{key} is unknown here; allowed: {', '.join(sorted(allowed))}")
             else:
                 yield key, member
-            seen.setdefault(key, member.line)
+            seen.setdefault(key, line)
 
 
 def read_file(file: str) -> str:
@@ -129,10 +108,9 @@ def parse(file: str, text: str) -> list[Node]:
     faults = Diagnostics(file)
     if text.lstrip()[:1] in ("{", "["):
         text = _PAIR.sub(_join_pair, text)
-    reader = _YamlReader(faults)
     try:
-        roots = list(yaml.compose_all(text, Loader=_LOADER))
-        nodes = [reader.node(root) for root in roots if root is not None]
+        nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
+        _check_node(SequenceNode("", nodes), faults, set())
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise UsageError(f"{file}:{line}: this is not YAML or JSON: {error.problem}.") from error
@@ -149,40 +127,46 @@ def _join_pair(escape: re.Match[str]) -> str:
     return f"\\U{code:08X}"
 
 
-class _YamlReader:
-    def __init__(self, faults: Diagnostics) -> None:
-        self._faults = faults
-        self._seen: set[int] = set()
-
-    def node(self, node: Any) -> Node:
-        line = node.start_mark.line + 1
-        if id(node) in self._seen:
-            self._faults.add(line, "anchors and aliases are not read here; write it out")
-            return Node(line, Kind.OTHER)
-        self._seen.add(id(node))
-        if isinstance(node, MappingNode):
-            return Node(line, Kind.MAPPING, members=tuple(self._members(node)))
-        if isinstance(node, SequenceNode):
-            return Node(line, Kind.LIST, items=tuple([self.node(item) for item in node.value]))
-        return Node(line, _kind(node), str(node.value))
-
-    def _members(self, node: MappingNode) -> list[tuple[str, Node]]:
-        members = []
+def _check_node(node: Node, faults: Diagnostics, seen: set[int]) -> None:
+    if id(node) in seen:
+        faults.add(line_of(node), "anchors and aliases are not read here; write it out")
+        return
+    seen.add(id(node))
+    if isinstance(node, MappingNode):
         for key, value in node.value:
-            if isinstance(key, ScalarNode):
-                members.append((str(key.value), self.node(value)))
-            else:
-                self._faults.add(key.start_mark.line + 1, "a key is a text")
-        return members
+            if not isinstance(key, ScalarNode):
+                faults.add(line_of(key), "a key is a text")
+            _check_node(value, faults, seen)
+    for item in items_of(node):
+        _check_node(item, faults, seen)
 
 
-def _kind(node: ScalarNode) -> Kind:
+def line_of(node: Node) -> int:
+    """Return where a node begins, counted from 1."""
+    return int(node.start_mark.line) + 1
+
+
+def kind_of(node: Node) -> Kind:
+    """Return what a node is."""
+    if not isinstance(node, ScalarNode):
+        return Kind.MAPPING if isinstance(node, MappingNode) else Kind.LIST
     if not node.style and _PLAIN_NUMBER.fullmatch(node.value):
         return Kind.NUMBER  # also 1e3, which is a text to YAML 1.1
     tag = node.tag.removeprefix(_TAG)
     if tag == "null":
         return Kind.NULL if node.value in _NULLS else Kind.EMPTY
     return _KINDS.get(tag, Kind.OTHER)
+
+
+def members_of(node: Node) -> list[tuple[str, Node]]:
+    """Return the members of a mapping as written: a key may come twice. Others have none."""
+    is_mapping = isinstance(node, MappingNode)
+    return [(str(key.value), value) for key, value in node.value] if is_mapping else []
+
+
+def items_of(node: Node) -> list[Node]:
+    """Return the items of a list; others have none."""
+    return list(node.value) if isinstance(node, SequenceNode) else []
 
 
 Identity = dict[str, str]
@@ -224,16 +208,16 @@ def _of_csv(text: str, heading: list[str], faults: Diagnostics) -> Iterator[Iden
 
 def _of_nodes(nodes: list[Node], faults: Diagnostics) -> Iterator[Identity]:
     for root in nodes:
-        if root.kind is not Kind.LIST:
-            faults.add(root.line, _WHAT_IS_READ)
-        for item in root.items:
+        if not isinstance(root, SequenceNode):
+            faults.add(line_of(root), _WHAT_IS_READ)
+        for item in items_of(root):
             identity: Identity = {}
             for kind, name in faults.members(item, _TYPES):
-                if name.kind is Kind.TEXT:
-                    identity[kind] = name.text
+                if kind_of(name) is Kind.TEXT:
+                    identity[kind] = name.value
                 else:
-                    faults.add(name.line, f"{kind} is a text; write it in quotes")
-            _check(identity, item.line, faults)
+                    faults.add(line_of(name), f"{kind} is a text; write it in quotes")
+            _check(identity, line_of(item), faults)
             yield identity
 
 
@@ -266,11 +250,11 @@ _NOT_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 
 @dataclass(frozen=True)
 class Document:
-    """A document as the service takes it; ``lines`` says where what a JSON pointer names is."""
+    """A document as the service takes it, and the node that it was read from."""
 
     file: str
     quotas: list[dict[str, Any]]
-    lines: Mapping[str, int]
+    root: Node
 
     def body(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -278,12 +262,14 @@ class Document:
 
     def locate(self, pointer: str) -> str | None:
         """Return ``FILE:LINE`` for a pointer into a request for a plan, or null."""
-        if not pointer.startswith("/document"):
+        _, *steps = pointer.split("/")
+        if steps[:1] != ["document"]:
             return None
-        inner = pointer.removeprefix("/document")
-        while inner and inner not in self.lines:
-            inner = inner.rpartition("/")[0]
-        return f"{self.file}:{self.lines.get(inner, 1)}"
+        node = self.root
+        for step in steps[1:]:
+            below = dict(members_of(node)) | {str(n): item for n, item in enumerate(items_of(node))}
+            node = below.get(step.replace("~1", "/").replace("~0", "~"), node)
+        return f"{self.file}:{line_of(node)}"
 
 
 def read_document(file: str) -> Document:
@@ -291,103 +277,85 @@ def read_document(file: str) -> Document:
     nodes = parse(file, read_file(file))
     if len(nodes) != 1:
         raise UsageError(f"{file} has {len(nodes)} documents; one is needed.")
-    reader = _Reader(Diagnostics(file))
-    quotas = reader.root(nodes[0])
-    reader.faults.refuse_if_any()
-    return Document(file, quotas, reader.lines)
+    faults = Diagnostics(file)
+    quotas = _quotas(nodes[0], faults)
+    faults.refuse_if_any()
+    return Document(file, quotas, nodes[0])
 
 
-class _Reader:
-    def __init__(self, faults: Diagnostics) -> None:
-        self.faults = faults
-        self.lines: dict[str, int] = {}
-        self._entities: dict[ClientQuotaEntity, int] = {}
+def _quotas(root: Node, faults: Diagnostics) -> list[dict[str, Any]]:
+    members = dict(faults.members(root, _ROOT))
+    version = members.get("apiVersion")
+    if version is not None and (kind_of(version), version.value) != (Kind.TEXT, API_VERSION):
+        faults.add(line_of(version), f"apiVersion is {API_VERSION}")
+    page = members.get("next_page_token")
+    if page is not None and kind_of(page) is not Kind.NULL:
+        faults.add(line_of(page), "this is one page of an answer; save all of it")
+    quotas = members.get("quotas")
+    if quotas is None:
+        if isinstance(root, MappingNode):
+            faults.add(line_of(root), "quotas is missing")
+        return []
+    if not isinstance(quotas, SequenceNode):
+        faults.add(line_of(quotas), "quotas is a list; write [] where there are none")
+    before: dict[ClientQuotaEntity, int] = {}
+    return [_quota(item, before, faults) for item in items_of(quotas)]
 
-    def root(self, node: Node) -> list[dict[str, Any]]:
-        members = dict(self.faults.members(node, _ROOT))
-        version = members.get("apiVersion")
-        if version is not None and (version.kind, version.text) != (Kind.TEXT, API_VERSION):
-            self.faults.add(version.line, f"apiVersion is {API_VERSION}")
-        page = members.get("next_page_token")
-        if page is not None and page.kind is not Kind.NULL:
-            self.faults.add(page.line, "this is one page of an answer; save all of it")
-        quotas = members.get("quotas")
-        if node.kind is Kind.MAPPING and quotas is None:
-            self.faults.add(node.line, "quotas is missing")
-        if quotas is None:
-            return []
-        if quotas.kind is not Kind.LIST:
-            self.faults.add(quotas.line, "quotas is a list; write [] where there are none")
-        return [self._quota(item, f"/quotas/{at}") for at, item in enumerate(quotas.items)]
 
-    def _quota(self, node: Node, pointer: str) -> dict[str, Any]:
-        self.lines[pointer] = node.line
-        members = dict(self.faults.members(node, _QUOTA))
-        for name in ("entity", "values"):
-            if node.kind is Kind.MAPPING and name not in members:
-                self.faults.add(node.line, f"{name} is missing")
-        entity = self._entity(members.get("entity"), f"{pointer}/entity")
-        self._check_key(members.get("entity_key"), entity)
-        return {"entity": entity, "values": self._values(members.get("values"), pointer)}
+def _quota(node: Node, before: dict[ClientQuotaEntity, int], faults: Diagnostics) -> dict[str, Any]:
+    members = dict(faults.members(node, _QUOTA))
+    if isinstance(node, MappingNode):
+        for name in sorted({"entity", "values"} - members.keys()):
+            faults.add(line_of(node), f"{name} is missing")
+    entity = _entity(members["entity"], before, faults) if "entity" in members else {}
+    key = members.get("entity_key")
+    if key is not None and key.value != ClientQuotaEntity.of(entity).key:
+        faults.add(line_of(key), "entity_key is that of another entity; leave it out")
+    return {"entity": entity, "values": dict(_values(members.get("values"), faults))}
 
-    def _entity(self, node: Node | None, pointer: str) -> dict[str, str | None]:
-        if node is None:
-            return {}
-        self.lines[pointer] = node.line
-        entity: dict[str, str | None] = {}
-        for kind, name in self.faults.members(node, _TYPES):
-            self.lines[f"{pointer}/{kind}"] = name.line
-            if name.kind is Kind.NULL or name.kind is Kind.TEXT:
-                entity[kind] = None if name.kind is Kind.NULL else name.text
-            else:
-                self.faults.add(name.line, _not_a_name(kind, name))
-        self._check_entity(node, entity)
-        return entity
 
-    def _check_entity(self, node: Node, entity: Mapping[str, str | None]) -> None:
-        if node.kind is Kind.MAPPING and not node.members:
-            self.faults.add(node.line, "an entity has at least one type")
-            return
-        before = self._entities.get(ClientQuotaEntity.of(entity))
-        if before is None or not entity:
-            self._entities[ClientQuotaEntity.of(entity)] = node.line
-            return
-        what = f"the entity {show_entity(entity)} is there twice (before: line {before})"
-        self.faults.add(node.line, what)
+def _entity(
+    node: Node, before: dict[ClientQuotaEntity, int], faults: Diagnostics
+) -> dict[str, str | None]:
+    entity: dict[str, str | None] = {}
+    for kind, name in faults.members(node, _TYPES):
+        if kind_of(name) in (Kind.NULL, Kind.TEXT):
+            entity[kind] = None if kind_of(name) is Kind.NULL else name.value
+        else:
+            faults.add(line_of(name), _not_a_name(kind, name))
+    line, of = line_of(node), ClientQuotaEntity.of(entity)
+    if isinstance(node, MappingNode) and not node.value:
+        faults.add(line, "an entity has at least one type")
+    elif of in before:
+        what = f"the entity {show_entity(entity)} is there twice (before: line {before[of]})"
+        faults.add(line, what)
+    elif entity:
+        before[of] = line
+    return entity
 
-    def _check_key(self, node: Node | None, entity: Mapping[str, str | None]) -> None:
-        if node is not None and node.text != ClientQuotaEntity.of(entity).key:
-            self.faults.add(node.line, "entity_key is that of another entity; leave it out")
 
-    def _values(self, node: Node | None, pointer: str) -> dict[str, Number | str]:
-        if node is None:
-            return {}
-        self.lines[f"{pointer}/values"] = node.line
-        values: dict[str, Number | str] = {}
-        for key, value in self.faults.members(node, None):
-            self.lines[f"{pointer}/values/{key.replace('~', '~0').replace('/', '~1')}"] = value.line
-            try:
-                values[key] = _value(key, value)
-            except UsageError as error:
-                self.faults.add(value.line, str(error))
-        return values
+def _values(node: Node | None, faults: Diagnostics) -> Iterator[tuple[str, Number | str]]:
+    for key, value in () if node is None else faults.members(node, None):
+        try:
+            yield key, _value(key, value)
+        except UsageError as error:
+            faults.add(line_of(value), str(error))
 
 
 def _not_a_name(kind: str, node: Node) -> str:
-    if node.kind is Kind.EMPTY:
-        return f"{kind} has no name; write null for the default entity"
-    if node.kind in (Kind.MAPPING, Kind.LIST):
+    if not isinstance(node, ScalarNode):
         return f"{kind} is a text, or null for the default entity"
-    return f'{kind} is a text: write it in quotes, "{node.text}"'
+    if kind_of(node) is Kind.EMPTY:
+        return f"{kind} has no name; write null for the default entity"
+    return f'{kind} is a text: write it in quotes, "{node.value}"'
 
 
 def _value(key: str, node: Node) -> Number | str:
-    if node.kind is Kind.NUMBER and _NUMBER.fullmatch(node.text):
-        return exact(Decimal(node.text), key)
-    if node.kind is Kind.TEXT and node.text in _NOT_NUMBERS:
-        return node.text
-    if node.kind is Kind.TEXT:
-        return read_value(key, node.text)
-    if node.kind in (Kind.NULL, Kind.EMPTY):
-        raise UsageError(f"{key} has no value; leave the key out, and prune to remove it")
+    match kind_of(node):
+        case Kind.NUMBER if _NUMBER.fullmatch(node.value):
+            return exact(Decimal(node.value), key)
+        case Kind.TEXT:
+            return node.value if node.value in _NOT_NUMBERS else read_value(key, node.value)
+        case Kind.NULL | Kind.EMPTY:
+            raise UsageError(f"{key} has no value; leave the key out, and prune to remove it")
     raise UsageError(f"{key} is a number in plain digits, with a unit or without")

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.documents import Kind, Node
+from yaml.nodes import Node, ScalarNode
+
+from app.client.documents import Kind, items_of, kind_of, line_of, members_of
 from app.client.entities import show_value
 from app.domain.entities import DEFAULT, ENTITY_TYPES, ClientQuotaEntity, show_entity, visible
 from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
@@ -80,21 +82,20 @@ def member(node: Node | None, *path: str) -> Node | None:
     for key in path:
         if node is None:
             return None
-        node = next((value for name, value in node.members if name == key), None)
-    return None if node is None or node.kind in (Kind.NULL, Kind.EMPTY) else node
+        node = dict(reversed(members_of(node))).get(key)
+    return None if node is None or kind_of(node) in (Kind.NULL, Kind.EMPTY) else node
 
 
 def text(node: Node | None, *path: str) -> str | None:
     """Return the text of a scalar at a path, or null."""
     found = member(node, *path)
-    scalar = found is not None and found.kind in (Kind.TEXT, Kind.NUMBER, Kind.OTHER)
-    return found.text if scalar and found is not None else None
+    return str(found.value) if isinstance(found, ScalarNode) else None
 
 
 def items(node: Node | None, *path: str) -> Sequence[Node]:
     """Return the items of a list at a path; none where there is no list."""
     found = member(node, *path)
-    return () if found is None else found.items
+    return () if found is None else items_of(found)
 
 
 _QUOTAS: Final = re.compile(r"(?:Quota configs|Configs) for (.+) are ?(.*)")
@@ -205,13 +206,13 @@ def read_strimzi(nodes: Sequence[Node], into: Collected) -> None:
         elif kind == "Kafka":
             _read_kafka(node, name, into)
         else:
-            into.lose(node.line, f"{kind} {name} has no quotas of clients")
+            into.lose(line_of(node), f"{kind} {name} has no quotas of clients")
 
 
 def _read_user(node: Node, name: str, into: Collected) -> None:
     quotas = member(node, "spec", "quotas")
     if quotas is None:
-        into.lose(node.line, f"KafkaUser {name} has no quotas")
+        into.lose(line_of(node), f"KafkaUser {name} has no quotas")
         return
     certificate = text(node, "spec", "authentication", "type") in _WITH_CERTIFICATE
     _read_strimzi_quotas({"user": f"CN={name}" if certificate else name}, quotas, into)
@@ -220,17 +221,17 @@ def _read_user(node: Node, name: str, into: Collected) -> None:
 def _read_kafka(node: Node, name: str, into: Collected) -> None:
     quotas = member(node, "spec", "kafka", "quotas")
     if quotas is None or text(quotas, "type") != "kafka":
-        into.lose(node.line, f"Kafka {name} has no default quotas of users")
+        into.lose(line_of(node), f"Kafka {name} has no default quotas of users")
         return
     _read_strimzi_quotas({"user": None}, quotas, into)
 
 
 def _read_strimzi_quotas(entity: Mapping[str, str | None], quotas: Node, into: Collected) -> None:
-    for field, value in quotas.members:
+    for field, value in members_of(quotas):
         if field in _KEYS:
-            into.add(entity, _KEYS[field], value.text, value.line)
+            into.add(entity, _KEYS[field], text(value) or "", line_of(value))
         elif field != "type":
-            into.lose(value.line, f"{field} is no quota of clients")
+            into.lose(line_of(value), f"{field} is no quota of clients")
 
 
 _TYPE = "kafka_quota"
@@ -283,18 +284,18 @@ def _of_module(module: Node) -> Iterator[tuple[str | None, Node]]:
 def _read_quota(attributes: Node, into: Collected) -> None:
     kind = text(attributes, "entity_type") or ""
     if kind not in ("user", "client-id", "ip"):
-        into.lose(attributes.line, f"{kind or 'no entity_type'}: Kafka has no such entity")
+        into.lose(line_of(attributes), f"{kind or 'no entity_type'}: Kafka has no such entity")
         return
     entity = {kind: text(attributes, "entity_name") or None}
     config = member(attributes, "config")
-    for key, value in () if config is None else config.members:
-        into.add(entity, key, value.text, value.line)
+    for key, value in () if config is None else members_of(config):
+        into.add(entity, key, text(value) or "", line_of(value))
 
 
 def is_rpk(nodes: Sequence[Node]) -> bool:
     """Tell whether the entities of ``quotas`` are lists, as only rpk writes them."""
     entities = [member(quota, "entity") for node in nodes for quota in items(node, "quotas")]
-    return any(entity is not None and entity.kind is Kind.LIST for entity in entities)
+    return any(entity is not None and kind_of(entity) is Kind.LIST for entity in entities)
 
 
 def read_rpk(nodes: Sequence[Node], into: Collected) -> None:
@@ -311,8 +312,8 @@ def read_rpk(nodes: Sequence[Node], into: Collected) -> None:
         if not entity or not entity.keys() <= {"user", "client-id", "ip"}:
             kinds = ", ".join(entity) or "no type"
             names = ", ".join(str(name) for name in entity.values())
-            into.lose(quota.line, f"{kinds} {names}: Kafka has no such entity")
+            into.lose(line_of(quota), f"{kinds} {names}: Kafka has no such entity")
             continue
         for value in items(quota, "values"):
             written = text(value, "value") or text(value, "values") or ""
-            into.add(entity, text(value, "key") or "", written, value.line)
+            into.add(entity, text(value, "key") or "", written, line_of(value))
