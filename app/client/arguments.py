@@ -3,9 +3,10 @@
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import zip_longest
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from app.client.entities import entity_of, read_name, read_names, read_types
@@ -28,47 +29,30 @@ def seconds(text: str) -> float:
     return number
 
 
-class PrintVersion(argparse.Action):
-    """Prints the version and ends; only then is it looked up, which takes a while."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, nargs=0)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print one line and end with 0."""
-        from importlib.metadata import version  # noqa: PLC0415
-
-        print(parser.prog, version("kafka-quota-service"))
-        parser.exit()
-
-
 _ANYWHERE: Final = argparse.SUPPRESS
 """Options that may stand before or after a subcommand have no default: the later one wins."""
 
 SUBCOMMANDS: Final = {
-    "export": "write the quotas as a document that plan and apply take",
-    "plan": "show what would change for a document to hold; change nothing",
-    "apply": "make a document hold, or nothing if the cluster moves meanwhile",
-    "import": "turn what another tool keeps into a document",
-    "resolve": "tell what applies to each identity of a file",
-    "lint": "find quotas with no effect or a surprising one",
-    "audit": "show who changed what, and when",
-    "revert": "take an alteration back",
-    "show": "show an alteration and its outcome",
-    "top": "show which clients are nearest to their limits now",
-    "whoami": "show who the service takes you for, and what you may do",
+    "export": ("describe", "write the quotas as a document that plan and apply take"),
+    "plan": ("plan", "show what would change for a document to hold; change nothing"),
+    "apply": ("plan", "make a document hold, or nothing if the cluster moves meanwhile"),
+    "import": ("imports", "turn what another tool keeps into a document"),
+    "resolve": ("resolve", "tell what applies to each identity of a file"),
+    "lint": ("lint", "find quotas with no effect or a surprising one"),
+    "audit": ("audit", "show who changed what, and when"),
+    "revert": ("alter", "take an alteration back"),
+    "show": ("alter", "show an alteration and its outcome"),
+    "top": ("top", "show which clients are nearest to their limits now"),
+    "whoami": ("alter", "show who the service takes you for, and what you may do"),
 }
-"""Each with its line of help."""
+"""Each with the module of its ``run_`` and ``add_…_options``, and its line of help."""
 
-_SHARED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "apply": ("plan", {"run": "run_apply", "add_arguments": "add_apply_arguments"}),
-    "import": ("export", {"run": "run_import", "add_arguments": "add_import_arguments"}),
-    "resolve": ("resolve", {"run": "run_resolve_file", "add_arguments": "add_resolve_arguments"}),
-    "resolve_one": ("resolve", {}),
-    "revert": ("alter", {"run": "run_revert", "add_arguments": "add_revert_arguments"}),
-    "whoami": ("show", {"run": "run_whoami", "add_arguments": "add_whoami_arguments"}),
+_OPERATIONS: Final = {
+    "describe": ("describe", "print the entities that match, and their values"),
+    "resolve": ("resolve", "print which quotas apply to a connection, and where each comes from"),
+    "alter": ("alter", "set and remove quotas of one entity"),
 }
-"""The second command of a module, and its functions; any other is the module of its name."""
+"""The same of the flags."""
 
 OUTPUTS: Final = ("text", "json", "yaml", "csv")
 
@@ -128,7 +112,12 @@ def parser(words: tuple[str, ...]) -> Parser:
         epilog=_EXAMPLES,
         usage="%(prog)s (--describe | --resolve | --alter | SUBCOMMAND) [options]",
     )
-    main.add_argument("--version", action=PrintVersion, help="print the version and exit")
+    main.add_argument(
+        "--version",
+        action="version",
+        version=f"{main.prog} {_version() if '--version' in words else ''}",
+        help="print the version and exit",
+    )
     _add_operations(main)
     add_selection_options(main)
     describing = main.add_argument_group("describe and resolve")
@@ -143,33 +132,48 @@ def parser(words: tuple[str, ...]) -> Parser:
     subcommands = main.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", title="subcommands", prog="kafka-client-quotas"
     )
-    for name, line in SUBCOMMANDS.items():
+    for name, (module, line) in SUBCOMMANDS.items():
         sub = subcommands.add_parser(
             name, help=line, description=f"{line[0].upper()}{line[1:]}.", argument_default=_ANYWHERE
         )
         if name in words:
-            function_of(name, "add_arguments")(sub)
+            add_options = getattr(_module(module), f"add_{name}_options", None)
+            if add_options is not None:
+                add_options(sub)
             add_common_options(sub)
     main.subcommands = subcommands.choices
     return main
 
 
-def function_of(command: str, function: str) -> Any:
-    """Return ``run`` or ``add_arguments`` of a command; its module is imported only then."""
-    module, functions = _SHARED.get(command, (command, {}))
-    return getattr(
-        import_module(f"app.client.commands.{module}"), functions.get(function, function)
-    )
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - takes a while to import
+
+    return version("kafka-quota-service")
+
+
+def function_of(options: argparse.Namespace) -> Callable[[Context], int]:
+    """Return what runs the command; its module is imported only now."""
+    flag, name = options.operation, options.subcommand
+    if flag is not None and name is not None:
+        raise UsageError(f"--{flag} and {name} are two commands.")
+    if flag is None and name is None:
+        raise UsageError(
+            "Say what to do: --describe, --resolve, --alter, or a subcommand; see --help."
+        )
+    module, _ = SUBCOMMANDS[name] if flag is None else _OPERATIONS[flag]
+    function = "run_resolve_one" if flag == "resolve" else f"run_{flag or name}"
+    run: Callable[[Context], int] = getattr(_module(module), function)
+    return run
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"app.client.commands.{name}")
 
 
 def _add_operations(main: Parser) -> None:
     group = main.add_argument_group("operations")
     exclusive = group.add_mutually_exclusive_group()
-    for name, line in (
-        ("describe", "print the entities that match, and their values"),
-        ("resolve", "print which quotas apply to a connection, and where each comes from"),
-        ("alter", "set and remove quotas of one entity"),
-    ):
+    for name, (_, line) in _OPERATIONS.items():
         exclusive.add_argument(
             f"--{name}", dest="operation", action="store_const", const=name, help=line
         )

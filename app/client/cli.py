@@ -84,24 +84,14 @@ def _run(words: tuple[str, ...], context: Context) -> int:
         raise UsageError("An argument is not UTF-8.")
     options = context.options = parser(words).parse_args(words)
     try:
-        code = int(function_of(_command_name(options), "run")(context))
+        run = function_of(options)
+        if options.operation is not None:
+            _refuse_foreign(options)
+        code = run(context)
         sys.stdout.flush()
         return code
     finally:
         context.close()
-
-
-def _command_name(options: argparse.Namespace) -> str:
-    if options.operation is None:
-        if options.subcommand is None:
-            raise UsageError(
-                "Say what to do: --describe, --resolve, --alter, or a subcommand; see --help."
-            )
-        return str(options.subcommand)
-    if options.subcommand is not None:
-        raise UsageError(f"--{options.operation} and {options.subcommand} are two commands.")
-    _refuse_foreign(options)
-    return {"resolve": "resolve_one"}.get(options.operation, str(options.operation))
 
 
 def _refuse_foreign(options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.client.entities import Number, exact, read_value
 from app.client.errors import UsageError
-from app.client.output import flow
+from app.client.output import API_VERSION
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, show_entity, visible
 
 _MAX_LINES: Final = 100
@@ -224,18 +224,6 @@ def _of_nodes(nodes: list[Node], faults: Diagnostics) -> Iterator[Identity]:
 def _check(identity: Mapping[str, str], line: int, faults: Diagnostics) -> None:
     if not identity.keys() & {"user", "ip"}:
         faults.add(line, "an identity has a user, or an ip")
-
-
-API_VERSION: Final = "quotas/v1"
-
-
-def document_lines(quotas: list[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a document of quotas, entity by entity."""
-    yield f"apiVersion: {API_VERSION}"
-    yield "quotas:" if quotas else "quotas: []"
-    for quota in quotas:
-        yield f"  - entity: {flow(quota['entity'])}"
-        yield f"    values: {flow(quota['values'])}"
 
 
 _ROOT: Final = frozenset(

@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import Any, Final, TextIO
 
 from app.client.config import configuration
-from app.client.entities import Entity, show_value
 from app.client.errors import UsageError
-from app.domain.entities import pad, show_entity, visible, width_of, yaml_float, yaml_text
+from app.domain.entities import pad, visible, width_of, yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
@@ -213,40 +212,6 @@ class Context:
             self.service.close()
 
 
-def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a block for each entity: the entity, then its values by key; a blank line between."""
-    for at, quota in enumerate(quotas):
-        if at:
-            yield ""
-        yield show_entity(quota["entity"])
-        for key, value in sorted(quota["values"].items()):
-            yield f"{visible(key)}={show_value(value)}"
-
-
-def resolve_lines(
-    quotas: Mapping[str, Mapping[str, Any]], *, show_overridden: bool = False
-) -> Iterator[str]:
-    """Yield ``key=value {source}`` for each key that is limited; what it overrides begins with *.
-
-    A key without a line is unlimited.
-    """
-    for key in sorted(quotas):
-        quota = quotas[key]
-        if quota["source"] is not None:
-            yield _limit_line(key, quota["value"], quota["source"]["entity"])
-        if show_overridden:
-            yield from _overridden_lines(key, quota["overridden"])
-
-
-def _overridden_lines(key: str, overridden: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for entry in overridden:
-        yield f"*{_limit_line(key, entry['value'], entry['entity'])}"
-
-
-def _limit_line(key: str, value: Any, entity: Entity) -> str:
-    return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
-
-
 def yaml_lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """Yield a mapping in block style; what is in lists stands in one line each."""
     for key, member in value.items():
@@ -277,3 +242,15 @@ def flow(value: Any) -> str:
 
 def _text(text: str) -> str:
     return yaml_text(text, ascii_only=True)
+
+
+API_VERSION: Final = "quotas/v1"
+
+
+def document_lines(quotas: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a document of quotas, entity by entity."""
+    yield f"apiVersion: {API_VERSION}"
+    yield "quotas:" if quotas else "quotas: []"
+    for quota in quotas:
+        yield f"  - entity: {flow(quota['entity'])}"
+        yield f"    values: {flow(quota['values'])}"

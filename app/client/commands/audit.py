@@ -27,7 +27,7 @@ _NOT_CHANGED: Final = ("refused", "not_applied", "not_sent")
 _NOTHING: Final = "-"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def add_audit_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "--entity", action="append", metavar="COMPONENT", help="as in user=alice; repeats"
@@ -61,7 +61,7 @@ def _time(text: str) -> str:
     return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
 
 
-def run(context: Context) -> int:
+def run_audit(context: Context) -> int:
     """Print the rows."""
     limit = context.option("limit", _DEFAULT_LIMIT)
     if limit < 0:

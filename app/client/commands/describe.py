@@ -1,13 +1,16 @@
-"""``--describe``: the entities that match; with ``--show-overridden`` also what they inherit."""
+"""``--describe`` and ``export``: the entities that match, as text or as a document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from app.client.arguments import filters_of
+from app.client.arguments import add_selection_options, filters_of
 from app.client.entities import Entity, show_value
-from app.client.errors import DONE
+from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, describe_lines
+from app.client.output import API_VERSION, Context
 from app.domain.entities import show_entity, visible
 
 _SET_HERE: Final = "set here"
@@ -73,10 +76,20 @@ def _sources(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
     return [effective, *((loser["entity"], loser["value"]) for loser in quota["overridden"])]
 
 
+def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a block for each entity: the entity, then its values by key; a blank line between."""
+    for at, quota in enumerate(quotas):
+        if at:
+            yield ""
+        yield show_entity(quota["entity"])
+        for key, value in sorted(quota["values"].items()):
+            yield f"{visible(key)}={show_value(value)}"
+
+
 _MEDIA_TYPES: Final = {"yaml": "application/yaml", "csv": "text/csv"}
 
 
-def run(context: Context) -> int:
+def run_describe(context: Context) -> int:
     """Print what is stored; nothing where nothing matches, which is no error."""
     parameters = filters_of(context)
     if context.output in _MEDIA_TYPES:
@@ -92,4 +105,31 @@ def run(context: Context) -> int:
         context.print(inherited_lines(context.service, quotas))
     else:
         context.print(describe_lines(quotas))
+    return DONE
+
+
+def add_export_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    add_selection_options(parser)
+    parser.add_argument("--out", metavar="FILE", help="write there instead of standard output")
+
+
+def run_export(context: Context) -> int:
+    """Write YAML by default; JSON and CSV with ``--output``."""
+    parameters = filters_of(context)
+    if context.output == "json":
+        quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
+        written = {"apiVersion": API_VERSION, "quotas": quotas}
+        content = (json.dumps(written, indent=2) + "\n").encode()
+    else:
+        accept = _MEDIA_TYPES["csv" if context.output == "csv" else "yaml"]
+        content = context.service.get("/quotas", parameters, accept).content
+    out = context.option("out")
+    if out is None:
+        context.print_bytes(content)
+        return DONE
+    try:
+        Path(out).write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"--out {out} cannot be written: {error}.") from error
     return DONE

@@ -272,7 +272,7 @@ _TELLS_NOT: Final = (403, 404, 501, 502)
 """The service, or the broker, does not report who has credentials: one rule does not run then."""
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def add_lint_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "--broker-user",
@@ -287,7 +287,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(context: Context) -> int:
+def run_lint(context: Context) -> int:
     """Print the findings, each with the line that would put it right."""
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]

@@ -32,7 +32,7 @@ _COLOURS: Final[Mapping[str, str]] = {
 _MARKS: Final[Mapping[str, str]] = {"set": "+", "removed": "-", "unchanged": " "}
 
 
-def add_plan_options(parser: ArgumentParser) -> None:
+def _add_options(parser: ArgumentParser) -> None:
     """Add what the service needs to make a plan."""
     group = parser.add_argument_group("plan")
     group.add_argument("--owner", metavar="NAME", help="in whose name (default: the caller)")
@@ -197,13 +197,13 @@ def _count(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def add_plan_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument("file", metavar="FILE", help="a document (YAML or JSON); - reads stdin")
-    add_plan_options(parser)
+    _add_options(parser)
 
 
-def run(context: Context) -> int:
+def run_plan(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
     context.refuse_output("csv")
     document = read_document(context.options.file)
@@ -214,11 +214,11 @@ def run(context: Context) -> int:
     return REFUSED if plan["changes"] or plan["conflicts"] else DONE
 
 
-def add_apply_arguments(parser: ArgumentParser) -> None:
+def add_apply_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a document; - reads stdin")
     parser.add_argument("--plan", metavar="ID", help="apply a plan that was made before")
-    add_plan_options(parser)
+    _add_options(parser)
     parser.add_argument("--force", action="store_true", help="take over what other owners hold")
     parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
     add_change_options(parser, validate=False)

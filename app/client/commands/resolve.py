@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from app.client.arguments import defaults_of, entity_chosen
 from app.client.documents import Identity, read_document, read_identities
-from app.client.entities import show_value
+from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, csv_lines, guarded, resolve_lines
-from app.domain.entities import show_entity
+from app.client.output import Context, Progress, csv_lines, guarded
+from app.domain.entities import show_entity, visible
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""
@@ -19,7 +19,7 @@ _COLUMNS: Final = ("key", "value", "unit", "scope", "level", "source")
 """Value, level and source are empty where a key is unlimited."""
 
 
-def run(context: Context) -> int:
+def run_resolve_one(context: Context) -> int:
     """Print a line for each key that is limited; without a line it is unlimited."""
     if defaults_of(context):
         raise UsageError(
@@ -45,6 +45,25 @@ def _print(context: Context, answer: Mapping[str, Any]) -> None:
         context.note(f"Note: {sentence}")
 
 
+def resolve_lines(
+    quotas: Mapping[str, Mapping[str, Any]], *, show_overridden: bool = False
+) -> Iterator[str]:
+    """Yield ``key=value {source}`` for each key that is limited; what it overrides begins with *.
+
+    A key without a line is unlimited.
+    """
+    for key in sorted(quotas):
+        quota = quotas[key]
+        if quota["source"] is not None:
+            yield _limit_line(key, quota["value"], quota["source"]["entity"])
+        for entry in quota["overridden"] if show_overridden else ():
+            yield f"*{_limit_line(key, entry['value'], entry['entity'])}"
+
+
+def _limit_line(key: str, value: Any, entity: Entity) -> str:
+    return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
+
+
 def _csv_row(key: str, quota: Mapping[str, Any]) -> list[str]:
     source = quota["source"]
     value = "" if quota["value"] is None else show_value(quota["value"])
@@ -61,7 +80,7 @@ _NAMED: Final = 3
 _HEADING: Final = ("user", "client-id", "ip", "key", "value", "level", "source")
 
 
-def add_resolve_arguments(parser: ArgumentParser) -> None:
+def add_resolve_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "file",
@@ -76,7 +95,7 @@ def add_resolve_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run_resolve_file(context: Context) -> int:
+def run_resolve(context: Context) -> int:
     """Print a block for each identity; with a what-if what would apply then."""
     identities = read_identities(context.options.file)
     alterations = _alterations(context.option("what_if"))

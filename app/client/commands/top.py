@@ -68,7 +68,7 @@ class Usage:
         return self.rate / self.limit if self.limit else None
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def add_top_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "--endpoint",
@@ -92,7 +92,7 @@ def _endpoint(text: str) -> Endpoint:
     return Endpoint(int(read[1]), f"{read[2]}{path}")
 
 
-def run(context: Context) -> int:
+def run_top(context: Context) -> int:
     """Print the busiest broker of each bucket and key, nearest to its limit first."""
     endpoints, limit = context.option("endpoint", []), context.option("limit", _DEFAULT_LIMIT)
     if not endpoints or limit < 0:

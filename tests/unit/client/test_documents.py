@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.client.documents import document_lines, read_document, read_identities
+from app.client.documents import read_document, read_identities
 from app.client.errors import UsageError
+from app.client.output import document_lines
 
 HEAD = "apiVersion: quotas/v1\n"
 

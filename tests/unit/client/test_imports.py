@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.client.cli import main
-from app.client.commands.export import read_foreign
+from app.client.commands.imports import read_foreign
 from app.client.documents import read_document
 from app.client.errors import UsageError
 

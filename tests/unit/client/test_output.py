@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.client.commands import audit, lint, resolve
+from app.client.commands.imports import Collected
 from app.client.commands.lint import Finding, Severity
 from app.client.commands.plan import plan_lines
-from app.client.imports import Collected
 from app.client.output import Progress, Style, table
 
 PLAN = {

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from app.client.cli import main
-from app.client.commands import show, top
+from app.client.commands import alter, top
 from app.client.output import Context
 from tests.unit.client.conftest import Reply, ScriptedService, scripted_service
 
@@ -71,7 +71,7 @@ class Typed(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(alter, "_LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(Context, "is_watched", True)
 
 
@@ -117,7 +117,7 @@ def test_the_waiting_can_be_stopped(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(show.time, "sleep", interrupt)
+    monkeypatch.setattr(alter.time, "sleep", interrupt)
     with scripted_service(Reply(200, PENDING)) as service:
         assert run(service, "show", "a1", "--wait") == 130
     assert "The alteration goes on: show a1 --wait." in capsys.readouterr().err

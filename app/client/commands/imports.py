@@ -1,14 +1,25 @@
-"""Files of other tools, read into entities and values: kafka-configs, Strimzi, Terraform, rpk."""
+"""``import FILE``: a document from a file of kafka-configs, Strimzi, Terraform or rpk."""
 
 import math
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from yaml.nodes import Node, ScalarNode
 
-from app.client.documents import Kind, items_of, kind_of, line_of, members_of
+from app.client.documents import (
+    Kind,
+    items_of,
+    kind_of,
+    line_of,
+    members_of,
+    parse,
+    read_file,
+)
 from app.client.entities import show_value
+from app.client.errors import DONE, REFUSED, UsageError
+from app.client.output import API_VERSION, Context, document_lines
 from app.domain.entities import DEFAULT, ENTITY_TYPES, ClientQuotaEntity, show_entity, visible
 from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
 
@@ -317,3 +328,62 @@ def read_rpk(nodes: Sequence[Node], into: Collected) -> None:
         for value in items(quota, "values"):
             written = text(value, "value") or text(value, "values") or ""
             into.add(entity, text(value, "key") or "", written, line_of(value))
+
+
+FORMATS: Final = ("kafka-configs", "rpk", "strimzi", "terraform")
+_TREES: Final = {
+    "rpk": (is_rpk, read_rpk),
+    "strimzi": (is_strimzi, read_strimzi),
+    "terraform": (is_terraform, read_terraform),
+}
+
+
+def add_import_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="kafka-configs --describe, rpk cluster quotas, KafkaUser manifests or a Terraform "
+        "state; - reads stdin",
+    )
+    parser.add_argument(
+        "--from", dest="source", choices=FORMATS, help="its format (default: as it looks)"
+    )
+    parser.add_argument(
+        "--complete", action="store_true", help="exit code 1 where something is not carried over"
+    )
+
+
+def run_import(context: Context) -> int:
+    """Write the document to standard output, and what was lost to standard error."""
+    context.refuse_output("csv")
+    collected = read_foreign(context.options.file, context.option("source"))
+    quotas = collected.quotas()
+    if context.output == "json":
+        context.print_json({"apiVersion": API_VERSION, "quotas": quotas})
+    else:
+        context.print(document_lines(quotas))
+    if collected.lost:
+        context.note(f"Not carried over ({len(collected.lost)}):")
+    for sentence in collected.lost:
+        context.note(f"  {sentence}")
+    return REFUSED if collected.lost and context.option("complete") else DONE
+
+
+def read_foreign(file: str, source: str | None) -> Collected:
+    """Read a file of another tool.
+
+    Args:
+        file: Its name; ``-`` is standard input.
+        source: The tool; null: the one whose shape the file has.
+    """
+    content, collected = read_file(file), Collected(file)
+    if source == "kafka-configs" or (source is None and is_kafka_configs(content)):
+        read_kafka_configs(content, collected)
+        return collected
+    nodes = parse(file, content)
+    for name, (recognised, read) in _TREES.items():
+        if source == name or (source is None and recognised(nodes)):
+            read(nodes, collected)
+            return collected
+    raise UsageError(f"{file} looks like none of {', '.join(FORMATS)}; name one with --from.")
