@@ -1,9 +1,9 @@
 """The command line: the flags of the proposal, the subcommands, the entities that they name."""
 
 import argparse
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from itertools import zip_longest
 from types import ModuleType
@@ -19,14 +19,11 @@ _LONGEST_WAIT_S: Final = 86_400
 
 def seconds(text: str) -> float:
     """Read a time to wait, in seconds: above 0, and a day at most."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= _LONGEST_WAIT_S:
-        message = f"{text!r} is no number of seconds above 0 and up to {_LONGEST_WAIT_S}"
-        raise argparse.ArgumentTypeError(message)
-    return number
+    with suppress(ValueError):
+        if 0 < float(text) <= _LONGEST_WAIT_S:
+            return float(text)
+    message = f"{text!r} is no number of seconds above 0 and up to {_LONGEST_WAIT_S}"
+    raise argparse.ArgumentTypeError(message)
 
 
 _ANYWHERE: Final = argparse.SUPPRESS
@@ -83,13 +80,8 @@ class Parser(argparse.ArgumentParser):
     subcommands: Mapping[str, argparse.ArgumentParser] | None = None
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **{
-                "allow_abbrev": False,
-                "formatter_class": argparse.RawDescriptionHelpFormatter,
-                **options,
-            }
-        )
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """End with 2 after one line, which names the word that was probably meant."""
@@ -184,28 +176,21 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
     group = to.add_argument_group(
         "entities", r"In --names and --prefix write \, for a comma of a name, \\ for a backslash."
     )
-    group.add_argument(
-        "--names",
-        action="append",
-        metavar="TYPE=NAME,…",
-        help="names, as in user=alice,client-id=etl",
-    )
-    group.add_argument(
-        "--name", action="append", metavar="TYPE=NAME", help="one name, taken as it is; repeats"
-    )
-    group.add_argument(
-        "--defaults", action="append", metavar="TYPE,…", help="types with the default name"
-    )
-    group.add_argument(
-        "--prefix", action="append", metavar="TYPE=TEXT,…", help="names that begin so (describe)"
-    )
-    group.add_argument(
-        "--filter",
-        action="append",
-        metavar="COMPONENT",
-        help="as in GET /quotas: user=alice, user^=team-, user~=etl, user:default, user:any, "
-        "user:absent",
-    )
+    for flag, metavar, line in (
+        ("--names", "TYPE=NAME,…", "names, as in user=alice,client-id=etl"),
+        ("--name", "TYPE=NAME", "one name, taken as it is; repeats"),
+        ("--defaults", "TYPE,…", "types with the default name"),
+        ("--prefix", "TYPE=TEXT,…", "names that begin so (describe)"),
+        (
+            "--filter",
+            "COMPONENT",
+            (
+                "as in GET /quotas: user=alice, user^=team-, user~=etl, user:default, user:any, "
+                "user:absent"
+            ),
+        ),
+    ):
+        group.add_argument(flag, action="append", metavar=metavar, help=line)
     group.add_argument(
         "--strict", action="store_true", help="only entities of exactly these types (describe)"
     )

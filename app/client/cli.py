@@ -21,10 +21,8 @@ def prepare() -> None:
     What the terminal's encoding lacks is written as an escape that ``--names`` reads. A stream that
     the caller closed is one that nobody reads: what the command does is not lost with it.
     """
-    if sys.stdout is None:
-        sys.stdout = _nobody()
-    if sys.stderr is None:
-        sys.stderr = _nobody()
+    sys.stdout = sys.stdout or _nobody()
+    sys.stderr = sys.stderr or _nobody()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -41,8 +39,12 @@ def drop_output() -> None:
 
 PROGRAM: Final = "kafka-client-quotas"
 
-_FOR_DESCRIBE: Final = ("prefix", "filter", "strict")
-_FOR_ALTER: Final = ("add", "delete", "validate_only", "reason", "idempotency_key")
+_BELONGS_TO: Final = {
+    **dict.fromkeys(("prefix", "filter", "strict"), ("describe",)),
+    **dict.fromkeys(("add", "delete", "validate_only", "reason", "idempotency_key"), ("alter",)),
+    "show_overridden": ("describe", "resolve"),
+}
+"""By an option: the operations that take it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,25 +87,15 @@ def _run(words: tuple[str, ...], context: Context) -> int:
     options = context.options = parser(words).parse_args(words)
     try:
         run = function_of(options)
-        if options.operation is not None:
-            _refuse_foreign(options)
+        for name, operations in _BELONGS_TO.items():
+            if getattr(options, name, None) and options.operation not in (None, *operations):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} does not belong to --{options.operation}.")
         code = run(context)
         sys.stdout.flush()
         return code
     finally:
         context.close()
-
-
-def _refuse_foreign(options: argparse.Namespace) -> None:
-    foreign = [] if options.operation == "describe" else list(_FOR_DESCRIBE)
-    if options.operation != "alter":
-        foreign += _FOR_ALTER
-    else:
-        foreign.append("show_overridden")
-    for name in foreign:
-        if getattr(options, name, None):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} does not belong to --{options.operation}.")
 
 
 def _say_json(error: ClientError) -> None:

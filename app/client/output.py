@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TextIO
 
-from app.client.config import configuration
 from app.client.errors import UsageError
 from app.domain.entities import pad, visible, width_of, yaml_float, yaml_text
 
@@ -123,7 +122,7 @@ class Context:
     @cached_property
     def service(self) -> Any:
         """The service, an ``app.client.http.Connection``; made where it is needed."""
-        from app.client.http import Connection  # noqa: PLC0415 - takes a while to import
+        from app.client.http import Connection, configuration  # noqa: PLC0415 - slow to import
 
         timeout_s = getattr(self.options, "timeout", None) or _DEFAULT_TIMEOUT_S
         return Connection(configuration(self.options, os.environ), timeout_s)
