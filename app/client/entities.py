@@ -5,7 +5,7 @@ What is printed can be read again: the same escapes are written and read. Source
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -155,15 +155,15 @@ def show_value(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def read_changes(add: str | None, delete: str | None) -> list[dict[str, Any]]:
-    """Read ``--add`` and ``--delete`` into the ops of an alteration."""
+def read_changes(add: Sequence[str], delete: Sequence[str]) -> list[dict[str, Any]]:
+    """Read each ``--add`` and ``--delete`` into the ops of an alteration."""
     ops: list[dict[str, Any]] = []
-    for item in [] if add is None else add.split(","):
+    for item in (item for text in add for item in text.split(",")):
         key, mark, text = item.partition("=")
         if not mark:
             raise UsageError(f"--add: {visible(item)} is not key=value.")
         ops.append({"key": key.strip(), "value": read_value(key.strip(), text)})
-    for item in [] if delete is None else delete.split(","):
+    for item in (item for text in delete for item in text.split(",")):
         if "=" in item:
             raise UsageError(f"--delete: {visible(item)} has a value; name the key alone.")
         ops.append({"key": item.strip(), "remove": True})

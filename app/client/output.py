@@ -147,6 +147,10 @@ class Context:
         value = getattr(self.options, name, None)
         return default if value is None else value
 
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return those of some options that are set."""
+        return {name: self.option(name) for name in names if self.option(name) is not None}
+
     def write(self, value: Any, text: Iterable[str], csv: Iterable[str] = ()) -> None:
         """Write a value in the format that was asked for.
 

@@ -228,7 +228,7 @@ def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
 def run_alter(context: Context) -> int:
     """Alter; a script reads nothing where it is done."""
     context.refuse_output("csv")
-    ops = read_changes(_join_lists(context, "add"), _join_lists(context, "delete"))
+    ops = read_changes(context.option("add", []), context.option("delete", []))
     if not ops:
         raise UsageError("--alter needs --add or --delete.")
     validate_only = bool(context.option("validate_only"))
@@ -236,16 +236,10 @@ def run_alter(context: Context) -> int:
         "validate_only": validate_only,
         "impact": validate_only,
         "alterations": [{"entity": entity_chosen(context), "ops": ops}],
+        **context.chosen("reason"),
     }
-    if context.option("reason") is not None:
-        body["reason"] = context.option("reason")
     with locate_refusals(lambda pointer: _user_input(body, pointer)):
         return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
-
-
-def _join_lists(context: Context, name: str) -> str | None:
-    texts = context.option(name)
-    return None if texts is None else ",".join(texts)
 
 
 def _user_input(body: Mapping[str, Any], pointer: str) -> str | None:
@@ -270,7 +264,6 @@ def add_revert_options(parser: ArgumentParser) -> None:
 def run_revert(context: Context) -> int:
     """Send the inverse; refused where the values have changed since."""
     context.refuse_output("csv")
-    body = {name: context.option(name) for name in ("validate_only", "reason")}
-    body = {name: value for name, value in body.items() if value is not None}
+    body = context.chosen("validate_only", "reason")
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
     return _tell_what_was_done(context, *send(context, path, body))

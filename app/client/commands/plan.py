@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 from app.client.arguments import add_change_options
 from app.client.commands.alter import impact_lines, locate_refusals, send
-from app.client.documents import Document, read_document
+from app.client.documents import read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
-from app.client.http import document as json_of
+from app.client.http import document
 from app.client.output import Context, Style, table
 from app.domain.entities import show_entity, visible
 
-PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
+_PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "kept", "expires_at")
 """What an answer with a plan has."""
 
 _FIRST: Final = 20
@@ -55,14 +55,12 @@ def _add_options(parser: ArgumentParser) -> None:
     )
 
 
-def plan_body(context: Context, document: Document) -> dict[str, Any]:
-    """Return the request for a plan."""
-    body: dict[str, Any] = {"document": document.body(), "impact": True}
-    for name in ("owner", "scope", "prune", "adopt"):
-        value = context.option(name)
-        if value is not None:
-            body[name] = value
-    return body
+def _make_plan(context: Context, file: str) -> Any:
+    wanted = read_document(file)
+    body: dict[str, Any] = {"document": wanted.body(), "impact": True}
+    body |= context.chosen("owner", "scope", "prune", "adopt")
+    with locate_refusals(wanted.locate):
+        return context.service.ask("/quotas/plans", body, *_PLAN_MEMBERS)
 
 
 def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -> Iterator[str]:
@@ -75,8 +73,8 @@ def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -
     yield from _more(plan["changes"], first)
     yield from _conflict_lines(plan["conflicts"][:first], style)
     yield from _more(plan["conflicts"], first)
-    yield from _unpruned_lines(plan.get("kept", ())[:first])
-    yield from _more(plan.get("kept", ()), first)
+    yield from _unpruned_lines(plan["kept"][:first])
+    yield from _more(plan["kept"], first)
     yield from impact_lines(plan)
     yield _summary(plan)
 
@@ -88,55 +86,37 @@ def _more(entries: Sequence[Any], first: int | None) -> Iterator[str]:
 
 
 def _change_lines(change: Mapping[str, Any], style: Style) -> Iterator[str]:
-    rows, colours = [], []
-    for op in change["ops"]:
-        impact = _impact(change, op["key"])
-        kind = str(impact.get("change") or ("removed" if op.get("remove") else "set"))
-        rows.append(_row(change, op, kind, impact))
-        colours.append(_COLOURS.get(kind))
-    for line, colour in zip(table(rows, right=(1, 3)), colours, strict=True):
-        yield style.paint(f"  {line}", colour)
-
-
-def _row(
-    change: Mapping[str, Any], op: Mapping[str, Any], kind: str, impact: Mapping[str, Any]
-) -> list[str]:
-    key = op["key"]
-    before = change["before"].get(key)
-    after = None if op.get("remove") else op["value"]
-    return [
-        f"{_MARKS.get(kind, '~')} {visible(key)}",
-        _value_text(before),
-        "->",
-        _value_text(after),
-        f"{kind}{_factor(impact)}{_note(change['entity'], impact)}",
+    impacts = [change["impact"]["keys"][op["key"]] for op in change["ops"]]
+    rows = [
+        [
+            f"{_MARKS.get(impact['change'], '~')} {visible(op['key'])}",
+            _value_text(change["before"].get(op["key"])),
+            "->",
+            _value_text(op.get("value")),
+            f"{impact['change']}{_factor(impact['factor'])}{_note(change['entity'], impact)}",
+        ]
+        for op, impact in zip(change["ops"], impacts, strict=True)
     ]
-
-
-def _impact(change: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    impact = change.get("impact") or {}
-    keys = impact.get("keys", impact) if isinstance(impact, Mapping) else {}
-    found = keys.get(key) if isinstance(keys, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    for line, impact in zip(table(rows, right=(1, 3)), impacts, strict=True):
+        yield style.paint(f"  {line}", _COLOURS[impact["change"]])
 
 
 def _value_text(value: Any) -> str:
     return "unset" if value is None else show_value(value)
 
 
-def _factor(impact: Mapping[str, Any]) -> str:
-    factor = impact.get("factor")
-    return "" if not isinstance(factor, int | float) else f" x{Decimal(f'{factor:.3g}'):f}"
+def _factor(factor: float | None) -> str:
+    return "" if factor is None else f" x{Decimal(f'{factor:.3g}'):f}"
 
 
 def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
     """Tell where the callers of the entity get something else, and where nothing is left."""
-    source, effective = impact.get("source"), impact.get("effective_after")
-    if impact.get("change") == "removed":
+    source, effective = impact["source"], impact["effective_after"]
+    if impact["change"] == "removed":
         return ", then unlimited" if source is None else f", then {_of(effective, source)}"
     if source is not None and source["entity"] != entity:
         return f", but {_of(effective, source)} goes before it"
-    more = impact.get("more_specific") or 0
+    more = impact["more_specific"]
     return f", but {_count(more, 'entity goes', 'entities go')} before it" if more else ""
 
 
@@ -206,9 +186,7 @@ def add_plan_options(parser: ArgumentParser) -> None:
 def run_plan(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
     context.refuse_output("csv")
-    document = read_document(context.options.file)
-    with locate_refusals(document.locate):
-        plan = context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)
+    plan = _make_plan(context, context.options.file)
     details = bool(context.option("details"))
     context.write(plan, plan_lines(plan, context.style, details=details))
     return REFUSED if plan["changes"] or plan["conflicts"] else DONE
@@ -237,8 +215,7 @@ def run_apply(context: Context) -> int:
     if needs_consent and not context.confirm("Apply this plan?"):
         context.note("Nothing was changed.")
         return REFUSED
-    body = {name: context.option(name) for name in ("force", "reason")}
-    body = {name: value for name, value in body.items() if value is not None}
+    body = context.chosen("force", "reason")
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
     code, report = send(context, path, body, again)
@@ -254,9 +231,6 @@ def _plan(context: Context) -> Any:
     if plan_id is not None:
         if any(context.option(name) for name in ("owner", "scope", "prune", "adopt")):
             raise UsageError("--owner, --scope, --prune and --adopt belong to the plan already.")
-        return json_of(
-            context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}"), *PLAN_MEMBERS
-        )
-    document = read_document(file)
-    with locate_refusals(document.locate):
-        return context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)
+        answer = context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}")
+        return document(answer, *_PLAN_MEMBERS)
+    return _make_plan(context, file)

@@ -93,15 +93,15 @@ def test_what_is_no_number_of_the_key_is_refused(subtests: pytest.Subtests):
 
 
 def test_changes_are_read_in_order():
-    assert read_changes(f"{P}=1KiB,{R}=5", M) == [
+    assert read_changes([f"{P}=1KiB,{R}=5"], [M]) == [
         {"key": P, "value": 1024},
         {"key": R, "value": 5},
         {"key": M, "remove": True},
     ]
 
 
-@pytest.mark.parametrize(("add", "delete"), [(P, None), (None, f"{P}=1"), ("", None)])
-def test_changes_that_cannot_be_read_are_refused(add: str | None, delete: str | None):
+@pytest.mark.parametrize(("add", "delete"), [([P], []), ([], [f"{P}=1"]), ([""], [])])
+def test_changes_that_cannot_be_read_are_refused(add: list[str], delete: list[str]):
     with pytest.raises(UsageError):
         read_changes(add, delete)
 

@@ -34,8 +34,10 @@ PLAN = {
                     },
                     "request_percentage": {
                         "change": "removed",
+                        "factor": None,
                         "effective_after": 80.5,
                         "source": {"entity": {"user": None}},
+                        "more_specific": 0,
                     },
                 }
             },
@@ -138,9 +140,9 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
 def test_a_factor_is_written_in_plain_digits():
     change: Any = PLAN["changes"][0]
     for factor, written in {2000.0: "x2000", 0.00005: "x0.00005", 1e7: "x10000000"}.items():
-        of_rate = {**change["impact"]["keys"]["producer_byte_rate"], "factor": factor}
-        impact = {"keys": {"producer_byte_rate": of_rate}}
-        plan = {**PLAN, "changes": [{**change, "impact": impact}]}
+        keys = change["impact"]["keys"]
+        keys = keys | {"producer_byte_rate": {**keys["producer_byte_rate"], "factor": factor}}
+        plan = {**PLAN, "changes": [{**change, "impact": {"keys": keys}}]}
         assert f"raised {written}," in "\n".join(plan_lines(plan, Style(coloured=False)))
 
 

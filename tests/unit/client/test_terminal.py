@@ -45,12 +45,13 @@ LOST = Reply(
     {"title": "The outcome is unknown", "code": "outcome-unknown", "sent_to_cluster": "maybe"},
     {"Location": "/quotas/alterations/a1"},
 )
+RAISED = {"change": "raised", "factor": 2, "effective_after": 2, "source": None, "more_specific": 0}
 CHANGE = {
     "entity": ALICE,
     "ops": [{"key": P, "value": 2}],
     "before": {P: 1},
     "after": {P: 2},
-    "impact": {},
+    "impact": {"keys": {P: RAISED}},
 }
 PLAN = {
     "plan_id": "p1",
