@@ -31,98 +31,68 @@ def settings(changes: Mapping[str, str]) -> Settings:
     return Settings.from_env({**CHECKS, **changes})
 
 
-SAFE: dict[str, dict[str, str]] = {
-    "as it comes": {},
-    "IPv6": {"QUOTAS_HOST": "::1", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "[::1]:9092"},
-    "names": {"QUOTAS_HOST": "localhost", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"},
-    "a password on loopback": {
-        "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-        "QUOTAS_KAFKA_SASL_MECHANISM": "PLAIN",
-        "QUOTAS_KAFKA_SASL_USERNAME": "quotas",
-        "QUOTAS_KAFKA_SASL_PASSWORD": "secret",
-    },
-    "Postgres on loopback": {"QUOTAS_DATABASE_URL": "postgresql://quotas@127.0.0.1/quotas"},
-    "Postgres by a socket": {"QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas"},
-    "the same owner": {
-        "QUOTAS_MIGRATION_DATABASE_URL": "postgresql://quotas@/quotas?host=/run/postgresql"
-    },
-    "TLS to all": {
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka.example.org:9093",
-        "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL",
-        "QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslmode=verify-full",
-    },
-    "the machine's authorities": {
-        "QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslrootcert=system"
-    },
-    "switches": {
-        "QUOTAS_HOST": "0.0.0.0",
-        "QUOTAS_TLS_TERMINATED_UPSTREAM": "true",
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA": "true",
-        "QUOTAS_DATABASE_URL": "postgresql://quotas@postgres/quotas",
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES": "true",
-    },
+PASSWORD = """
+kafka_security_protocol=SASL_PLAINTEXT kafka_sasl_mechanism=PLAIN
+kafka_sasl_username=quotas kafka_sasl_password=secret
+"""
+TLS = "kafka_bootstrap_servers=kafka.example.org:9093 kafka_security_protocol=SSL"
+SWITCHES = """
+host=0.0.0.0 tls_terminated_upstream=true
+kafka_bootstrap_servers=kafka:9092 insecure_allow_plaintext_kafka=true
+database_url=postgresql://quotas@postgres/quotas insecure_allow_plaintext_postgres=true
+"""
+
+SAFE = [
+    "",
+    "host=::1 kafka_bootstrap_servers=[::1]:9092",
+    "host=localhost kafka_bootstrap_servers=localhost:9092",
+    PASSWORD,
+    "database_url=postgresql://quotas@127.0.0.1/quotas",
+    "database_url=postgresql://quotas@/quotas",
+    "migration_database_url=postgresql://quotas@/quotas?host=/run/postgresql",
+    f"{TLS} database_url=postgresql://quotas@db.example.org/quotas?sslmode=verify-full",
+    "database_url=postgresql://quotas@db.example.org/quotas?sslrootcert=system",
+    SWITCHES,
+]
+
+UNSAFE = {
+    "everybody with a credential may alter": ["insecure_allow_without_authorizer=true"],
+    "QUOTAS_TLS_TERMINATED_UPSTREAM": ["host=0.0.0.0", "host=::", "host=quotas.example.org"],
+    "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA": [
+        "kafka_bootstrap_servers=10.0.0.5:9092",
+        "kafka_bootstrap_servers=127.0.0.1:9092,kafka-2:9092",
+        f"{PASSWORD} kafka_bootstrap_servers=kafka:9092",
+    ],
+    "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES": [
+        "database_url=postgresql://quotas:secret@db.example.org/quotas",
+        "database_url=postgresql://quotas@db.example.org/quotas?sslmode=require",
+        "database_url=postgresql://quotas@10.0.0.7/quotas?sslmode=verify-ca",
+        "database_url=postgresql://quotas@localhost/quotas?hostaddr=10.0.0.7",
+        "database_url=postgresql://quotas@localhost,db-2/quotas",
+    ],
 }
-
-UNSAFE: dict[str, tuple[dict[str, str], str]] = {
-    "everybody on a cluster without an authorizer": (
-        {"QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true"},
-        "everybody with a credential may alter every quota",
-    ),
-    "a listener for everybody": ({"QUOTAS_HOST": "0.0.0.0"}, "QUOTAS_TLS_TERMINATED_UPSTREAM"),
-    "a listener for everybody in IPv6": ({"QUOTAS_HOST": "::"}, "QUOTAS_TLS_TERMINATED_UPSTREAM"),
-    "a listener with a name": (
-        {"QUOTAS_HOST": "quotas.example.org"},
-        "QUOTAS_TLS_TERMINATED_UPSTREAM",
-    ),
-    "a broker elsewhere": (
-        {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "10.0.0.5:9092"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
-    ),
-    "one broker of two elsewhere": (
-        {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092,kafka-2:9092"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
-    ),
-    "a password to a broker elsewhere": (
-        {**SAFE["a password on loopback"], "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
-    ),
-    "Postgres elsewhere": (
-        {"QUOTAS_DATABASE_URL": "postgresql://quotas:secret@db.example.org/quotas"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
-    ),
-    "Postgres elsewhere, encrypted to anybody": (
-        {"QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslmode=require"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
-    ),
-    "Postgres elsewhere, of an unknown name": (
-        {"QUOTAS_DATABASE_URL": "postgresql://quotas@10.0.0.7/quotas?sslmode=verify-ca"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
-    ),
-    "a name here with an address elsewhere": (
-        {"QUOTAS_DATABASE_URL": "postgresql://quotas@localhost/quotas?hostaddr=10.0.0.7"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
-    ),
-    "one Postgres of two elsewhere": (
-        {"QUOTAS_DATABASE_URL": "postgresql://quotas@localhost,db-2/quotas"},
-        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
-    ),
-}
+"""By what the refusal names."""
 
 
-@pytest.mark.parametrize("name", SAFE)
-def test_what_is_safe_starts(tmp_path: Path, name: str):
+def variables(words: str) -> dict[str, str]:
+    pairs = (word.split("=", 1) for word in words.split())
+    return {f"QUOTAS_{name.upper()}": value for name, value in pairs}
+
+
+@pytest.mark.parametrize("words", SAFE)
+def test_what_is_safe_starts(tmp_path: Path, words: str):
     tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
-    read = load_settings({**CHECKS, **tokens, **SAFE[name]})
+    read = load_settings({**CHECKS, **tokens, **variables(words)})
     assert find_unsafe(read) == []
 
 
-@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize(
+    ("switch", "words"), [(switch, words) for switch, each in UNSAFE.items() for words in each]
+)
 def test_what_is_unsafe_is_refused_in_production_and_warned_of_in_development(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str, switch: str
 ):
-    changes, switch = UNSAFE[name]
-    changes = {**changes, "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
+    changes = {**variables(words), "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
     with pytest.raises(SettingsError, match=switch) as caught:
         load_settings({**CHECKS, **changes})
     assert "secret" not in str(caught.value)
