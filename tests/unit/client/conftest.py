@@ -1,16 +1,17 @@
 """The command without a configuration, before a service that says what it is told to say."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from app.client.cli import main
 from tests.testkit.event_loops import Silent, served
 
 
@@ -32,7 +33,7 @@ class Reply:
 
 @dataclass
 class ScriptedService:
-    """Gives its replies in order, the last one for ever, and keeps what it was asked."""
+    """Gives its replies in order, the last one for ever; stores what it was asked."""
 
     replies: list[Reply]
     url: str = ""
@@ -42,6 +43,11 @@ class ScriptedService:
         """Return the reply to the next request."""
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
+    @property
+    def keys(self) -> set[str]:
+        """The idempotency keys."""
+        return {headers["Idempotency-Key"] for _, _, headers, _ in self.asked}
+
 
 @contextmanager
 def scripted_service(*replies: Reply) -> Iterator[ScriptedService]:
@@ -49,6 +55,40 @@ def scripted_service(*replies: Reply) -> Iterator[ScriptedService]:
     service = ScriptedService(list(replies))
     with served(partial(_Handler, service)) as service.url:
         yield service
+
+
+class Ran(NamedTuple):
+    """One run of the command, and the service that it asked."""
+
+    code: int
+    out: str
+    err: str
+    service: ScriptedService
+
+
+Run = Callable[..., Ran]
+
+
+def raising(error: type[BaseException]) -> Callable[..., None]:
+    """Return what raises an error whenever it is called."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command before a service that gives these replies."""
+
+    def run(words: str | Sequence[str], *replies: Reply) -> Ran:
+        words = words.split() if isinstance(words, str) else words
+        with scripted_service(*replies) as service:
+            code = main([*words, "--server", service.url, "--color", "never"])
+        return Ran(code, *capsys.readouterr(), service)
+
+    return run
 
 
 class _Handler(Silent, BaseHTTPRequestHandler):

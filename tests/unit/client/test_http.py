@@ -8,7 +8,7 @@ import pytest
 
 from app.client import http
 from app.client.cli import main
-from tests.unit.client.conftest import Reply, ScriptedService, scripted_service
+from tests.unit.client.conftest import Reply, Run, raising, scripted_service
 
 ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
 LOST = Reply(0)
@@ -40,52 +40,40 @@ def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http.time, "sleep", lambda _: None)
 
 
-def keys(service: ScriptedService) -> set[str]:
-    return {headers["Idempotency-Key"] for _, _, headers, _ in service.asked}
+def test_a_lost_answer_is_asked_for_again_with_the_same_key(run: Run):
+    ran = run(ALTER, LOST, LOST, APPLIED)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (len(ran.service.asked), len(ran.service.keys)) == (3, 1)
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_key(capsys: pytest.CaptureFixture[str]):
-    with scripted_service(LOST, LOST, APPLIED) as service:
-        assert main([*ALTER, "--server", service.url]) == 0
-    assert len(service.asked) == 3
-    assert len(keys(service)) == 1
-    assert capsys.readouterr() == ("", "")
-
-
-def test_an_error_after_a_lost_answer_does_not_tell_what_became_of_it(
-    capsys: pytest.CaptureFixture[str],
-):
+def test_an_error_after_a_lost_answer_does_not_tell_what_became_of_it(run: Run):
     refused = problem(503, "audit-log-unavailable")
-    with scripted_service(LOST, refused, refused, APPLIED) as service:
-        assert main([*ALTER, "--server", service.url]) == 0
-    assert (len(service.asked), len(keys(service))) == (4, 1)
-    with scripted_service(LOST, refused) as service:
-        assert main([*ALTER, "--server", service.url]) == 4
-    assert "--idempotency-key" in capsys.readouterr().err
+    ran = run(ALTER, LOST, refused, refused, APPLIED)
+    assert (ran.code, len(ran.service.asked), len(ran.service.keys)) == (0, 4, 1)
+    ran = run(ALTER, LOST, refused)
+    assert ran.code == 4
+    assert "--idempotency-key" in ran.err
 
 
-def test_an_answer_that_never_comes_is_4_and_names_the_key(capsys: pytest.CaptureFixture[str]):
-    with scripted_service(LOST) as service:
-        assert main([*ALTER, "--server", service.url]) == 4
-    (key,) = keys(service)
-    assert f"--idempotency-key {key}" in capsys.readouterr().err
+def test_an_answer_that_never_comes_is_4_and_names_the_key(run: Run):
+    ran = run(ALTER, LOST)
+    (key,) = ran.service.keys
+    assert ran.code == 4
+    assert f"--idempotency-key {key}" in ran.err
 
 
-def test_an_outcome_that_the_service_does_not_know_is_4_with_its_location(
-    capsys: pytest.CaptureFixture[str],
-):
-    reply = problem(504, "outcome-unknown", "maybe", Location="/quotas/alterations/id")
-    with scripted_service(reply) as service:
-        assert main([*ALTER, "--server", service.url]) == 4
-    assert f"Location: {service.url}/quotas/alterations/id" in capsys.readouterr().err
-    assert len(service.asked) == 1
-
-
-def test_a_replay_whose_outcome_is_unknown_is_4(capsys: pytest.CaptureFixture[str]):
-    reply = Reply(200, report("unknown"), {"Location": "/quotas/alterations/id"})
-    with scripted_service(reply) as service:
-        assert main([*ALTER, "--server", service.url]) == 4
-    assert f"Location: {service.url}/quotas/alterations/id" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "reply",
+    [
+        problem(504, "outcome-unknown", "maybe", Location="/quotas/alterations/id"),
+        Reply(200, report("unknown"), {"Location": "/quotas/alterations/id"}),
+    ],
+    ids=["the first time", "as a replay"],
+)
+def test_an_outcome_that_the_service_does_not_know_is_4_with_its_location(run: Run, reply: Reply):
+    ran = run(ALTER, reply)
+    assert (ran.code, len(ran.service.asked)) == (4, 1)
+    assert f"Location: {ran.service.url}/quotas/alterations/id" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -108,20 +96,17 @@ def test_a_replay_whose_outcome_is_unknown_is_4(capsys: pytest.CaptureFixture[st
         (Reply(200, "a page"), 5),
     ],
 )
-def test_each_answer_has_its_code(reply: Reply, code: int, capsys: pytest.CaptureFixture[str]):
-    with scripted_service(reply) as service:
-        assert main([*ALTER, "--server", service.url]) == code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "Traceback" not in printed.err
+def test_each_answer_has_its_code(reply: Reply, code: int, run: Run):
+    ran = run(ALTER, reply)
+    assert (ran.code, ran.out) == (code, "")
+    assert "Traceback" not in ran.err
 
 
-def test_a_busy_entity_is_tried_again(capsys: pytest.CaptureFixture[str]):
+def test_a_busy_entity_is_tried_again(run: Run):
     busy = problem(409, "entity-busy", **{"Retry-After": "1"})
-    with scripted_service(busy, busy, APPLIED) as service:
-        assert main([*ALTER, "--server", service.url]) == 0
-    assert (len(service.asked), len(keys(service))) == (3, 1)
-    assert capsys.readouterr().err == ""
+    ran = run(ALTER, busy, busy, APPLIED)
+    assert (ran.code, ran.err) == (0, "")
+    assert (len(ran.service.asked), len(ran.service.keys)) == (3, 1)
 
 
 def test_nothing_that_listens_is_5_at_once(capsys: pytest.CaptureFixture[str]):
@@ -133,29 +118,24 @@ def test_nothing_that_listens_is_5_at_once(capsys: pytest.CaptureFixture[str]):
 
 
 def test_ctrl_c_during_an_alteration_is_130_and_names_the_key(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(http.time, "sleep", interrupt)
-    with scripted_service(LOST) as service:
-        assert main([*ALTER, "--server", service.url]) == 130
-    (key,) = keys(service)
-    assert f"--idempotency-key {key}" in capsys.readouterr().err
+    monkeypatch.setattr(http.time, "sleep", raising(KeyboardInterrupt))
+    ran = run(ALTER, LOST)
+    (key,) = ran.service.keys
+    assert ran.code == 130
+    assert f"--idempotency-key {key}" in ran.err
 
 
-def test_names_in_answers_cannot_move_the_terminal(capsys: pytest.CaptureFixture[str]):
+def test_names_in_answers_cannot_move_the_terminal(run: Run):
     entity = {"user": "\x1b[2J\u202eevil"}
     quotas = {"quotas": [{"entity": entity, "values": {"\x1b]0;key": 1}}]}
     denied = problem(422, "invalid-request")
     denied.body["errors"] = [{"pointer": "/\x1b[31m", "detail": "\x9b31m"}]
     for reply, name in ((Reply(200, quotas), "evil"), (denied, "31m")):
-        with scripted_service(reply) as service:
-            main(["--describe", "--server", service.url])
-        printed = "".join(capsys.readouterr())
-        assert name in printed
-        assert all(character.isprintable() or character == "\n" for character in printed)
+        ran = run("--describe", reply)
+        assert name in ran.out + ran.err
+        assert (ran.out + ran.err).replace("\n", "").isprintable()
 
 
 def test_a_profile_names_service_and_credential(
