@@ -29,8 +29,7 @@ from app.domain.entities import (
     MatchType,
     filter_violations,
 )
-from app.domain.quota_keys import QUOTA_KEY_RULES
-from app.domain.validation import meant
+from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.bearer import is_principal
 from app.http.encoding import quote
 from app.http.query_params import GRAMMAR, parse_component

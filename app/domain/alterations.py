@@ -1,18 +1,29 @@
-"""Alterations: what is to change, its inverse, and what is observed of it afterwards."""
+"""Alterations: what is to change and to hold, the inverse, and what is observed afterwards."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import Violation
+from app.domain.quota_keys import exact_float
 
 Values = Mapping[str, float]
 """The values of one entity by key. Float64, as on the wire; NaN and infinity can be stored."""
 
 Quotas = Mapping[ClientQuotaEntity, Values]
 """The stored values of many entities."""
+
+Expected = Mapping[str, Decimal | float | None]
+"""The values that must hold now: as written, NaN or infinity; null means not set."""
+
+Precondition = Callable[[Values], bool]
+"""Tells whether an entity's present values are those that the caller has seen."""
+
+ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+"""Values that must hold, by entity and key; null: not set."""
 
 
 class Outcome(StrEnum):
@@ -156,7 +167,7 @@ def inverse(
     return ClientQuotaAlteration(entity, tuple(ops)) if ops else None
 
 
-def expected_after(before: Values, after: Values) -> Mapping[str, Decimal | float | None]:
+def expected_after(before: Values, after: Values) -> Expected:
     """Return what must hold for an alteration to be taken back: its ``after``, key by key."""
     return {key: after.get(key) for key in sorted(before.keys() | after.keys())}
 
@@ -225,3 +236,62 @@ def late_apply(
         if holds and not held:
             return alteration_id
     return None
+
+
+def failed_expectations(
+    expected: Mapping[int, Expected],
+    present: Mapping[int, Values],
+    precondition: Precondition | None = None,
+) -> list[Violation]:
+    """Return an entry for each entity whose expectations do not hold; both are by ordinal."""
+    failed = []
+    for ordinal, before in present.items():
+        wrong = [
+            key
+            for key, value in expected.get(ordinal, {}).items()
+            if not _holds(before.get(key), value)
+        ]
+        if wrong:
+            detail = f"Not as expected: {', '.join(wrong)}."
+            failed.append(failed_expectation(ordinal, detail, before))
+        elif precondition is not None and not precondition(before):
+            detail = "The entity is not as the request's precondition wants it; read it again."
+            failed.append(failed_expectation(ordinal, detail, before))
+    return failed
+
+
+def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
+    """Return an entry for each entity that a plan rests on and that does not hold its values."""
+    moved = []
+    for entity, expected in beside.items():
+        present = values.get(entity, {})
+        wrong = [key for key, value in expected.items() if not same_value(present.get(key), value)]
+        if wrong:
+            named = f"{', '.join(wrong)} of {entity}"
+            moved.append(
+                Violation(
+                    "plan_id",
+                    "expectation-failed",
+                    f"Not as expected: {named}.",
+                    values={"entity": entity.as_dict(), "current": dict(present)},
+                )
+            )
+    return moved
+
+
+def failed_expectation(ordinal: int, detail: str, present: Values) -> Violation:
+    """Return the entry of one entity, with its present values."""
+    return Violation(
+        f"/alterations/{ordinal}/expected",
+        "expectation-failed",
+        detail,
+        index=ordinal,
+        values={"current": dict(present)},
+    )
+
+
+def _holds(present: float | None, expected: Decimal | float | None) -> bool:
+    if isinstance(expected, Decimal):
+        exact = exact_float(expected)
+        return exact is not None and present == exact
+    return same_value(present, expected)

@@ -9,7 +9,8 @@ from typing import Final
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
-from app.domain.validation import canonical_entity, meant
+from app.domain.quota_keys import meant
+from app.domain.validation import canonical_entity
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one Cluster resource. Source: ``Resource.CLUSTER_NAME``."""

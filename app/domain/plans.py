@@ -17,11 +17,19 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Op,
+    Quotas,
+    ReadSet,
+    Values,
+    apply_ops,
+    same_value,
+)
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
 from app.domain.errors import Violation
-from app.domain.quota_keys import TWO_TO_63
-from app.domain.validation import canonical_entity, exact_float, judge
+from app.domain.quota_keys import TWO_TO_63, exact_float
+from app.domain.validation import canonical_entity, judge
 
 DesiredValue = Decimal | float
 """A value as written; a float only for NaN and the infinities, which JSON writes as text."""
@@ -71,9 +79,6 @@ Holdings = Mapping[ClientQuotaEntity, Mapping[str, Holding]]
 
 Holders = Mapping[str, str | None]
 """The owner of each key; null where nobody holds it."""
-
-ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
-"""Values that must hold, by entity and key; null: not set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,37 +15,16 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, ap
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation
 from app.domain.quota_keys import (
-    JAVASCRIPT_TWO_TO_63,
-    LONG_MAX,
     QUOTA_KEY_RULES,
-    TWO_TO_63,
     USER_CLIENT_TYPES,
     QuotaKeyRule,
+    is_rounded,
     keys_for,
+    meant,
 )
 
 _IP: Final = EntityType.IP.value
 _USER: Final = EntityType.USER.value
-
-
-def meant(value: Decimal) -> Decimal:
-    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
-    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value
-
-
-def exact_float(value: Decimal) -> float | None:
-    """Return the float64 for the number as written, or null for an integer that it cannot hold.
-
-    2^63 has several spellings. A fraction is rounded to the
-    nearest float64 as everywhere; infinity stands for what is too large for float64.
-    """
-    value = meant(value)
-    number = float(value)
-    return None if _is_rounded(value, number) else number
-
-
-def _is_rounded(value: Decimal, number: float) -> bool:
-    return number != value and not isinf(number) and value == value.to_integral_value()
 
 
 def _op_violations(
@@ -105,7 +84,7 @@ def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
         yield "not-finite", f"{key} must be a finite number.", kafka_code
     elif rule is not None:
         yield from _bound_problems(key, value, rule)
-    if _is_rounded(value, number) and (rule is None or value <= rule.maximum):
+    if is_rounded(value, number) and (rule is None or value <= rule.maximum):
         yield "not-exact", _NOT_EXACT, None
 
 

@@ -8,7 +8,7 @@ from pydantic import MISSING, BeforeValidator, ConfigDict, Field, PrivateAttr, W
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
-from app.domain.alterations import Op, Overall
+from app.domain.alterations import Expected, Op, Overall
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
 from app.domain.plans import DesiredValue
@@ -41,7 +41,7 @@ from app.http.models import (
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
-from app.service.alterations.command import Expected, Wait
+from app.service.alterations.command import Wait
 
 DEFAULT_WAIT_MS: Final = 5_000
 

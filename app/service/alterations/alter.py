@@ -6,7 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from app.domain.alterations import AlterationResult, Outcome
+from app.domain.alterations import (
+    AlterationResult,
+    KafkaRefusal,
+    Outcome,
+    Quotas,
+    failed_expectations,
+    moved_beside,
+)
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
@@ -20,31 +27,28 @@ from app.service.alterations.command import (
     AlterationReport,
     AlterCommand,
     Wait,
-    audit_request,
-    expectation_failed,
-    failed_expectations,
-    moved_beside,
-    raise_violations,
-    reasons,
-)
-from app.service.alterations.current_values import Barrier
-from app.service.alterations.results import (
     applied_quotas,
+    expectation_failed,
     in_order,
     raise_unless_done,
+    raise_violations,
+    reasons,
     replayed_report,
     unexpected_results,
 )
+from app.service.alterations.current_values import Barrier
 from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
 from app.service.alterations.write_ahead import AlterContext, Intents, with_before
 from app.service.ports.audit_log import (
     AuditConclusion,
+    AuditEntity,
     AuditRequest,
     Intent,
     KeyTakenError,
     StoredKey,
 )
 from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.runtime.clock import new_alteration_id
 from app.service.runtime.tasks import Tasks, off_loop
 
 logger = logging.getLogger(__name__)
@@ -186,7 +190,7 @@ class AlterQuotas:
         every = [alteration.entity for alteration in judgement.alterations]
         stored = await self._present.read(every, broker_id)
         return await off_loop(
-            len(every), audit_request, command, judgement, stored, cluster_id, broker_id
+            len(every), _audit_request, command, judgement, stored, cluster_id, broker_id
         )
 
     async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
@@ -247,8 +251,9 @@ class AlterQuotas:
         expected, precondition = command.expected, command.precondition
         failed: Sequence[Violation] = ()
         if expected or precondition is not None:
+            before = {entity.ordinal: entity.before or {} for entity in request.entities}
             failed = await off_loop(
-                len(expected), failed_expectations, expected, request.entities, precondition
+                len(expected), failed_expectations, expected, before, precondition
             )
         moved = await off_loop(len(beside), moved_beside, beside, values)
         return request, [*failed, *moved]
@@ -276,3 +281,43 @@ class AlterQuotas:
 
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)
+
+
+def _refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, AlterationResult]:
+    """Return the results of the entities that break a rule, each with its first violation."""
+    refused: dict[int, AlterationResult] = {}
+    for violation in judgement.violations:
+        if violation.index is not None and violation.index not in refused:
+            entity = judgement.alterations[violation.index].entity
+            error = KafkaRefusal(violation.kafka_error, violation.detail)
+            values = stored.get(entity, {})
+            refused[violation.index] = AlterationResult(
+                entity, Outcome.REFUSED, changed=False, before=values, after=values, error=error
+            )
+    return refused
+
+
+def _audit_request(
+    command: AlterCommand, judgement: Judgement, stored: Quotas, cluster_id: str, broker_id: int
+) -> AuditRequest:
+    """Return what may be sent under a new id, and what our own rules refuse of it."""
+    refused = {violation.index for violation in judgement.violations}
+    return AuditRequest(
+        alteration_id=new_alteration_id(),
+        cluster_id=cluster_id,
+        caller=command.caller,
+        action="validate" if command.validate_only else command.action,
+        request_id=command.request_id,
+        entities=tuple(
+            AuditEntity(
+                ordinal, alteration, stored.get(alteration.entity, {}), judgement.warnings[ordinal]
+            )
+            for ordinal, alteration in enumerate(judgement.alterations)
+            if ordinal not in refused
+        ),
+        local_refusals=_refused_locally(judgement, stored),
+        reason=command.reason,
+        decision=command.evidence,
+        options=command.options,
+        broker_id=broker_id,
+    )

@@ -1,31 +1,55 @@
-"""What an alteration asks for and expects, what it reports, and the request as it is audited."""
+"""What an alteration asks for, the request as it is audited, and what is reported of it."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
 from app.domain.alterations import (
+    OVERTAKEN,
     AlterationResult,
     ClientQuotaAlteration,
+    Expected,
     KafkaRefusal,
     Outcome,
     Overall,
+    Precondition,
     Quotas,
-    Values,
+    apply_ops,
+    failed_expectation,
     overall_outcome,
-    same_value,
+    same_values,
 )
 from app.domain.entities import Caller
-from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
-from app.domain.plans import ReadSet
-from app.domain.validation import Judgement, exact_float
-from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, KeyClaim
+from app.domain.errors import (
+    BrokerError,
+    EntityBusyError,
+    ExpectationFailedError,
+    InvalidRequestError,
+    NotSentError,
+    OutcomeSupersededError,
+    QuotaError,
+    Retry,
+    Sent,
+    TooManyRequestsError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+    Violation,
+)
+from app.domain.validation import Judgement
+from app.service.ports.audit_log import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditEntity,
+    AuditRequest,
+    KeyClaim,
+    StoredKey,
+)
+from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.plans import PlanApplication
-from app.service.runtime.clock import new_alteration_id
+from app.service.runtime.clock import utc_now
 
 
 class Wait(StrEnum):
@@ -34,13 +58,6 @@ class Wait(StrEnum):
     READABLE = "readable"
     ALL_BROKERS = "all_brokers"
     NONE = "none"
-
-
-Expected = Mapping[str, Decimal | float | None]
-"""The values that must hold now: as written, NaN or infinity; null means not set."""
-
-
-Precondition = Callable[[Values], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,70 +174,7 @@ def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
     )
 
 
-def refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, AlterationResult]:
-    """Return the results of the entities that break a rule, each with its first violation."""
-    refused: dict[int, AlterationResult] = {}
-    for violation in judgement.violations:
-        if violation.index is not None and violation.index not in refused:
-            entity = judgement.alterations[violation.index].entity
-            error = KafkaRefusal(violation.kafka_error, violation.detail)
-            values = stored.get(entity, {})
-            refused[violation.index] = AlterationResult(
-                entity, Outcome.REFUSED, changed=False, before=values, after=values, error=error
-            )
-    return refused
-
-
-def audit_request(
-    command: AlterCommand, judgement: Judgement, stored: Quotas, cluster_id: str, broker_id: int
-) -> AuditRequest:
-    """Return what may be sent under a new id, and what our own rules refuse of it."""
-    refused = {violation.index for violation in judgement.violations}
-    return AuditRequest(
-        alteration_id=new_alteration_id(),
-        cluster_id=cluster_id,
-        caller=command.caller,
-        action="validate" if command.validate_only else command.action,
-        request_id=command.request_id,
-        entities=tuple(
-            AuditEntity(
-                ordinal, alteration, stored.get(alteration.entity, {}), judgement.warnings[ordinal]
-            )
-            for ordinal, alteration in enumerate(judgement.alterations)
-            if ordinal not in refused
-        ),
-        local_refusals=refused_locally(judgement, stored),
-        reason=command.reason,
-        decision=command.evidence,
-        options=command.options,
-        broker_id=broker_id,
-    )
-
-
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
-
-
-def failed_expectations(
-    expected: Mapping[int, Expected],
-    entities: Iterable[AuditEntity],
-    precondition: Precondition | None = None,
-) -> list[Violation]:
-    """Return an entry for each entity whose expectations do not hold, with its present values."""
-    failed = []
-    for entity in entities:
-        before = entity.before or {}
-        wrong = [
-            key
-            for key, value in expected.get(entity.ordinal, {}).items()
-            if not _holds(before.get(key), value)
-        ]
-        if wrong:
-            detail = f"Not as expected: {', '.join(wrong)}."
-            failed.append(_failure(entity.ordinal, detail, before))
-        elif precondition is not None and not precondition(before):
-            detail = "The entity is not as the request's precondition wants it; read it again."
-            failed.append(_failure(entity.ordinal, detail, before))
-    return failed
 
 
 def failed_before(record: AlterationRecord) -> list[Violation]:
@@ -229,32 +183,13 @@ def failed_before(record: AlterationRecord) -> list[Violation]:
     A refusal that has no Kafka error and that was not found before the intent is of this kind.
     """
     return [
-        _failure(ordinal, result.error.message, result.before or {})
+        failed_expectation(ordinal, result.error.message, result.before or {})
         for ordinal, result in sorted(record.results.items())
         if result.outcome is Outcome.REFUSED
         and result.error is not None
         and result.error.kafka_error is None
         and ordinal not in record.request.local_refusals
     ]
-
-
-def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
-    """Return an entry for each entity that a plan rests on and that does not hold its values."""
-    moved = []
-    for entity, expected in beside.items():
-        present = values.get(entity, {})
-        wrong = [key for key, value in expected.items() if not same_value(present.get(key), value)]
-        if wrong:
-            named = f"{', '.join(wrong)} of {entity}"
-            moved.append(
-                Violation(
-                    "plan_id",
-                    "expectation-failed",
-                    f"Not as expected: {named}.",
-                    values={"entity": entity.as_dict(), "current": dict(present)},
-                )
-            )
-    return moved
 
 
 def reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
@@ -272,18 +207,216 @@ def expectation_failed(
     )
 
 
-def _failure(ordinal: int, detail: str, present: Values) -> Violation:
-    return Violation(
-        f"/alterations/{ordinal}/expected",
-        "expectation-failed",
-        detail,
-        index=ordinal,
-        values={"current": dict(present)},
+_CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
+_OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
+
+
+def result_of(entity: AuditEntity, verdict: EntityVerdict) -> AlterationResult:
+    """Return the result of one entity.
+
+    ``after`` is null where the outcome is unknown; after ``validated`` it is what would hold.
+    """
+    outcome, before = verdict.outcome, entity.before or {}
+    after = apply_ops(before, entity.alteration.ops) if outcome in _CHANGING else before
+    uncertain = outcome in _OPEN
+    return AlterationResult(
+        entity=entity.alteration.entity,
+        outcome=outcome,
+        changed=None if uncertain else not same_values(before, after),
+        before=before,
+        after=None if uncertain else after,
+        error=verdict.error,
+        warnings=entity.warnings,
     )
 
 
-def _holds(present: float | None, expected: Decimal | float | None) -> bool:
-    if isinstance(expected, Decimal):
-        exact = exact_float(expected)
-        return exact is not None and present == exact
-    return same_value(present, expected)
+def results_of(
+    entities: Iterable[AuditEntity], outcome: Outcome, error: KafkaRefusal
+) -> dict[int, AlterationResult]:
+    """Return the same outcome for each entity, by ordinal."""
+    verdict = EntityVerdict(outcome, error)
+    return {entity.ordinal: result_of(entity, verdict) for entity in entities}
+
+
+def answered_results(
+    entities: Iterable[AuditEntity], answer: AlterAnswer
+) -> dict[int, AlterationResult]:
+    """Return the broker's verdicts as results, by ordinal."""
+    return {
+        entity.ordinal: result_of(entity, answer.verdicts[entity.alteration.entity])
+        for entity in entities
+    }
+
+
+_HELD_BACK: Final = EntityVerdict(Outcome.NOT_APPLIED)
+"""On what was valid, where the request as a whole is refused."""
+
+
+def held_back(
+    results: Mapping[int, AlterationResult], entities: Iterable[AuditEntity]
+) -> dict[int, AlterationResult]:
+    """Return the results of a refused whole: what was valid is ``not_applied``."""
+    return {
+        entity.ordinal: result_of(entity, _HELD_BACK)
+        if results[entity.ordinal].outcome is Outcome.VALIDATED
+        else results[entity.ordinal]
+        for entity in entities
+    }
+
+
+def unexpected_results(
+    entities: Iterable[AuditEntity], failed: Mapping[int, str]
+) -> dict[int, AlterationResult]:
+    """Return the results where expectations do not hold: refused, and held back the others."""
+    refused = {
+        ordinal: EntityVerdict(Outcome.REFUSED, KafkaRefusal(None, why))
+        for ordinal, why in failed.items()
+    }
+    return {
+        entity.ordinal: result_of(entity, refused.get(entity.ordinal, _HELD_BACK))
+        for entity in entities
+    }
+
+
+def throttle_time_s(answer: AlterAnswer) -> float | None:
+    """Return how long the broker asks to stay away, in seconds; null if it does not."""
+    longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
+    return longest / 1000 if longest else None
+
+
+def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:
+    """Return the results in the order of the request."""
+    return tuple(results[ordinal] for ordinal in sorted(results))
+
+
+def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
+    """Return the values of what was applied."""
+    return {
+        result.entity: result.after
+        for result in results
+        if result.outcome is Outcome.APPLIED and result.after is not None
+    }
+
+
+def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclusion:
+    """Return the conclusion of an intent of which nothing was sent."""
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    return AuditConclusion(request.alteration_id, results, (event,))
+
+
+_REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
+    "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
+    "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
+    "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
+}
+"""A broker's refusal of a whole request, by Kafka's error; any other is an invalid request."""
+
+
+def raise_unless_done(
+    report: AlterationReport, sending: AuditConclusion, *, all_or_nothing: bool
+) -> None:
+    """Let a report pass that is an answer: applied, validated, or partial where that was asked.
+
+    Raises:
+        UnknownOutcomeError: For at least one entity nobody knows.
+        NotSentError: Nothing was sent.
+        OutcomeSupersededError: Recovery found that an entity was not applied, or something else.
+        InvalidRequestError: Everything was refused, or held back because something was.
+        TooManyRequestsError: The broker throttles.
+    """
+    outcomes = {result.outcome for result in report.results}
+    common: dict[str, Any] = {"alteration_id": report.alteration_id, "results": report.results}
+    if Outcome.UNKNOWN in outcomes:
+        detail = "The request was sent and no definite answer came; it may have been applied."
+        raise UnknownOutcomeError(detail, **common)
+    if Outcome.NOT_SENT in outcomes and Outcome.APPLIED not in outcomes:
+        raise NotSentError(_first_message(report, Outcome.NOT_SENT), **common)
+    if _is_overtaken(outcomes):
+        detail = "Not everything was applied as asked for: see results for what was found."
+        raise OutcomeSupersededError(detail, **common)
+    whole = report.overall is Overall.REFUSED or (report.validate_only and all_or_nothing)
+    if Outcome.REFUSED in outcomes and whole:
+        raise _refusal(report, sending, common)
+
+
+def _is_overtaken(outcomes: set[Outcome]) -> bool:
+    """Tell whether something was sent and not applied; what is held back was not sent."""
+    held_back = Outcome.REFUSED in outcomes and Outcome.APPLIED not in outcomes
+    found_not_applied = Outcome.NOT_APPLIED in outcomes and not held_back
+    return found_not_applied or not outcomes.isdisjoint(OVERTAKEN)
+
+
+def _refusal(
+    report: AlterationReport, sending: AuditConclusion, common: dict[str, Any]
+) -> QuotaError:
+    violations = refusal_violations(dict(enumerate(report.results)))
+    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
+    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, "refused-by-broker"))
+    throttled = error is TooManyRequestsError
+    return error(
+        "Nothing was applied: " + _first_message(report, Outcome.REFUSED),
+        code=code,
+        kafka_error=kafka_error,
+        sent=Sent.YES if sending.sent else Sent.NO,
+        retry=Retry.SAFE if throttled else Retry.NEVER,
+        violations=violations,
+        retry_after_s=(sending.retry_after_s or 1) if throttled else None,
+        **common,
+    )
+
+
+def _first_message(report: AlterationReport, outcome: Outcome) -> str:
+    messages = (
+        result.error.message
+        for result in report.results
+        if result.outcome is outcome and result.error
+    )
+    return next(messages, outcome.value)
+
+
+def replayed_report(
+    command: AlterCommand, stored: StoredKey, record: AlterationRecord | None
+) -> AlterationReport:
+    """Answer a repeated request with the same idempotency key from the log: its present truth.
+
+    Raises:
+        InvalidRequestError: The key was used for another request.
+        EntityBusyError: The alteration is still running.
+        ExpectationFailedError: An expectation did not hold.
+        UnknownOutcomeError: Its outcome is still unknown.
+        OutcomeSupersededError: Something else was found than what was asked for.
+    """
+    if command.key is None or stored.fingerprint != command.key.fingerprint:
+        detail = "This idempotency key was used for another request; choose a new one."
+        code = "idempotency-key-reused"
+        violation = Violation("Idempotency-Key", code, detail)
+        raise InvalidRequestError(detail, code=code, violations=[violation])
+    if record is None or not record.concluded:
+        raise EntityBusyError(
+            "The request with this idempotency key is still running; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            alteration_id=stored.alteration_id,
+            retry_after_s=1,
+        )
+    request = record.request
+    report = AlterationReport(
+        request.alteration_id,
+        request.cluster_id,
+        validate_only=False,
+        results=in_order(record.results),
+        replayed=True,
+    )
+    sent = any(event == "sent" for _, event, _ in record.history)
+    conclusion = AuditConclusion(request.alteration_id, record.results, sent=sent)
+    try:
+        if failed := failed_before(record):
+            raise expectation_failed(failed, request)
+        raise_unless_done(report, conclusion, all_or_nothing=command.all_or_nothing)
+    except QuotaError as error:
+        error.replayed = True
+        raise
+    return report

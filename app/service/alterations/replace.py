@@ -9,6 +9,7 @@ from typing import Final
 from app.domain.alterations import (
     AlterationResult,
     ClientQuotaAlteration,
+    Expected,
     Op,
     Outcome,
     Values,
@@ -22,7 +23,7 @@ from app.domain.plans import DesiredValue
 from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import AlterationReport, AlterCommand, Expected
+from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.auth.authorize import AuditTrail
 from app.service.ports.audit_log import AlterationRecord
 from app.service.queries.describe import DescribeQuotas

@@ -9,8 +9,7 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
-from app.service.alterations.group_commit import AlterBatcher, AlterTurns
-from app.service.alterations.results import (
+from app.service.alterations.command import (
     answered_results,
     conclusion_not_sent,
     held_back,
@@ -20,6 +19,7 @@ from app.service.alterations.results import (
     throttle_time_s,
     unexpected_results,
 )
+from app.service.alterations.group_commit import AlterBatcher, AlterTurns
 from app.service.alterations.write_ahead import AlterContext, fault_before_sending
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Recovered, RecoveryJournal
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin

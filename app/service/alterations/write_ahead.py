@@ -16,13 +16,11 @@ from typing import Final
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.command import AlterCommand
+from app.service.alterations.command import AlterCommand, conclusion_not_sent
 from app.service.alterations.current_values import Barrier
-from app.service.alterations.results import conclusion_not_sent
 from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
     AuditConclusion,
-    AuditEntity,
     AuditJournal,
     AuditRequest,
     Intent,
@@ -348,9 +346,6 @@ class Intents:
 def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
     """Return the request with these values before."""
     entities = [
-        AuditEntity(
-            each.ordinal, each.alteration, values.get(each.alteration.entity, {}), each.warnings
-        )
-        for each in request.entities
+        replace(each, before=values.get(each.alteration.entity, {})) for each in request.entities
     ]
     return replace(request, entities=tuple(entities))

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from app.domain.alterations import ReadSet
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import Holders, Holdings, Plan, ReadSet
+from app.domain.plans import Holders, Holdings, Plan
 
 
 @dataclass(frozen=True, slots=True)

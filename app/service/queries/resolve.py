@@ -8,15 +8,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, same_values
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Expected,
+    Quotas,
+    Values,
+    failed_expectations,
+    same_values,
+)
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import canonical_entity, judge
-from app.service.alterations.command import Expected, failed_expectations, raise_violations
-from app.service.ports.audit_log import AuditEntity
+from app.service.alterations.command import raise_violations
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, utc_now
 from app.service.runtime.dependencies import Cache
@@ -408,11 +414,8 @@ def _apply_proposal(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
 def _check_expectations(
     query: ResolveQuery, alterations: Sequence[ClientQuotaAlteration], stored: Quotas
 ) -> None:
-    entities = (
-        AuditEntity(ordinal, alteration, stored.get(alteration.entity, {}))
-        for ordinal, alteration in enumerate(alterations)
-    )
-    failed = failed_expectations(query.expected, entities)
+    present = enumerate(stored.get(alteration.entity, {}) for alteration in alterations)
+    failed = failed_expectations(query.expected, dict(present))
     if failed:
         detail = "The present values are not the expected ones, so nothing is proposed."
         raise ExpectationFailedError(detail, violations=failed)

@@ -16,7 +16,8 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS
-from app.domain.validation import MAX_CHANGES, exact_float, judge
+from app.domain.quota_keys import exact_float
+from app.domain.validation import MAX_CHANGES, judge
 
 ALICE = {"user": "alice"}
 
