@@ -1,12 +1,12 @@
 """Plans: compare a document with the cluster, store what would have to be done, and apply it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from app.domain.alterations import Quotas, Values
+from app.domain.alterations import Quotas, ReadSet, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     ExpectationFailedError,
@@ -24,7 +24,6 @@ from app.domain.plans import (
     Plan,
     PlannedChange,
     PlanRequest,
-    ReadSet,
     base_of,
     make_plan,
 )
@@ -61,15 +60,14 @@ class PlanCommand:
     violations: tuple[Violation, ...] = ()
 
 
-class MakePlans:
-    """Answers ``POST /quotas/plans`` and ``GET /quotas/plans/{plan_id}``."""
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Answers ``/quotas/plans``, ``/quotas/plans/{plan_id}`` and its ``apply``."""
 
-    def __init__(
-        self, describe: DescribeQuotas, store: PlanStore, cluster: ClusterIdentity
-    ) -> None:
-        self._describe = describe
-        self._store = store
-        self._cluster = cluster
+    describe: DescribeQuotas
+    store: PlanStore
+    alter: AlterQuotas
+    cluster: ClusterIdentity
 
     async def make(self, command: PlanCommand) -> StoredPlan:
         """Make a plan and keep it; nothing is sent.
@@ -82,9 +80,9 @@ class MakePlans:
         if command.violations:
             raise InvalidRequestError(_BROKEN, violations=command.violations)
         wanted = command.wanted
-        described = await self._describe.everything()
+        described = await self.describe.everything()
         entities = [desired.entity for desired in wanted.quotas]
-        holdings = await self._store.holdings(described.cluster_id, wanted.owner, entities)
+        holdings = await self.store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
         plan = await off_loop(number, planned, wanted, described.quotas, holdings)
         now = utc_now()
@@ -101,7 +99,7 @@ class MakePlans:
             base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
             **{each.name: getattr(plan, each.name) for each in fields(plan)},
         )
-        if not await self._store.keep(stored):
+        if not await self.store.keep(stored):
             raise TooManyRequestsError(
                 _FULL, code="too-many-plans", retry=Retry.SAFE, retry_after_s=600
             )
@@ -113,10 +111,43 @@ class MakePlans:
         Raises:
             NotFoundError: There is none for this cluster.
         """
-        plan = await self._store.plan(await self._cluster.cluster_id(), plan_id)
+        plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
         if plan is None:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         return plan
+
+    async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+        """Apply what was planned, whoever planned it.
+
+        Args:
+            command: Who asks and how; its alterations are those of the plan.
+            plan_id: Which plan.
+            force: Take keys over that other owners hold.
+
+        Raises:
+            NotFoundError: There is no such plan for this cluster.
+            PlanExpiredError: It is too old.
+            OwnerConflictError: Another owner holds a key that it would change.
+            ExpectationFailedError: What it rests on has changed.
+            QuotaError: As ``AlterQuotas.alter``.
+        """
+        try:
+            return await self._apply(command, plan_id, force=force)
+        except ExpectationFailedError as error:
+            raise _outdated_error(error) from error
+
+    async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+        plan = await self.plan(plan_id)
+        check = partial(_check, plan, force=force or bool(command.violations))
+        number = len(plan.changes) + len(plan.rests_on)
+        applying = await off_loop(number, _alterations, command, plan, force=force)
+        if plan.changes or command.violations:
+            return await self.alter.alter(applying, check)
+        replay = await self.alter.replay(applying)
+        if replay is not None:
+            return replay
+        check()
+        return await self.alter.confirm(applying)
 
 
 _FULL: Final = (
@@ -156,14 +187,9 @@ def _impact(impacts: Impacts, change: PlannedChange) -> dict[str, Any]:
 
 def _key_impact(impact: KeyImpact) -> dict[str, Any]:
     source = impact.source
-    return {
-        "change": impact.change,
-        "factor": impact.factor,
-        "effective_before": impact.effective_before,
-        "effective_after": impact.effective_after,
+    return asdict(impact) | {
         "source": source
-        and {"entity": source.entity.as_dict(), "level": source.level, "name": str(source.name)},
-        "more_specific": impact.more_specific,
+        and {"entity": source.entity.as_dict(), "level": source.level, "name": str(source.name)}
     }
 
 
@@ -171,50 +197,6 @@ OUTDATED: Final = "plan-outdated"
 """The code of a plan whose base has moved."""
 
 _MOVED: Final = "The cluster has changed since the plan was made; nothing was applied. Plan again."
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyPlans:
-    """Answers ``POST /quotas/plans/{plan_id}/apply``."""
-
-    store: PlanStore
-    alter: AlterQuotas
-    cluster: ClusterIdentity
-
-    async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
-        """Apply what was planned, whoever planned it.
-
-        Args:
-            command: Who asks and how; its alterations are those of the plan.
-            plan_id: Which plan.
-            force: Take keys over that other owners hold.
-
-        Raises:
-            NotFoundError: There is no such plan for this cluster.
-            PlanExpiredError: It is too old.
-            OwnerConflictError: Another owner holds a key that it would change.
-            ExpectationFailedError: What it rests on has changed.
-            QuotaError: As ``AlterQuotas.alter``.
-        """
-        try:
-            return await self._apply(command, plan_id, force=force)
-        except ExpectationFailedError as error:
-            raise _outdated_error(error) from error
-
-    async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
-        plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
-        if plan is None:
-            raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
-        check = partial(_check, plan, force=force or bool(command.violations))
-        number = len(plan.changes) + len(plan.rests_on)
-        applying = await off_loop(number, _alterations, command, plan, force=force)
-        if plan.changes or command.violations:
-            return await self.alter.alter(applying, check)
-        replay = await self.alter.replay(applying)
-        if replay is not None:
-            return replay
-        check()
-        return await self.alter.confirm(applying)
 
 
 _HELD: Final = (

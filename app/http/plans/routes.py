@@ -15,7 +15,7 @@ from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import answers, problems, request_examples
 from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
-from app.service.plans import ApplyPlans, MakePlans, PlanCommand
+from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan
 from app.service.runtime.tasks import off_loop
 
@@ -71,15 +71,13 @@ async def apply_plan(
         wait_ms=body.longest_ms,
         action="apply_plan",
     )
-    services = services_of(request)
-    applying = ApplyPlans(services.plans, services.alter, services.cluster)
-    work = applying.apply(command, plan_id, force=body.force)
+    work = _plans(request).apply(command, plan_id, force=body.force)
     return await alteration_response(request, command, work)
 
 
-def _plans(request: Request) -> MakePlans:
+def _plans(request: Request) -> Plans:
     services = services_of(request)
-    return MakePlans(services.describe, services.plans, services.cluster)
+    return Plans(services.describe, services.plans, services.alter, services.cluster)
 
 
 async def _impact(request: Request, changes: Sequence[PlannedChange]) -> Any:

@@ -26,9 +26,10 @@ from app.domain.errors import (
 )
 from app.domain.plans import PlannedChange
 from app.service.alterations.command import AlterCommand, Wait
-from app.service.plans import ApplyPlans
+from app.service.plans import Plans
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict
 from app.service.ports.plans import StoredPlan
+from app.service.queries.describe import DescribeQuotas
 from app.service.runtime.clock import utc_now
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
@@ -312,7 +313,8 @@ async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, chan
     )
     plans = FakePlans()
     await plans.keep(plan)
-    applying = ApplyPlans(plans, world.service, world.brokers)
+    describe = DescribeQuotas(world.brokers, world.image)
+    applying = Plans(describe, plans, world.service, world.brokers)
     with pytest.raises(NotFoundError):
         await applying.apply(COMMAND, "p1", force=False)
     assert world.log == []
