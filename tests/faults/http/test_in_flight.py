@@ -55,10 +55,14 @@ def wait_until_held(cluster: FakeCluster) -> None:
     wait_until(lambda: cluster.held, "the alteration did not arrive")
 
 
-def altering(
-    service: RunningService, pool: ThreadPoolExecutor, name: str
+def held_alteration(
+    cluster: FakeCluster, service: RunningService, pool: ThreadPoolExecutor, name: str
 ) -> "Future[httpx.Response]":
-    return pool.submit(ask, service, "POST", ALTERATIONS, change(name, wait="none"))
+    """Return the answer to an alteration that the broker has, and neither applies nor answers."""
+    hold_next(cluster)
+    answer = pool.submit(ask, service, "POST", ALTERATIONS, change(name, wait="none"))
+    wait_until_held(cluster)
+    return answer
 
 
 def test_a_caller_that_hangs_up_during_the_body_has_asked_for_nothing(
@@ -105,9 +109,7 @@ def test_a_stop_waits_for_an_alteration_in_flight(
     how: signal.Signals,
 ) -> None:
     name = unique("stopped")
-    hold_next(fake_kafka)
-    answer = altering(stoppable, pool, name)
-    wait_until_held(fake_kafka)
+    answer = held_alteration(fake_kafka, stoppable, pool, name)
     stoppable.send(how)
     wait_until(lambda: refuses(stoppable), "new connections are still accepted")
     fake_kafka.apply_held()
@@ -141,9 +143,7 @@ def test_a_stop_that_cannot_wait_any_longer_leaves_the_outcome_unknown(
     fake_kafka: FakeCluster, impatient: RunningService, pool: ThreadPoolExecutor
 ) -> None:
     name = unique("cut")
-    hold_next(fake_kafka)
-    answer = altering(impatient, pool, name)
-    wait_until_held(fake_kafka)
+    answer = held_alteration(fake_kafka, impatient, pool, name)
     assert impatient.stop() == 0
     assert answer.exception() is not None or answer.result().status_code >= 500
     impatient.start()
@@ -177,9 +177,7 @@ def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
     database: LocalPostgres,
 ) -> None:
     name = unique("late")
-    hold_next(fake_kafka)
-    waiting = altering(scripted_service, pool, name)
-    wait_until_held(fake_kafka)
+    waiting = held_alteration(fake_kafka, scripted_service, pool, name)
     with outage(database, "paused"):
         fake_kafka.apply_held()
         answer = waiting.result()
@@ -200,9 +198,7 @@ def test_a_second_alteration_of_an_entity_waits_for_the_first_or_is_refused(
     fake_kafka: FakeCluster, scripted_service: RunningService, pool: ThreadPoolExecutor
 ) -> None:
     name = unique("busy")
-    hold_next(fake_kafka)
-    first = altering(scripted_service, pool, name)
-    wait_until_held(fake_kafka)
+    first = held_alteration(fake_kafka, scripted_service, pool, name)
     second = ask(scripted_service, "POST", ALTERATIONS, change(name, wait="none"))
     fake_kafka.apply_held()
     problem = problem_of(second, 409)

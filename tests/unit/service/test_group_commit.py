@@ -342,6 +342,17 @@ class Sender:
     async def answers(self) -> list[AlterAnswer | BaseException]:
         return await asyncio.gather(*self.tasks, return_exceptions=True)
 
+    async def meanwhile(
+        self, *changes: list[ClientQuotaAlteration]
+    ) -> list[AlterAnswer | BaseException]:
+        """Send changes while a request is in flight; return their answers."""
+        gate = await self.held()
+        for each in changes:
+            self.start(each)
+        await asyncio.sleep(0)
+        gate.set()
+        return (await self.answers())[1:]
+
 
 @pytest.fixture
 def sender() -> Sender:
@@ -360,17 +371,9 @@ async def test_alone_an_alteration_never_waits(sender: Sender) -> None:
 
 
 async def test_what_arrives_meanwhile_shares_the_next_request(sender: Sender) -> None:
-    gate = await sender.held()
-    for name in ("a", "b", "c"):
-        sender.start(change(name))
-    await asyncio.sleep(0)
-    gate.set()
-    answers = await sender.answers()
+    answers = await sender.meanwhile(change("a"), change("b"), change("c"))
     assert sender.broker.requests == [(1, ["first"]), (1, ["a", "b", "c"])]
-    assert [outcomes(answer) for answer in answers] == [
-        {"first": Outcome.APPLIED},
-        *[dict.fromkeys("abc", Outcome.APPLIED)] * 3,
-    ]
+    assert [outcomes(each) for each in answers] == [dict.fromkeys("abc", Outcome.APPLIED)] * 3
 
 
 async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
@@ -379,12 +382,7 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
         for alteration in alterations
         if alteration.entity == user("bad")
     }
-    gate = await sender.held()
-    for name in ("a", "bad", "c"):
-        sender.start(change(name))
-    await asyncio.sleep(0)
-    gate.set()
-    _, *answers = await sender.answers()
+    answers = await sender.meanwhile(change("a"), change("bad"), change("c"))
     expected = {"a": Outcome.APPLIED, "bad": Outcome.REFUSED, "c": Outcome.APPLIED}
     assert [outcomes(answer) for answer in answers] == [expected] * 3
     assert set(sender.broker.quotas) == {user("first"), user("a"), user("c")}
@@ -422,12 +420,7 @@ async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "MAX_SHARED_ENTITIES", 2)
-    gate = await sender.held()
-    sender.start([*change("a"), *change("b"), *change("c")])
-    sender.start(change("d"))
-    await asyncio.sleep(0)
-    gate.set()
-    await sender.answers()
+    await sender.meanwhile([*change("a"), *change("b"), *change("c")], change("d"))
     assert [names for _, names in sender.broker.requests] == [["first"], ["a", "b", "c"], ["d"]]
 
 
@@ -472,12 +465,7 @@ async def test_a_broker_that_cannot_be_reached_fails_everybody(sender: Sender) -
 
 async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
     sender.broker.late = asyncio.get_running_loop().create_future()
-    gate = await sender.held()
-    sender.start(change("a"))
-    sender.start(change("b"))
-    await asyncio.sleep(0)
-    gate.set()
-    _, *answers = await sender.answers()
+    answers = await sender.meanwhile(change("a"), change("b"))
     verdicts = {user(name): EntityVerdict(Outcome.APPLIED) for name in ("first", "a", "b")}
     sender.broker.late.set_result(AlterAnswer(verdicts, 1, EPOCH, EPOCH))
     for name, answer in zip(("a", "b"), answers, strict=True):
