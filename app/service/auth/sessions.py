@@ -9,14 +9,13 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal
+from app.domain.alterations import KafkaRefusal
 from app.domain.authorization import Operation
-from app.domain.entities import ClientQuotaFilter
 from app.domain.errors import (
     BrokerError,
     ClusterAuthorizationError,
@@ -68,22 +67,12 @@ class RecordReader:
         self._as_caller = as_caller
         self._as_service = as_service
 
-    async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Described:
-        """See ``ClientQuotaAdmin``."""
+    async def describe_client_quotas(self, *asked: Any, **options: Any) -> Described:
+        """See ``QuotaReader``."""
         try:
-            return await self._as_caller.describe_client_quotas(
-                quota_filter, broker_id=broker_id, timeout_s=timeout_s
-            )
+            return await self._as_caller.describe_client_quotas(*asked, **options)
         except RefusedAtTheActError:
-            return await self._as_service.describe_client_quotas(
-                quota_filter, broker_id=broker_id, timeout_s=timeout_s
-            )
+            return await self._as_service.describe_client_quotas(*asked, **options)
 
 
 class CallerQuotaAdmin:
@@ -97,22 +86,14 @@ class CallerQuotaAdmin:
         self._rights = rights
         self._principal = principal
 
-    async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Described:
+    async def describe_client_quotas(self, *asked: Any, **options: Any) -> Described:
         """See ``ClientQuotaAdmin``.
 
         Raises:
             RefusedAtTheActError: The caller lacks DESCRIBE_CONFIGS.
         """
         try:
-            return await self._admin.describe_client_quotas(
-                quota_filter, broker_id=broker_id, timeout_s=timeout_s
-            )
+            return await self._admin.describe_client_quotas(*asked, **options)
         except QuotaError as error:
             if error.kafka_error != NOT_AUTHORIZED:
                 raise
@@ -120,23 +101,9 @@ class CallerQuotaAdmin:
             detail = lacks(self._principal, Operation.DESCRIBE_CONFIGS)
             raise RefusedAtTheActError(detail, kafka_error=NOT_AUTHORIZED) from error
 
-    async def alter_client_quotas(
-        self,
-        alterations: Sequence[ClientQuotaAlteration],
-        *,
-        validate_only: bool,
-        broker_id: int | None = None,
-        timeout_s: float | None = None,
-        send_by: float | None = None,
-    ) -> AlterAnswer:
+    async def alter_client_quotas(self, *asked: Any, **options: Any) -> AlterAnswer:
         """See ``ClientQuotaAdmin``; a refusal of the caller says so."""
-        answer = await self._admin.alter_client_quotas(
-            alterations,
-            validate_only=validate_only,
-            broker_id=broker_id,
-            timeout_s=timeout_s,
-            send_by=send_by,
-        )
+        answer = await self._admin.alter_client_quotas(*asked, **options)
         verdicts = {
             entity: self._own_verdict(verdict) for entity, verdict in answer.verdicts.items()
         }
