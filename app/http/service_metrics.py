@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.service.ports.metrics import (
     BreakerState,
+    DependencyMetrics,
     DriftOrigin,
     FoundBy,
     KafkaResult,
@@ -159,7 +160,7 @@ POOLS: Final = ("writing", "recovering", "querying", "denying", "leading")
 Numbers = Callable[[], Mapping[str, int]]
 
 
-class PrometheusDependencyMetrics:
+class PrometheusDependencyMetrics(DependencyMetrics):
     """Counts in a registry; see ``DependencyMetrics``."""
 
     def __init__(self, make: Instruments) -> None:

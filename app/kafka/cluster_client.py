@@ -17,7 +17,7 @@ from app.kafka.connection import BrokerConnection, ask
 from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
-from app.service.ports.metrics import DependencyMetrics, Uncounted
+from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Brokers:
         self.login_was_refused = False
         """Whether a broker did not accept the password, where one login is all there may be."""
         self._settings = settings
-        self._metrics = metrics or Uncounted()
+        self._metrics = metrics or DependencyMetrics()
         self._context = context or ssl_context(settings)
         self._one_login = one_login
         self._pools: dict[Address, ConnectionPool] = {}

@@ -26,7 +26,7 @@ from app.postgres.connect import (
     connection_parameters,
 )
 from app.postgres.errors import ENDED, FAILURES, READ_ONLY, failure, query_too_slow, sql_state
-from app.service.ports.metrics import DependencyMetrics, Uncounted
+from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Database:
         Raises:
             ValueError: The URL cannot be read.
         """
-        counted = metrics or Uncounted()
+        counted = metrics or DependencyMetrics()
         self.patience = patience
         self._pools = tuple(
             Pool(url, limits, counted, patience)

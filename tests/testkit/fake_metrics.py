@@ -4,6 +4,7 @@ from collections import Counter
 
 from app.service.ports.metrics import (
     BreakerState,
+    DependencyMetrics,
     DriftOrigin,
     FoundBy,
     KafkaResult,
@@ -55,7 +56,7 @@ class CountedMetrics:
         self.counts[f"{dependency} {state.value}"] += 1
 
 
-class CountedDependencies:
+class CountedDependencies(DependencyMetrics):
     """Counts each call by its words; ``seconds`` are all that were reported."""
 
     def __init__(self) -> None:

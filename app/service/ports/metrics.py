@@ -108,8 +108,11 @@ class KafkaResult(StrEnum):
     ABANDONED = "abandoned"
 
 
-class DependencyMetrics(Protocol):
-    """Counts what goes to brokers and to Postgres; no call waits or fails."""
+class DependencyMetrics:
+    """Counts what goes to brokers and to Postgres; this one nothing, for a command that runs once.
+
+    No call waits or fails.
+    """
 
     def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
         """Note a request that was handed over.
@@ -125,16 +128,3 @@ class DependencyMetrics(Protocol):
 
     def pool_wait_took(self, pool: str, seconds: float) -> None:
         """Note how long a transaction waited for a connection of a pool to Postgres."""
-
-
-class Uncounted:
-    """For whoever has nobody to tell, such as a command that runs once."""
-
-    def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
-        """Tell nobody."""
-
-    def kafka_error_came(self, api: str, code: str) -> None:
-        """Tell nobody."""
-
-    def pool_wait_took(self, pool: str, seconds: float) -> None:
-        """Tell nobody."""
