@@ -168,16 +168,14 @@ class BrokerAuthorizer:
             "asked": rights.asked,
             "acl_age_s": round(rights.age_s, 3),
         }
-        return Access(evidence, None if rights.allowed else refused(caller.principal, operation))
+        if rights.allowed:
+            return Access(evidence)
+        detail = lacks(caller.principal, operation)
+        return Access(evidence, ClusterAuthorizationError(detail, kafka_error=NOT_AUTHORIZED))
 
 
 Authorizer = ClusterAuthorizer | BrokerAuthorizer
 """Decides whether a caller may."""
-
-
-def refused(principal: str, operation: Operation) -> ClusterAuthorizationError:
-    """Return the refusal of a caller that the broker does not allow an operation."""
-    return ClusterAuthorizationError(lacks(principal, operation), kafka_error=NOT_AUTHORIZED)
 
 
 def lacks(principal: str, operation: Operation) -> str:
@@ -187,8 +185,6 @@ def lacks(principal: str, operation: Operation) -> str:
         "kafka-cluster; ask for an ACL that allows it."
     )
 
-
-logger = logging.getLogger(__name__)
 
 _REFUSED: Final = (
     "The policy of this service does not let you change all of that; nothing was sent. Every "

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
@@ -142,19 +142,14 @@ def matching(
     arranged: SortedSnapshot, quota_filter: ClientQuotaFilter, has_key: tuple[str, ...]
 ) -> tuple[Entry, ...]:
     """Return the entities that match, and have one of the keys if there are any, in order."""
-    found = _matching(arranged, quota_filter, has_key)
+    found = (
+        (entity, values)
+        for entity in arranged.candidates(quota_filter)
+        if (values := arranged.quotas.get(entity)) is not None
+        and (not has_key or any(key in values for key in has_key))
+        and quota_filter.matches(entity)
+    )
     return tuple(sorted(found, key=lambda entry: entry[0].sort_key()))
-
-
-def _matching(
-    arranged: SortedSnapshot, quota_filter: ClientQuotaFilter, wanted: tuple[str, ...]
-) -> Iterator[Entry]:
-    for entity in arranged.candidates(quota_filter):
-        values = arranged.quotas.get(entity)
-        if values is None or (wanted and not any(key in values for key in wanted)):
-            continue
-        if quota_filter.matches(entity):
-            yield entity, values
 
 
 def _all_named(quota_filter: ClientQuotaFilter) -> bool:
