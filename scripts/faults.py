@@ -101,18 +101,11 @@ STEPS = (
             f"{IN_HTTP}/test_applied_alterations.py",
         ),
     ),
-    Step(
-        "hostile-callers",
-        12,
-        ("tests/faults/http/test_hostile_callers.py", "tests/faults/http/test_tls_handshakes.py"),
-    ),
+    Step("hostile-callers", 12, ("tests/faults/http/test_hostile_callers.py",)),
     Step(
         "postgres",
         15,
-        (
-            "tests/faults/http/test_postgres_troubles.py",
-            "tests/faults/http/test_postgres_outages.py",
-        ),
+        ("tests/faults/http/test_postgres_troubles.py", "tests/faults/http/test_outages.py"),
     ),
     Step(
         "records",

@@ -17,6 +17,8 @@ from app.localdev.postgres import LocalPostgres
 from tests.testkit.patience import DEADLINE_S, wait_until
 from tests.testkit.service import RunningService
 
+ALTERATIONS: Final = "/quotas/alterations"
+
 OUTAGES: Final[Mapping[str, tuple[str, str]]] = {
     "stopped": ("stop", "start"),
     "killed": ("kill", "start"),
@@ -46,6 +48,11 @@ def ask(
 ) -> httpx.Response:
     """Ask as a caller who waits for an answer, not for ever."""
     return service.api(principal).request(method, path, json=body)
+
+
+def alter(service: RunningService, name: str, **options: Any) -> httpx.Response:
+    """Set one quota of a user; ``options`` are members of the body."""
+    return ask(service, "POST", ALTERATIONS, change(name, **options))
 
 
 def until_done(asks: Callable[[], httpx.Response], what: str) -> None:

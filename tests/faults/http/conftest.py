@@ -1,7 +1,8 @@
 """Services of these tests' own: what they stop, pause and confuse serves nobody else."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,16 @@ def scripted_service(
         folder, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT
     ) as running:
         yield running
+
+
+Serve = Callable[..., RunningService]
+
+
+@pytest.fixture
+def serve(fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path) -> Iterator[Serve]:
+    """Starts a service of the test's own on the fake cluster, with options of ``new_service``."""
+    servers = fake_kafka.bootstrap_servers
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(
+            running_service(tmp_path, servers, scripted_url, **options)
+        )

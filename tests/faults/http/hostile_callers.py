@@ -19,26 +19,14 @@ SOURCE: Final = "127.0.0.2"
 LASTS_S: Final = 12.0
 DEADLINE_S: Final = 300.0
 _LARGE_BYTES: Final = 8_000_000
-_SILENT: Final = 3_000
-_IDLE: Final = 1_000
-_METRICS: Final = 8
-_LOGINS: Final = 1_000
-_LOGINS_AT_ONCE: Final = 20
-_ENTITIES: Final = 10_000
 _LARGE_AT_ONCE: Final = 60
+_ENTITIES: Final = 10_000
 _CLIENTS: Final = 500
 ALTER: Final = "/quotas/alterations"
 RATE: Final = "producer_byte_rate"
 
 Answers = Counter[str]
 Users = list[dict[str, str]]
-
-
-def _filled(member: str) -> bytes:
-    """Return a body of 8 MB whose list has nothing but faults."""
-    item = b'{"a":1}'
-    items = b",".join([item] * (_LARGE_BYTES // (len(item) + 1)))
-    return b'{"%s": [%s]}' % (member.encode(), items)
 
 
 def _client(url: str, **options: object) -> httpx.AsyncClient:
@@ -61,29 +49,19 @@ async def _post(url: str, path: str, principal: str, body: bytes) -> Answers:
     return Answers([f"answered {answer.status_code}"])
 
 
-async def one_denied_request(url: str) -> Answers:
-    """Send 8 MB without the right to."""
-    return await _post(url, ALTER, "mallory", _filled("alterations"))
-
-
-async def two_bodies_of_violations(url: str) -> Answers:
-    """Send 8 MB of faults twice, with the right to describe."""
-    body = _filled("identities")
-    sent = await asyncio.gather(*(_post(url, "/quotas/resolve", "bob", body) for _ in range(2)))
+async def bodies_of_faults(
+    url: str, *, number: int, path: str, principal: str, member: bytes
+) -> Answers:
+    """Send bodies of 8 MB whose list has nothing but faults."""
+    item = b'{"a":1}'
+    items = b",".join([item] * (_LARGE_BYTES // (len(item) + 1)))
+    body = b'{"%s": [%s]}' % (member, items)
+    sent = await asyncio.gather(*(_post(url, path, principal, body) for _ in range(number)))
     return sum(sent, Answers())
 
 
-async def silent_handshakes(url: str) -> Answers:
+async def silent_connections(url: str, *, number: int) -> Answers:
     """Connect and say nothing."""
-    return await _connect_and_wait(url, _SILENT)
-
-
-async def idle_connections(url: str) -> Answers:
-    """Connect and say nothing, where no handshake is expected."""
-    return await _connect_and_wait(url, _IDLE)
-
-
-async def _connect_and_wait(url: str, number: int) -> Answers:
     address, answers = urlsplit(url), Answers()
 
     async def connect() -> asyncio.StreamWriter | None:
@@ -113,12 +91,12 @@ async def clients_of_metrics(url: str) -> Answers:
             while asyncio.get_running_loop().time() < end:
                 answers[f"answered {(await http.get('/metrics')).status_code}"] += 1
 
-    await asyncio.gather(*(ask() for _ in range(_METRICS)))
+    await asyncio.gather(*(ask() for _ in range(8)))
     return answers
 
 
 async def logins_with_long_names(url: str) -> Answers:
-    answers, numbers = Answers(), iter(range(_LOGINS))
+    answers, numbers = Answers(), iter(range(1_000))
 
     async def log_in() -> None:
         async with _client(url) as http:
@@ -127,7 +105,7 @@ async def logins_with_long_names(url: str) -> Answers:
                 answer = await http.get("/quotas", auth=credentials)
                 answers[f"answered {answer.status_code}"] += 1
 
-    await asyncio.gather(*(log_in() for _ in range(_LOGINS_AT_ONCE)))
+    await asyncio.gather(*(log_in() for _ in range(20)))
     return answers
 
 
@@ -222,10 +200,14 @@ async def slow_clients(url: str, *, kind: str) -> Answers:
 
 
 HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
-    "one denied request of 8 MB": one_denied_request,
-    "two bodies of 8 MB of violations": two_bodies_of_violations,
-    "3,000 silent connections to TLS": silent_handshakes,
-    "1,000 idle connections": idle_connections,
+    "one denied request of 8 MB": partial(
+        bodies_of_faults, number=1, path=ALTER, principal="mallory", member=b"alterations"
+    ),
+    "two bodies of 8 MB of violations": partial(
+        bodies_of_faults, number=2, path="/quotas/resolve", principal="bob", member=b"identities"
+    ),
+    "3,000 silent connections to TLS": partial(silent_connections, number=3_000),
+    "1,000 idle connections": partial(silent_connections, number=1_000),
     "8 clients of the metrics": clients_of_metrics,
     "1,000 logins with names of 23 KB": logins_with_long_names,
     "alterations of 10,000": again_and_again("alice", ALTER, _alterations),

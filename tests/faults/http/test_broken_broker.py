@@ -2,10 +2,10 @@
 
 import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.faults.http.conftest import Serve
 from tests.testkit.fake_kafka.cluster import FakeCluster, Fault
 from tests.testkit.fake_kafka.messages import acls_answer, describe_answer, versions_answer
 from tests.testkit.fake_kafka.server import (
@@ -21,11 +21,10 @@ from tests.testkit.fake_kafka.server import (
 )
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ask, change, until_done
+from tests.testkit.outages import alter, ask, until_done
 from tests.testkit.patience import PROMPT
-from tests.testkit.service import RunningService, running_service
+from tests.testkit.service import RunningService
 
-ALTERATIONS = "/quotas/alterations"
 HTTP = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 NOISE = sending(bytes(range(1, 200)))
 HUGE = raw(struct.pack(">i", 2**31 - 1) + b"x" * 100_000)
@@ -74,7 +73,7 @@ def test_a_describe_that_fails_has_a_defined_answer(
     problem = problem_of(ask(scripted_service, "GET", "/quotas", principal="bob"), status)
     assert problem["code"] == code
     assert problem["sent_to_cluster"] == "no"
-    answer = ask(scripted_service, "POST", ALTERATIONS, change(user))
+    answer = alter(scripted_service, user)
     assert problem_of(answer, status)["sent_to_cluster"] == "no"
     assert fake_kafka.sent(user) == 0
 
@@ -98,7 +97,7 @@ def test_an_alteration_without_a_definite_answer_is_unknown_and_recorded_so(
 ) -> None:
     user = unique("unknown")
     fake_kafka.fail_next(UNKNOWN[name])
-    answer = ask(scripted_service, "POST", ALTERATIONS, change(user, wait="none"))
+    answer = alter(scripted_service, user, wait="none")
     problem = problem_of(answer, 504)
     assert problem["code"] == "outcome-unknown"
     assert (problem["sent_to_cluster"], problem["retry"]) == ("maybe", "same-key-only")
@@ -127,7 +126,7 @@ def test_an_alteration_that_a_broker_refuses_is_answered_with_its_error(
     error_code, status, code = REFUSED[name]
     words = "the broker's own words"
     fake_kafka.fail_next(Fault(applies=(), error_code=error_code, message=words))
-    answer = ask(scripted_service, "POST", ALTERATIONS, change(unique("refused"), wait="none"))
+    answer = alter(scripted_service, unique("refused"), wait="none")
     problem = problem_of(answer, status)
     assert (problem["code"], problem["kafka_error"]) == (code, name)
     assert problem["sent_to_cluster"] == "yes"
@@ -146,8 +145,8 @@ def test_a_broker_before_2_6_is_reported_as_too_old(
     for answer in (
         ask(scripted_service, "GET", "/quotas", principal="bob"),
         ask(scripted_service, "GET", "/quotas/resolve?user=a&max_age_ms=0", principal="bob"),
-        ask(scripted_service, "POST", ALTERATIONS, change(user)),
-        ask(scripted_service, "POST", ALTERATIONS, change(user, validate_only=True)),
+        alter(scripted_service, user),
+        alter(scripted_service, user, validate_only=True),
     ):
         problem = problem_of(answer, 501)
         assert problem["code"] == "unsupported-broker-version"
@@ -164,30 +163,18 @@ ACL_FAULTS: dict[str, tuple[int, Reply]] = {
 }
 
 
-@pytest.fixture
-def fresh_service(
-    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
-) -> Iterator[RunningService]:
-    """A service that knows no ACL yet."""
-    with running_service(
-        tmp_path, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT
-    ) as running:
-        yield running
-
-
-def test_without_acls_nobody_passes_but_super_users(
-    script: Script, fresh_service: RunningService
-) -> None:
+def test_without_acls_nobody_passes_but_super_users(script: Script, serve: Serve) -> None:
+    service = serve(patience=PROMPT)  # it has no ACL yet
     for fault, (api, reply) in ACL_FAULTS.items():
         script(api, reply)
         for answer in (
-            ask(fresh_service, "GET", "/quotas"),
-            ask(fresh_service, "POST", ALTERATIONS, change("unsent")),
+            ask(service, "GET", "/quotas"),
+            alter(service, "unsent"),
         ):
             problem = problem_of(answer, 503)
             assert problem["code"] == "acl-source-unreachable", fault
             assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
         if api == DESCRIBE_ACLS:
-            assert ask(fresh_service, "GET", "/quotas", principal="root").status_code == 200
+            assert ask(service, "GET", "/quotas", principal="root").status_code == 200
         script(api, None)
-    until_done(lambda: ask(fresh_service, "GET", "/quotas"), "the ACLs are still not read")
+    until_done(lambda: ask(service, "GET", "/quotas"), "the ACLs are still not read")

@@ -3,17 +3,17 @@
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
-from tests.faults.http.trouble import ALTERATIONS, callers
+from tests.faults.http.trouble import callers
 from tests.testkit.history.checker import note_figures
 from tests.testkit.history.events import Write, metadata_log
 from tests.testkit.kafka import unique
-from tests.testkit.outages import change
+from tests.testkit.outages import ALTERATIONS, change
 from tests.testkit.service import RunningService
 from tests.testkit.sizes import size
 
@@ -37,15 +37,6 @@ class Count:
     written: list[float] = field(default_factory=list)
 
 
-async def count_up(service: RunningService, *, writers: int, attempts: int) -> Count:
-    """Let each writer try so often to add 1 to what it believes to hold."""
-    count = Count(unique("counter"))
-    async with callers(service) as http, asyncio.TaskGroup() as group:
-        for _ in range(writers):
-            group.create_task(_add_again_and_again(http, count, attempts))
-    return count
-
-
 async def _add_again_and_again(http: httpx.AsyncClient, count: Count, attempts: int) -> None:
     believed = None
     for _ in range(attempts):
@@ -62,34 +53,10 @@ async def _add_again_and_again(http: httpx.AsyncClient, count: Count, attempts: 
             believed = error["values"]["current"].get(KEY)
 
 
-def assert_none_is_lost(kafka: LocalKafka, count: Count) -> None:
-    """Check that what was answered as applied is the metadata log, each value once."""
-    logged = values_in_log(kafka, count.name)
-    note_figures({**_named(count.statuses), "increments in the metadata log": len(logged)})
-    assert set(count.statuses) <= {200, 409, 412}
-    assert logged == [float(number) for number in range(1, len(logged) + 1)]
-    assert sorted(count.written) == logged
-    assert logged
-
-
-async def ask_thrice(service: RunningService, requests: int) -> str:
-    """Send each of so many requests with a key, three times at once; return the users' prefix.
-
-    Each answer must be about the same alteration, and only one of them is not a replay.
-    """
-    team = unique("thrice")
-    turns = asyncio.Semaphore(20)
-    statuses: Counter[int] = Counter()
-    async with callers(service) as http, asyncio.TaskGroup() as group:
-        for number in range(requests):
-            group.create_task(_ask_thrice(http, f"{team}-{number}", turns, statuses))
-    note_figures({"requests": requests, **_named(statuses)})
-    return team
-
-
 async def _ask_thrice(
     http: httpx.AsyncClient, name: str, turns: asyncio.Semaphore, statuses: Counter[int]
 ) -> None:
+    """Let each answer be about the same alteration, and all but one be replays."""
     async with turns:
         asking = (_ask(http, name, 1.0, statuses) for _ in range(TIMES))
         answers = await asyncio.gather(*asking)
@@ -120,27 +87,6 @@ async def _ask(
         await asyncio.sleep(_AGAIN_S)
 
 
-def assert_each_is_one_change(service: RunningService, kafka: LocalKafka, team: str) -> None:
-    """Check that each user of the team has one intent, and one record in the metadata log.
-
-    What was answered as not sent in time was requested again.
-    """
-    asked = {"entity": f"user^={team}-", "page_size": "10000"}
-    rows: list[Any] = service.api("auditor").get("/audit", params=asked).json()["rows"]
-    sent = (row for row in rows if row["outcome"] != "not_sent")
-    intents = Counter(row["entity"]["user"] for row in sent)
-    records = Counter(write.entity.as_dict()["user"] for write in _writes(kafka, f"{team}-"))
-    note_figures({"intents": intents.total(), "records in the metadata log": records.total()})
-    assert set(intents.values()) == {1}
-    assert records == intents
-
-
-def values_in_log(kafka: LocalKafka, name: str) -> list[float | None]:
-    """Return the values of a user in the order of the metadata log."""
-    of_user = ClientQuotaEntity.of({"user": name})
-    return [write.value for write in _writes(kafka, name) if write.entity == of_user]
-
-
 def _writes(kafka: LocalKafka, prefix: str) -> list[Write]:
     return [
         record.write
@@ -156,12 +102,37 @@ def _named(statuses: Counter[int]) -> dict[str, int]:
 async def test_no_increment_of_an_expected_value_is_lost(
     patient_service: RunningService, kafka: LocalKafka
 ):
-    count = await count_up(patient_service, writers=size(8, 100), attempts=size(5, 100))
-    assert_none_is_lost(kafka, count)
+    """Each caller tries again and again to add 1 to what it believes to hold."""
+    count, attempts = Count(unique("counter")), size(5, 100)
+    async with callers(patient_service) as http, asyncio.TaskGroup() as group:
+        for _ in range(size(8, 100)):
+            group.create_task(_add_again_and_again(http, count, attempts))
+    of_user = ClientQuotaEntity.of({"user": count.name})
+    writes = _writes(kafka, count.name)
+    logged = [write.value for write in writes if write.entity == of_user]
+    note_figures({**_named(count.statuses), "increments in the metadata log": len(logged)})
+    assert set(count.statuses) <= {200, 409, 412}
+    assert logged == [float(number) for number in range(1, len(logged) + 1)]
+    assert sorted(count.written) == logged
+    assert logged
 
 
 async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
     patient_service: RunningService, kafka: LocalKafka
 ):
-    team = await ask_thrice(patient_service, requests=size(30, 1000))
-    assert_each_is_one_change(patient_service, kafka, team)
+    """Each user of the team has one intent, and one record in the metadata log."""
+    team, requests = unique("thrice"), size(30, 1000)
+    turns, statuses = asyncio.Semaphore(20), Counter[int]()
+    async with callers(patient_service) as http, asyncio.TaskGroup() as group:
+        for number in range(requests):
+            group.create_task(_ask_thrice(http, f"{team}-{number}", turns, statuses))
+    asked = {"entity": f"user^={team}-", "page_size": "10000"}
+    rows = patient_service.api("auditor").get("/audit", params=asked).json()["rows"]
+    # What was answered as not sent in time was requested again.
+    sent = (row for row in rows if row["outcome"] != "not_sent")
+    intents = Counter(row["entity"]["user"] for row in sent)
+    records = Counter(write.entity.as_dict()["user"] for write in _writes(kafka, f"{team}-"))
+    figures = {"intents": intents.total(), "records in the metadata log": records.total()}
+    note_figures({"requests": requests, **_named(statuses), **figures})
+    assert set(intents.values()) == {1}
+    assert records == intents

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import ssl
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +29,9 @@ from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
 pytestmark = pytest.mark.long
 
+HOST: Final = "127.0.0.1"
+NOWHERE: Final = f"{HOST}:1"
+STALLED: Final = 200
 BEFORE_S: Final = 5.0
 PAUSE_S: Final = 0.05
 MOST_MB: Final = {**dict.fromkeys(VERY_LARGE, 300), **dict.fromkeys(SLOW, 50)}
@@ -39,7 +44,7 @@ BODY_BYTES: Final = 20_000
 @pytest.fixture
 def attacked_service(database: LocalPostgres, tmp_path: Path) -> Iterator[RunningService]:
     """A service with a TLS port that takes passwords, with the default limits, all of it new."""
-    Authority().sign(person("server"), host="127.0.0.1").write(tmp_path / "server.pem")
+    Authority().sign(person("server"), host=HOST).write(tmp_path / "server.pem")
     _, url = migrated_database(database, unique("attacked").replace("-", "_"))
     with (
         fake_kafka_with_rights() as cluster,
@@ -66,14 +71,13 @@ async def test_one_hostile_caller_costs_little_and_the_others_are_served(
     before = await others_while(service, lambda: asyncio.sleep(BEFORE_S), files)
     rows_before, resident_mb = denied_rows(service), memory_mb(pid, "VmRSS")
     forget_peak(pid)
-    attack = attack_of(service, kind)
-    during = await others_while(service, attack, files)
+    during = await others_while(service, partial(attack, service, kind), files)
     grown_mb = round(memory_mb(pid, "VmHWM") - resident_mb, 1)
     rows = denied_rows(service) - rows_before
     note_figures(
         {
             "load average": round(os.getloadavg()[0], 1),
-            **attack.answers,
+            **(during.result or {}),
             "seconds": during.seconds,
             "grown by at most, MB": grown_mb,
             "descriptors at most": max(files),
@@ -96,38 +100,31 @@ async def test_one_hostile_caller_costs_little_and_the_others_are_served(
     assert rows <= 2
 
 
+@dataclass
 class Others:
-    """Probes and reads while something goes on."""
+    """Probes, reads and alterations while something goes on, and what comes of that."""
 
-    def __init__(self) -> None:
-        self.livez, self.reads, self.alterations = Asked(), Asked(), Asked()
-        self.seconds = 0.0
+    livez: Asked = field(default_factory=Asked)
+    reads: Asked = field(default_factory=Asked)
+    alterations: Asked = field(default_factory=Asked)
+    seconds: float = 0.0
+    result: dict[str, int] | None = None
 
 
 def median_ms(asked: Asked) -> float:
     return round(statistics.median(seconds for seconds, _ in asked.answers) * 1000, 1)
 
 
-class Attack:
-    """A hostile caller in a process of its own."""
-
-    def __init__(self, url: str, kind: str) -> None:
-        self._arguments = (url, kind)
-        self.answers: dict[str, int] = {}
-
-    async def __call__(self) -> None:
-        """Let it come, and collect the answers that it has had."""
-        module = ["-m", "tests.faults.http.hostile_callers", *self._arguments]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=pipe)
-        out, _ = await process.communicate()
-        assert process.returncode == 0
-        self.answers.update(json.loads(out))
-
-
-def attack_of(service: RunningService, kind: str) -> Attack:
-    """Return the attack, at the port that it is for."""
-    return Attack(service.tls_url if kind in OVER_TLS else service.url, kind)
+async def attack(service: RunningService, kind: str) -> dict[str, int]:
+    """Let a hostile caller come in a process of its own; return the answers that it has had."""
+    url = service.tls_url if kind in OVER_TLS else service.url
+    module = ["-m", "tests.faults.http.hostile_callers", url, kind]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=pipe)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    answers: dict[str, int] = json.loads(out)
+    return answers
 
 
 async def others_while(
@@ -161,7 +158,7 @@ async def others_while(
             with suppress(OSError):
                 files.append(len(await asyncio.to_thread(os.listdir, folder)))
             await asyncio.wait({over}, timeout=PAUSE_S)
-    await over
+    others.result = await over
     others.seconds = round(loop.time() - begun, 1)
     return others
 
@@ -181,3 +178,37 @@ def memory_mb(pid: int, name: str) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(f"{name}:")]
     return int(line.split()[1]) / 1024
+
+
+async def closed_by_the_service(port: int, beginning: bytes) -> bool:
+    """Send the beginning of a handshake, and wait for the end of the connection."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    with closing(writer):
+        writer.write(beginning)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+
+async def test_whoever_stalls_in_the_handshake_is_sent_away_and_others_are_served(tmp_path: Path):
+    """The broker and the database are not there, of which connections know nothing."""
+    authority = Authority()
+    (tmp_path / "authority.pem").write_text(authority.own.pem)
+    authority.sign(person("server"), host=HOST).write(tmp_path / "server.pem")
+    context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+    settings = {"tls_port": "0", "tls_cert_file": str(tmp_path / "server.pem")}
+    beginnings = (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")
+    database_url = f"postgresql://quotas@{NOWHERE}/quotas"
+    with running_service(tmp_path, NOWHERE, database_url, **settings) as service:
+        port = int(service.environ["QUOTAS_TLS_PORT"])
+        stalled = [
+            asyncio.create_task(closed_by_the_service(port, beginnings[number % len(beginnings)]))
+            for number in range(STALLED)
+        ]
+        async with httpx.AsyncClient(verify=context, timeout=DEADLINE_S) as client:
+            for _ in range(20):
+                answer = await client.get(f"{service.tls_url}/livez")
+                assert answer.status_code == httpx.codes.OK
+        assert await asyncio.gather(*stalled) == [True] * STALLED

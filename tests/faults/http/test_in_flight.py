@@ -5,30 +5,21 @@ import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
 from app.localdev.postgres import LocalPostgres
+from tests.faults.http.conftest import Serve
 from tests.testkit.fake_kafka.cluster import HELD, FakeCluster, Fault
 from tests.testkit.http import connected, head, problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import DEADLINE_S, ask, change, outage
+from tests.testkit.outages import ALTERATIONS, DEADLINE_S, alter, ask, change, outage
 from tests.testkit.patience import wait_until
-from tests.testkit.service import PLAIN_HTTP, STOPS_WITHIN_S, RunningService, running_service
+from tests.testkit.service import PLAIN_HTTP, STOPS_WITHIN_S, RunningService
 
-ALTERATIONS = "/quotas/alterations"
 ALTER_LINE = f"POST {ALTERATIONS} HTTP/1.1"
 JSON = "Content-Type: application/json"
-
-
-@pytest.fixture
-def stoppable(
-    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
-) -> Iterator[RunningService]:
-    with running_service(tmp_path, fake_kafka.bootstrap_servers, scripted_url) as running:
-        yield running
 
 
 @pytest.fixture
@@ -55,12 +46,12 @@ def wait_until_held(cluster: FakeCluster) -> None:
     wait_until(lambda: cluster.held, "the alteration did not arrive")
 
 
-def held_alteration(
+def held(
     cluster: FakeCluster, service: RunningService, pool: ThreadPoolExecutor, name: str
 ) -> "Future[httpx.Response]":
-    """Return the answer to an alteration that the broker has, and neither applies nor answers."""
+    """Alter a user, and return when that is held."""
     hold_next(cluster)
-    answer = pool.submit(ask, service, "POST", ALTERATIONS, change(name, wait="none"))
+    answer = pool.submit(alter, service, name, wait="none")
     wait_until_held(cluster)
     return answer
 
@@ -76,8 +67,7 @@ def test_a_caller_that_hangs_up_during_the_body_has_asked_for_nothing(
     with connected(scripted_service) as connection:
         connection.sendall(head(ALTER_LINE, JSON, "Transfer-Encoding: chunked"))
         connection.sendall(b"%x\r\n%s\r\n" % (len(body), body))
-    asked = change(following, wait="none")
-    assert ask(scripted_service, "POST", ALTERATIONS, asked).status_code == 200
+    assert alter(scripted_service, following, wait="none").status_code == 200
     assert outcome_of(scripted_service, name) is None
     assert (fake_kafka.sent(name), fake_kafka.sent(following)) == (0, 1)
 
@@ -103,21 +93,18 @@ def test_a_caller_that_hangs_up_during_the_alteration_changes_nothing_about_it(
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_waits_for_an_alteration_in_flight(
-    fake_kafka: FakeCluster,
-    stoppable: RunningService,
-    pool: ThreadPoolExecutor,
-    how: signal.Signals,
+    fake_kafka: FakeCluster, serve: Serve, pool: ThreadPoolExecutor, how: signal.Signals
 ) -> None:
-    name = unique("stopped")
-    answer = held_alteration(fake_kafka, stoppable, pool, name)
-    stoppable.send(how)
-    wait_until(lambda: refuses(stoppable), "new connections are still accepted")
+    service, name = serve(), unique("stopped")
+    answer = held(fake_kafka, service, pool, name)
+    service.send(how)
+    wait_until(lambda: refuses(service), "new connections are still accepted")
     fake_kafka.apply_held()
     assert answer.result().status_code == 200
-    assert stoppable.process is not None
-    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
-    stoppable.start()
-    assert outcome_of(stoppable, name) == "applied"
+    assert service.process is not None
+    assert service.process.wait(STOPS_WITHIN_S) == 0
+    service.start()
+    assert outcome_of(service, name) == "applied"
 
 
 def refuses(service: RunningService) -> bool:
@@ -128,46 +115,37 @@ def refuses(service: RunningService) -> bool:
     return answer.status_code == 503
 
 
-@pytest.fixture
-def impatient(
-    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
-) -> Iterator[RunningService]:
-    """A service that does not wait long when it stops."""
-    with running_service(
-        tmp_path, fake_kafka.bootstrap_servers, scripted_url, shutdown_grace_s="1"
-    ) as running:
-        yield running
-
-
 def test_a_stop_that_cannot_wait_any_longer_leaves_the_outcome_unknown(
-    fake_kafka: FakeCluster, impatient: RunningService, pool: ThreadPoolExecutor
+    fake_kafka: FakeCluster, serve: Serve, pool: ThreadPoolExecutor
 ) -> None:
-    name = unique("cut")
-    answer = held_alteration(fake_kafka, impatient, pool, name)
-    assert impatient.stop() == 0
+    service, name = serve(shutdown_grace_s="1"), unique("cut")
+    answer = held(fake_kafka, service, pool, name)
+    assert service.stop() == 0
     assert answer.exception() is not None or answer.result().status_code >= 500
-    impatient.start()
-    assert outcome_of(impatient, name) == "unknown"
+    service.start()
+    assert outcome_of(service, name) == "unknown"
 
 
-def test_a_stop_does_not_wait_for_callers_that_are_idle_or_stuck(impatient: RunningService) -> None:
-    with connected(impatient) as idle, connected(impatient) as stuck:
+def test_a_stop_does_not_wait_for_callers_that_are_idle_or_stuck(serve: Serve) -> None:
+    service = serve(shutdown_grace_s="1")
+    with connected(service) as idle, connected(service) as stuck:
         idle.sendall(head("GET /livez HTTP/1.1"))
         assert idle.recv(65536).startswith(b"HTTP/1.1 200")
         stuck.sendall(head(ALTER_LINE, JSON, "Content-Length: 100") + b"{")
-        assert impatient.stop() == 0
+        assert service.stop() == 0
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT] * 2, [signal.SIGTERM] * 3])
 def test_a_stop_that_is_asked_for_repeatedly_is_one_stop(
-    stoppable: RunningService, signals: list[signal.Signals]
+    serve: Serve, signals: list[signal.Signals]
 ) -> None:
-    assert ask(stoppable, "GET", "/quotas").status_code == 200
-    assert stoppable.process is not None
+    service = serve()
+    assert ask(service, "GET", "/quotas").status_code == 200
+    assert service.process is not None
     for number in signals:
-        stoppable.send(number)
-    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
-    assert "Traceback" not in stoppable.log_path.read_text()
+        service.send(number)
+    assert service.process.wait(STOPS_WITHIN_S) == 0
+    assert "Traceback" not in service.log_path.read_text()
 
 
 def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
@@ -177,7 +155,7 @@ def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
     database: LocalPostgres,
 ) -> None:
     name = unique("late")
-    waiting = held_alteration(fake_kafka, scripted_service, pool, name)
+    waiting = held(fake_kafka, scripted_service, pool, name)
     with outage(database, "paused"):
         fake_kafka.apply_held()
         answer = waiting.result()
@@ -198,8 +176,8 @@ def test_a_second_alteration_of_an_entity_waits_for_the_first_or_is_refused(
     fake_kafka: FakeCluster, scripted_service: RunningService, pool: ThreadPoolExecutor
 ) -> None:
     name = unique("busy")
-    first = held_alteration(fake_kafka, scripted_service, pool, name)
-    second = ask(scripted_service, "POST", ALTERATIONS, change(name, wait="none"))
+    first = held(fake_kafka, scripted_service, pool, name)
+    second = alter(scripted_service, name, wait="none")
     fake_kafka.apply_held()
     problem = problem_of(second, 409)
     assert (problem["code"], problem["sent_to_cluster"]) == ("entity-busy", "no")

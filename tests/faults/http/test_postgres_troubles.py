@@ -11,7 +11,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.service.runtime.clock import USUAL
-from tests.faults.http.trouble import Traffic, until_altered, until_refused
+from tests.faults.http.trouble import Traffic, until_answered
 from tests.testkit.history.checker import note_figures
 from tests.testkit.outages import ANYWHERE, Trouble, disk_full, read_only, small_disk, table_missing
 from tests.testkit.postgres import migrated_database
@@ -65,15 +65,15 @@ def troubles(disk: Path) -> dict[str, Trouble]:
 async def test_nothing_is_altered_and_everything_read_while_postgres_is(
     kind: str, service: RunningService, database: LocalPostgres, kafka: LocalKafka, disk: Path
 ) -> None:
-    await until_altered(service)
+    await until_answered(service, 200)
     normal, traffic = Traffic(), Traffic()
     await normal.flow(service, NORMAL_S)
     with RawQuotas(kafka.bootstrap_servers) as raw:
         with troubles(disk)[kind](database):
-            await until_refused(service)
+            await until_answered(service, 503)
             with RequestLog(kafka.request_log_path, raw).alterations() as arrived:
                 await traffic.flow(service, OUTAGE_S)
-        back_s = await until_altered(service)
+        back_s = await until_answered(service, 200)
     await asyncio.to_thread(assert_written_again, service)
     refused = traffic.attempts.refused_unsent
     sent = sum(len(request["entries"]) for request in arrived)

@@ -12,10 +12,9 @@ import httpx
 
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import DEADLINE_S, change
+from tests.testkit.outages import ALTERATIONS, DEADLINE_S, change
 from tests.testkit.service import RunningService
 
-ALTERATIONS: Final = "/quotas/alterations"
 ATTEMPTS_PER_S: Final = 20.0
 READS_PER_S: Final = 50.0
 _CROWD_PATIENCE_S: Final = 120.0
@@ -108,16 +107,8 @@ async def _at_rate(
             group.create_task(asked.ask(ask))
 
 
-async def until_altered(service: RunningService) -> float:
-    """Ask until an alteration is applied; return how long that took, in seconds."""
-    return await _until_answered(service, 200)
-
-
-async def until_refused(service: RunningService) -> float:
-    return await _until_answered(service, 503)
-
-
-async def _until_answered(service: RunningService, status: int) -> float:
+async def until_answered(service: RunningService, status: int) -> float:
+    """Alter until that is the answer; return how long that took, in seconds."""
     began = time.monotonic()
     async with callers(service) as http, asyncio.timeout(DEADLINE_S):
         while True:
