@@ -1,4 +1,4 @@
-"""The whole HTTP interface on fakes: brokers and an audit log in memory."""
+"""The whole HTTP interface on fakes, and a caller who sends exactly what is asked."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
@@ -46,7 +46,8 @@ from tests.testkit.fake_ports import (
     alter_quotas,
     fake_scram_users,
 )
-from tests.unit.http.application import Answer, raw_headers, send
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
 
 UNLIMITED = Limits(0, 0, 0, 0)
 ALTERATIONS = "/quotas/alterations"
@@ -70,6 +71,76 @@ def resolved(node: Any) -> Any:
             target = target[name]
         node = target
     return node
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+def http_scope(method: str, path: str, headers: RawHeaders = ()) -> dict[str, Any]:
+    """Return the scope of a request from this machine."""
+    target, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": target,
+        "raw_path": target.encode("utf-8", "surrogatepass"),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": list(headers),
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8080),
+    }
+
+
+def raw_headers(**headers: str) -> list[tuple[bytes, bytes]]:
+    """Return headers as bytes; an underscore in a name is a dash."""
+    return [
+        (name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()
+    ]
+
+
+async def send(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    headers: RawHeaders = (),
+    body: Sequence[bytes] = (),
+    hangs_up: bool = False,
+) -> Answer:
+    """Send one request; without any chunk of a body the caller has gone away.
+
+    A caller who hangs up does so at the first bytes of the answer's body.
+    """
+    incoming = [
+        {"type": "http.request", "body": chunk, "more_body": index + 1 < len(body)}
+        for index, chunk in enumerate(body)
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return incoming.pop(0) if incoming else {"type": "http.disconnect"}
+
+    async def keep(message: Message) -> None:
+        if hangs_up and message["type"] == "http.response.body":
+            raise OSError
+        sent.append(message)
+
+    await app(http_scope(method, path, headers), receive, keep)
+    received = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+    content = b"".join(message.get("body", b"") for message in sent[1:])
+    return Answer(sent[0]["status"], received, content)
 
 
 class Names:
@@ -167,9 +238,10 @@ class FakeService:
     async def _facts(self) -> Mapping[str, Any]:
         return {}
 
-    async def get(self, path: str, principal: str | None = "alice") -> Answer:
-        """Send a GET."""
-        return await send(self.app, "GET", path, headers=_credentials(principal))
+    async def get(self, path: str, principal: str | None = "alice", **headers: str) -> Answer:
+        """Send a GET; a header's underscores are dashes."""
+        raw = [*_credentials(principal), *raw_headers(**headers)]
+        return await send(self.app, "GET", path, headers=raw)
 
     async def post(
         self, path: str, body: Any, principal: str | None = "alice", **headers: str

@@ -17,8 +17,16 @@ from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
 from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.brokers import AclSnapshot
 from tests.testkit.fake_ports import EPOCH
-from tests.unit.http.application import Answer, http_scope, raw_headers, send
-from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
+from tests.unit.http.fake_service import (
+    ALTERATIONS,
+    UNLIMITED,
+    Answer,
+    FakeService,
+    http_scope,
+    raw_headers,
+    send,
+    setting,
+)
 
 NARROW = Limits(reads_per_s=2, alterations_per_s=1, requests_at_once=2, failures_per_s=0.5)
 BURST = 4

@@ -12,8 +12,7 @@ from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.tasks import MANY
 from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
-from tests.unit.http.application import Answer
-from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
+from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService, setting
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.unit.http.application import Answer, raw_headers, send
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import Answer, FakeService, raw_headers, send
 
 PORTAL = "https://portal.example"
 

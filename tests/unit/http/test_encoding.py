@@ -141,14 +141,20 @@ def test_a_written_time_is_read_back_to_the_millisecond(time: datetime):
     assert timedelta(0) <= time - read_time(rfc3339(time)) < timedelta(milliseconds=1)
 
 
+TIMES = """
+    2026-11-21T01:02:03Z 2026-11-21t01:02:03z 2026-11-21T01:02:03.000000000Z
+    2026-11-21T00:02:03-01:00 2026-11-21T06:32:03+05:30
+"""
+NO_TIMES = """
+    now 2026-11-21 2026-11-21T01:02:03 2026-11-21T01:02Z 2026-11-21T01:02:03,5Z
+    2026-W47-6T01:02:03Z 2026-02-30T01:02:03Z 2026-11-21T24:00:01Z 2026-11-21T01:02:60Z
+    0000-01-01T00:00:00Z 0001-01-01T00:00:00+01:00 9999-12-31T23:59:59-01:00
+    2026-11-21T01:02:03+24:00 \u0662026-11-21T01:02:03Z
+"""
+
+
 def test_each_form_of_rfc_3339_is_read(subtests: pytest.Subtests):
-    for text in [
-        "2026-11-21T01:02:03Z",
-        "2026-11-21t01:02:03z",
-        "2026-11-21T01:02:03.000000000Z",
-        "2026-11-21T00:02:03-01:00",
-        "2026-11-21T06:32:03+05:30",
-    ]:
+    for text in TIMES.split():
         with subtests.test(text=text):
             time = read_time(text)
             assert time == datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
@@ -156,25 +162,7 @@ def test_each_form_of_rfc_3339_is_read(subtests: pytest.Subtests):
 
 
 def test_anything_else_is_refused(subtests: pytest.Subtests):
-    for text in [
-        "",
-        "now",
-        "2026-11-21",
-        "2026-11-21 01:02:03Z",
-        "2026-11-21T01:02:03",
-        "2026-11-21T01:02Z",
-        "2026-11-21T01:02:03,5Z",
-        "2026-W47-6T01:02:03Z",
-        "2026-02-30T01:02:03Z",
-        "2026-11-21T24:00:01Z",
-        "2026-11-21T01:02:60Z",
-        "0000-01-01T00:00:00Z",
-        "0001-01-01T00:00:00+01:00",
-        "9999-12-31T23:59:59-01:00",
-        "2026-11-21T01:02:03+24:00",
-        "\u0662026-11-21T01:02:03Z",
-        "2026-11-21T01:02:03Z\n",
-    ]:
+    for text in [*NO_TIMES.split(), "", "2026-11-21 01:02:03Z", "2026-11-21T01:02:03Z\n"]:
         with (
             subtests.test(text=text),
             pytest.raises(ValueError, match=r"time|range|must be|month|isoformat"),

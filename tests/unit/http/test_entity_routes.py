@@ -3,8 +3,7 @@
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from tests.unit.http.application import Answer
-from tests.unit.http.fake_service import FakeService, document
+from tests.unit.http.fake_service import Answer, FakeService, document
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 PATH = f"/quotas/{ALICE.key}"

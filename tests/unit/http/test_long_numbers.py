@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.http.application import send
-from tests.unit.http.fake_service import FakeService, document, resolved
+from tests.unit.http.fake_service import FakeService, document, resolved, send
 
 ZEROS, NINES = "0" * 5000, "9" * 5000
 INTEGERS = [ZEROS, NINES, f"-{ZEROS}", f"-{NINES}", f"{ZEROS}5", f"1{ZEROS}"]

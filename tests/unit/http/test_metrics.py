@@ -23,7 +23,11 @@ from app.service.ports.metrics import (
 )
 from app.service.runtime.tasks import timed
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.unit.http.application import sample
+
+
+def sample(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
+    """Return the value of a metric, or null where nothing has been counted."""
+    return metrics.registry.get_sample_value(name, labels)
 
 
 def test_the_phases_of_alterations_are_counted(metrics: HttpMetrics):

@@ -6,8 +6,7 @@ from typing import Any
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding
-from tests.unit.http.application import Answer
-from tests.unit.http.fake_service import ALTERATIONS, FakeService
+from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService
 
 PLANS = "/quotas/plans"
 ALICE = ClientQuotaEntity.of({"user": "alice"})

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.unit.http.application import Answer, send
-from tests.unit.http.fake_service import ALTERATIONS, FakeService, document, refused
+from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService, document, refused, send
 
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 M, I = "controller_mutation_rate", "connection_creation_rate"  # noqa: E741

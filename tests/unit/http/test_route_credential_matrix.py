@@ -32,8 +32,7 @@ from app.http.route import (
     may_read_audit,
     refuse_undeclared,
 )
-from tests.unit.http.application import http_scope
-from tests.unit.http.fake_service import FakeService, no_services
+from tests.unit.http.fake_service import FakeService, http_scope, no_services
 
 PUBLIC: Final = {
     "/livez",
@@ -208,7 +207,7 @@ async def test_who_gets_in(service: FakeService, subtests: pytest.Subtests) -> N
 
 async def test_no_other_method_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
     answered = {(method, path) for method, path, _ in ROUTES + BY_HEAD}
-    methods = ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE")
+    methods = ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "X-ODD")
     paths = {path for _, path, _ in ROUTES}
     for method, path in sorted({*itertools.product(methods, paths)} - answered):
         with subtests.test(f"{method} {path}"):

@@ -15,8 +15,7 @@ from app.http.authentication.certificates import (
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import TrustedProxies
 from tests.testkit.certificates import Authority, person
-from tests.unit.http.application import Answer, RawHeaders, send
-from tests.unit.http.fake_service import FakeService, Names
+from tests.unit.http.fake_service import Answer, FakeService, Names, RawHeaders, send
 
 AUTHORITY = Authority()
 BOB = AUTHORITY.sign(person("bob"))
