@@ -128,27 +128,18 @@ def test_a_caller_without_an_address_is_not_admitted(tokens: Authentication):
         tokens.authenticate(headers("Bearer alice-token"), "")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer other",
-        "Bearer alice-toke",
-        "Bearer alice-token alice-token",
-        "Bearer alice-token,alice-token",
-        "Bearer\talice-token",
-        "Bearer alice-t\xf6ken",
-        "Bearer =",
-        "Basic YWxpY2U6YWxpY2U=",
-        "alice-token",
-        f"Bearer {digest('alice-token')}",
-        "Bearer " + "x" * 10_000,
-    ],
-)
-def test_any_other_credential_is_refused(tokens: Authentication, value: str):
-    assert refused(tokens, value) is InvalidTokenError
+OTHER_CREDENTIALS = [
+    *("", "Bearer", "Bearer ", "Bearer =", "Bearer other", "Bearer alice-toke", "alice-token"),
+    *("Bearer alice-token alice-token", "Bearer alice-token,alice-token", "Bearer\talice-token"),
+    *("Bearer alice-t\xf6ken", "Basic YWxpY2U6YWxpY2U=", f"Bearer {digest('alice-token')}"),
+    "Bearer " + "x" * 10_000,
+]
+
+
+def test_any_other_credential_is_refused(tokens: Authentication, subtests: pytest.Subtests):
+    for value in OTHER_CREDENTIALS:
+        with subtests.test(value=value):
+            assert refused(tokens, value) is InvalidTokenError
 
 
 def test_there_is_one_credential(tokens: Authentication):
