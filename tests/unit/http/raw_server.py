@@ -84,28 +84,28 @@ class RawServer:
 
     def closed(self, stage: str) -> float:
         """Return how many connections were closed in a stage."""
-        name = "receive_deadline_closed_total"
-        return self.metrics.registry.get_sample_value(name, {"stage": stage}) or 0.0
+        return self._sample("receive_deadline_closed_total", stage=stage)
 
     def rejected(self, code: str) -> float:
         """Return how many requests were refused with a code."""
-        name = "request_rejected_total"
-        return self.metrics.registry.get_sample_value(name, {"reason": code}) or 0.0
+        return self._sample("request_rejected_total", reason=code)
 
     def dropped(self, reason: str) -> float:
         """Return how many connections were closed for a reason."""
-        name = "http_server_connections_dropped_total"
-        return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0.0
+        return self._sample("http_server_connections_dropped_total", reason=reason)
+
+    def connections(self) -> float:
+        """Return how many connections there are."""
+        return self._sample("http_server_open_connections")
+
+    def _sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def protocol(self) -> DeadlineHttpProtocol:
         """Return the server's side of the only connection."""
         (protocol,) = self.server.server_state.connections
         assert isinstance(protocol, DeadlineHttpProtocol)
         return protocol
-
-    def connections(self) -> float:
-        """Return how many connections there are."""
-        return self.metrics.registry.get_sample_value("http_server_open_connections") or 0.0
 
 
 @dataclass
