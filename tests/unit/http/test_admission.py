@@ -273,7 +273,3 @@ async def test_without_an_authorizer_nobody_may_unless_a_setting_says_so(allow: 
         assert (answer.status, problem["code"]) == (403, "no-authorizer")
         assert (problem["kafka_error"], problem["sent_to_cluster"]) == ("SECURITY_DISABLED", "no")
         assert "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER" in problem["detail"]
-
-
-async def test_who_has_no_credential_is_nobody(service: FakeService):
-    assert (await service.send("GET", "/me", principal=None)).status == 401

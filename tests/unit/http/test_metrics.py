@@ -113,15 +113,6 @@ def test_how_far_partitions_reach_is_unknown_until_it_is_counted(metrics: HttpMe
     assert sample(metrics, "audit_partition_months_ahead") == -1
 
 
-def test_what_the_http_interface_refuses_is_counted(metrics: HttpMetrics):
-    metrics.idempotency.labels("replay").inc()
-    metrics.count_rate_limited("reads")
-    metrics.closed.labels("headers").inc()
-    assert sample(metrics, "idempotency_total", result="replay") == 1
-    assert sample(metrics, "rate_limited_total", scope="reads") == 1
-    assert sample(metrics, "receive_deadline_closed_total", stage="headers") == 1
-
-
 def test_no_label_can_name_an_entity_or_a_principal(metrics: HttpMetrics):
     labels = {
         label

@@ -1,14 +1,19 @@
-"""What browsers get: the page, its files and its screens; and what programs get instead."""
+"""What browsers get: the page, its files and its screens; and what programs get instead.
+
+Pages of other origins: the preflight, what they may send, and what they can read.
+"""
 
 import gzip
 import re
 from importlib.resources import files
 
+import pytest
+
 from app.domain.errors import NotSentError
 from app.http.pages import page_assets
 from app.http.problem_catalog import PROBLEMS
 from app.http.rate_limits import Limits
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import Answer, FakeService, raw_headers, send
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
@@ -97,3 +102,104 @@ async def test_the_page_is_limited_like_other_public_routes():
     statuses = {(await service.get("/ui/docs.js", None)).status for _ in range(200)}
     assert statuses == {200, 429}
     assert (await service.get("/", None)).status == 200
+
+
+PORTAL = "https://portal.example"
+
+
+@pytest.fixture
+def portal() -> FakeService:
+    """A service whose answers pages of the portal may read."""
+    return FakeService(cors_origins=(PORTAL, "https://other.example:8443"))
+
+
+async def preflight(service: FakeService, origin: str, method: str, headers: str = "") -> Answer:
+    wanted = {"access_control_request_headers": headers} if headers else {}
+    raw = raw_headers(origin=origin, access_control_request_method=method, **wanted)
+    return await send(service.app, "OPTIONS", "/quotas/alterations", headers=raw)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+async def test_a_preflight_is_answered_without_a_credential(portal: FakeService, method: str):
+    wanted = "authorization,content-type,idempotency-key,if-match,supersede,x-request-id"
+    answer = await preflight(portal, PORTAL, method, wanted)
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == PORTAL
+    assert method in answer.headers["access-control-allow-methods"]
+    assert "access-control-allow-credentials" not in answer.headers
+    assert "Origin" in answer.headers["vary"]
+    assert answer.headers["x-request-id"]
+    assert not portal.log
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "headers"),
+    [
+        ("https://evil.example", "GET", ""),
+        ("https://portal.example.evil.example", "GET", ""),
+        ("http://portal.example", "GET", ""),
+        ("null", "GET", ""),
+        (PORTAL, "PATCH", ""),
+        (PORTAL, "GET", "x-forwarded-for"),
+    ],
+)
+async def test_any_other_preflight_is_refused(
+    portal: FakeService, origin: str, method: str, headers: str
+):
+    answer = await preflight(portal, origin, method, headers)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.document["code"] == "preflight-refused"
+    assert answer.document["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers.get("access-control-allow-origin") in {None, PORTAL}
+    if origin != PORTAL:
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_page_can_read_answers_and_errors(portal: FakeService):
+    alice = {"authorization": "Bearer alice"}
+    for headers, path, status in [
+        (alice, "/quotas", 200),
+        (alice, "/quotas?nonsense=1", 400),
+        ({}, "/quotas", 401),
+        ({"authorization": "Bearer carol"}, "/quotas", 403),
+        (alice, "/nowhere", 404),
+        ({**alice, "x-long": "x" * 40_000}, "/quotas", 431),
+    ]:
+        answer = await portal.get(path, None, origin=PORTAL, **headers)
+        assert answer.status == status
+        assert answer.headers["access-control-allow-origin"] == PORTAL
+        exposed = set(answer.headers["access-control-expose-headers"].split(", "))
+        assert exposed >= {
+            "ETag",
+            "Location",
+            "X-Request-Id",
+            "Idempotent-Replayed",
+            "Retry-After",
+            "X-Next-Page-Token",
+        }
+
+
+async def test_a_page_can_read_a_fault(portal: FakeService):
+    async def fault(**_: float) -> str:
+        raise ZeroDivisionError
+
+    portal.brokers.cluster_id = fault
+    answer = await portal.get("/", None, origin=PORTAL)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (500, PORTAL)
+
+
+async def test_no_other_page_can_read_anything(portal: FakeService):
+    headers = {"authorization": "Bearer alice", "origin": "https://evil.example"}
+    answer = await portal.get("/quotas", None, **headers)
+    assert "access-control-allow-origin" not in answer.headers
+    assert "Origin" in answer.headers["vary"]  # so that no cache gives it to a page that may
+
+
+async def test_without_origins_there_is_no_cors():
+    service = FakeService()
+    answer = await preflight(service, PORTAL, "GET")
+    assert answer.status == 405
+    answer = await service.get("/version", None, origin=PORTAL)
+    assert not any(name.startswith("access-control") for name in answer.headers)
