@@ -27,6 +27,7 @@ from app.http.quotas.formats import (
     Written,
     encode,
     entry_text,
+    metadata_headers,
     written_entries,
 )
 from app.service.ports.brokers import Described
@@ -219,6 +220,18 @@ def test_a_large_answer_comes_in_chunks(media_type: Format):
     assert len(chunks) >= 2
     assert max(map(len, chunks)) < 2 * CHUNK_BYTES
     assert len(READERS[media_type](b"".join(chunks))) == 2_000
+
+
+@FORMATS
+def test_what_only_json_can_carry_is_in_headers(media_type: Format):
+    headers = metadata_headers(media_type, QuotaListingResponse("c1", AS_OF, [], "next"))
+    assert headers.pop("Content-Type").partition(";")[0] == media_type
+    assert headers == {
+        "Vary": "Accept",
+        "X-Cluster-Id": "c1",
+        "X-As-Of": "2026-11-21T01:02:03.456Z",
+        "X-Next-Page-Token": "next",
+    }
 
 
 ODD_NAMES = (

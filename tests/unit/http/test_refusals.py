@@ -300,6 +300,12 @@ async def test_every_bad_number_of_a_request_is_listed_beside_the_options(servic
     refused(service, answer, 422, ", ".join([*expected, "/wait_ms out-of-range"]))
 
 
+async def test_a_number_that_json_lacks_cannot_be_read(service: FakeService):
+    for literal in ("NaN", "Infinity", "-Infinity"):
+        answer = await post(service, ALTERATIONS, with_number(literal))
+        refused(service, answer, 400, inside("ops/0/value not-json"))
+
+
 TYPES: Mapping[str, Any] = {
     "object": {"a": {}},
     "list": ["x"],
