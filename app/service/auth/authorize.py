@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from app.domain.authorization import (
-    AclBinding,
     AuthorizerSettings,
     DecisionRule,
     Operation,
@@ -39,9 +38,6 @@ MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
 
 NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
-_MOST_JUDGEMENTS: Final = 10_000
-"""With so many callers and hosts they are judged anew."""
-
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationPolicy:
@@ -70,8 +66,6 @@ class ClusterAuthorizer:
     def __init__(self, acls: ClusterAclSource, policy: AuthorizationPolicy) -> None:
         self._acls = acls
         self._policy = policy
-        self._judged_by: tuple[AclBinding, ...] | None = None
-        self._judgements: dict[tuple[str, str, Operation], tuple[bool, Mapping[str, Any]]] = {}
 
     def is_auditor(self, caller: Caller) -> bool:
         """Tell whether the caller has the ``audit`` permission."""
@@ -83,32 +77,19 @@ class ClusterAuthorizer:
         Raises:
             NotSentError: The ACLs cannot be had; nothing is allowed on doubt.
         """
-        settings = self._policy.authorizer
+        asked, settings = (caller.principal, caller.host, operation), self._policy.authorizer
         try:
             snapshot = await self._acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[operation])
         except NotSentError:
-            decision = authorize(caller.principal, caller.host, operation, (), settings)
+            decision = authorize(*asked, (), settings)
             if decision.rule is not DecisionRule.SUPER_USER:
                 raise
             return Access(decision.as_dict())
         if not snapshot.has_authorizer:
             return self.without_authorizer(operation)
-        allowed, grounds = self._judge(caller, operation, snapshot.bindings)
-        evidence = {**grounds, "acl_age_s": round(snapshot.age_s, 3)}
-        return Access(evidence, None if allowed else _denial(caller, operation))
-
-    def _judge(
-        self, caller: Caller, operation: Operation, bindings: tuple[AclBinding, ...]
-    ) -> tuple[bool, Mapping[str, Any]]:
-        """Decide by these ACLs; the same ACLs decide the same again."""
-        if self._judged_by is not bindings or len(self._judgements) >= _MOST_JUDGEMENTS:
-            self._judged_by, self._judgements = bindings, {}
-        asked = (caller.principal, caller.host, operation)
-        judged = self._judgements.get(asked)
-        if judged is None:
-            decision = authorize(*asked, bindings, self._policy.authorizer)
-            judged = self._judgements[asked] = decision.allowed, decision.as_dict()
-        return judged
+        decision = authorize(*asked, snapshot.bindings, settings)
+        evidence = {**decision.as_dict(), "acl_age_s": round(snapshot.age_s, 3)}
+        return Access(evidence, None if decision.allowed else _denial(caller, operation))
 
     def without_authorizer(self, operation: Operation) -> Access:
         """Decide where the cluster has no authorizer that could."""
