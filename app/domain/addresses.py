@@ -28,8 +28,11 @@ def canonical_ip(text: str) -> str | None:
     """
     if _IPV4.fullmatch(text):
         return text
-    address = _ipv6(text)
-    return None if address is None else _text(address)
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    return None if address.scope_id else str(address.ipv4_mapped or address)
 
 
 def java_host_text(address: str) -> str:
@@ -70,19 +73,6 @@ def enforced_address(text: str) -> str | None:
     return (None if bracketed else _java_ipv4(inner)) or _java_ipv6(inner)
 
 
-def _ipv6(text: str) -> ipaddress.IPv6Address | None:
-    if ":" not in text or "%" in text:
-        return None
-    try:
-        return ipaddress.IPv6Address(text)
-    except ValueError:
-        return None
-
-
-def _text(address: ipaddress.IPv6Address) -> str:
-    return str(address.ipv4_mapped or address)
-
-
 def _java_ipv4(text: str) -> str | None:
     if len(text) > _JAVA_IPV4_MAX_LENGTH or not _JAVA_IPV4.fullmatch(text):
         return None
@@ -101,7 +91,7 @@ def _java_ipv6(text: str) -> str | None:
     embedded = _EMBEDDED_IPV4.search(literal)
     groups = literal[: embedded.start()] if embedded else literal
     tail = _java_ipv4(embedded.group()) if embedded else ""
-    address = None if tail is None else _ipv6(_LEADING_ZEROS.sub("", groups) + tail)
-    if address is None or (has_zone and address.ipv4_mapped):
+    if tail is None or ":" not in groups:
         return None
-    return _text(address)
+    address = canonical_ip(_LEADING_ZEROS.sub("", groups) + tail)
+    return None if has_zone and ":" not in (address or "") else address
