@@ -46,6 +46,11 @@ class Violation:
     values: Mapping[str, Any] | None = None
 
 
+def pointer_token(name: str) -> str:
+    """Return a member's name as it is written in a JSON pointer. Source: RFC 6901."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 @dataclass(eq=False)
 class QuotaError(Exception):
     """The root of every error that is reported to a caller.

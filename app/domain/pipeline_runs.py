@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
-from app.domain.errors import Violation
+from app.domain.errors import Violation, pointer_token
 
 OptionValue = str | int | tuple[str, ...]
 """As a caller gives it: a text, a whole number, or several texts."""
@@ -129,7 +129,7 @@ def inside(path: str) -> bool:
 def _violations(
     rules: Mapping[str, OptionRule], name: str, value: OptionValue
 ) -> Iterator[Violation]:
-    pointer = "/options/" + name[:80].replace("~", "~0").replace("/", "~1")
+    pointer = f"/options/{pointer_token(name[:80])}"
     rule = rules.get(name)
     if rule is None:
         detail = f"The job has no option {name[:80]!r}; it has {', '.join(rules)}."

@@ -219,8 +219,6 @@ BIN_RATIO: Final = 1.01
 ZERO_BIN: Final = -(2**31)
 """The bin of a rate of zero: the smallest int."""
 
-_USER, _CLIENT_ID = EntityType.USER.value, EntityType.CLIENT_ID.value
-
 
 class BucketName(NamedTuple):
     """A bucket as the metric tags name it."""

@@ -27,7 +27,7 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
-from app.domain.errors import Violation
+from app.domain.errors import Violation, pointer_token
 from app.domain.quota_keys import TWO_TO_63, exact_float
 from app.domain.validation import canonical_entity, judge
 
@@ -174,15 +174,8 @@ _NOT_A_NUMBER: Final = (
     "NaN and the infinities are read where other tools stored them; nobody may set them here."
 )
 
+_PRUNE: Final = "/prune"
 _POINTER: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|/entity(.*))?)?")
-
-
-@dataclass(frozen=True, slots=True)
-class _OpPointers:
-    """Where an entity and each of its operations come from, as JSON pointers."""
-
-    entity: str
-    ops: tuple[str, ...] = ()
 
 
 def _quota_pointer(position: int) -> str:
@@ -190,8 +183,7 @@ def _quota_pointer(position: int) -> str:
 
 
 def _key_pointer(position: int, key: str) -> str:
-    escaped = key.replace("~", "~0").replace("/", "~1")
-    return f"{_quota_pointer(position)}/values/{escaped}"
+    return f"{_quota_pointer(position)}/values/{pointer_token(key)}"
 
 
 def _sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
@@ -203,27 +195,6 @@ def _may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
     """Tell whether an alteration, on its own, breaks no rule and keeps its entity's spelling."""
     judged = judge([alteration], stored)
     return not judged.violations and judged.alterations[0].entity == alteration.entity
-
-
-def _broken_rules(
-    alterations: Sequence[ClientQuotaAlteration], pointers: Sequence[_OpPointers], stored: Quotas
-) -> Iterator[Violation]:
-    """Yield every rule that the alterations of a plan break, with its pointer into the document."""
-    if not alterations:
-        return
-    for violation in judge(alterations, stored).violations:
-        pointer = _document_pointer(violation.pointer, pointers)
-        yield replace(violation, pointer=pointer, index=None)
-
-
-def _document_pointer(pointer: str, pointers: Sequence[_OpPointers]) -> str:
-    found = _POINTER.fullmatch(pointer)
-    if found is None or found[1] is None:
-        return "/document/quotas"
-    own = pointers[int(found[1])]
-    if found[2] is not None:
-        return own.ops[int(found[2])]
-    return f"{own.entity}{found[3] or ''}"
 
 
 def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
@@ -252,8 +223,8 @@ class _Draft:
         self._wanted = wanted
         self._stored = stored
         self._holdings = holdings
-        self._ops: dict[ClientQuotaEntity, list[Op]] = {}
-        self._pointers: dict[ClientQuotaEntity, _OpPointers] = {}
+        self._ops: dict[ClientQuotaEntity, list[tuple[Op, str]]] = {}
+        """With the pointer that each operation comes from."""
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
         self._unpruned: list[Unpruned] = []
@@ -290,11 +261,11 @@ class _Draft:
         pointer = _key_pointer(position, key)
         if _holds(present.get(key), value):
             if self._is_adopted(entity, key, value):
-                self._note(entity, Op(key, Decimal(value)), pointer, position)
+                self._note(entity, Op(key, Decimal(value)), pointer)
         elif isinstance(value, float):
             self._violations.append(Violation(pointer, "not-finite", _NOT_A_NUMBER))
         else:
-            self._note(entity, Op(key, value), pointer, position)
+            self._note(entity, Op(key, value), pointer)
 
     def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: DesiredValue) -> bool:
         if not self._wanted.adopt or isinstance(value, float):
@@ -323,15 +294,10 @@ class _Draft:
             self._unpruned.append(Unpruned(entity, key, present, WhyKept.CHANGED_SINCE))
             return
         self._rests_on.setdefault(entity, {})[key] = present
-        self._note(entity, Op(key, remove=True), "/prune", None)
+        self._note(entity, Op(key, remove=True), _PRUNE)
 
-    def _note(self, entity: ClientQuotaEntity, op: Op, pointer: str, position: int | None) -> None:
-        self._ops.setdefault(entity, []).append(op)
-        pointers = self._pointers.get(entity, _OpPointers("/prune"))
-        entity_pointer = (
-            pointers.entity if position is None else f"{_quota_pointer(position)}/entity"
-        )
-        self._pointers[entity] = _OpPointers(entity_pointer, (*pointers.ops, pointer))
+    def _note(self, entity: ClientQuotaEntity, op: Op, pointer: str) -> None:
+        self._ops.setdefault(entity, []).append((op, pointer))
 
     def _refuse(self, position: int, code: str, detail: str) -> None:
         pointer = f"{_quota_pointer(position)}/entity"
@@ -341,10 +307,10 @@ class _Draft:
         """Return what was found, judged."""
         entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
         alterations = [
-            ClientQuotaAlteration(entity, tuple(self._ops[entity])) for entity in entities
+            ClientQuotaAlteration(entity, tuple(op for op, _ in self._ops[entity]))
+            for entity in entities
         ]
-        pointers = [self._pointers[entity] for entity in entities]
-        broken = (*self._violations, *_broken_rules(alterations, pointers, self._stored))
+        broken = (*self._violations, *self._broken_rules(alterations))
         changes = (
             tuple(self._change(alteration) for alteration in alterations) if not broken else ()
         )
@@ -355,6 +321,25 @@ class _Draft:
             self._rests_on,
             broken,
         )
+
+    def _broken_rules(self, alterations: Sequence[ClientQuotaAlteration]) -> Iterator[Violation]:
+        """Yield every rule that the alterations break, with its pointer into the document."""
+        if not alterations:
+            return
+        for violation in judge(alterations, self._stored).violations:
+            pointer = self._pointer(violation.pointer, alterations)
+            yield replace(violation, pointer=pointer, index=None)
+
+    def _pointer(self, pointer: str, alterations: Sequence[ClientQuotaAlteration]) -> str:
+        found = _POINTER.fullmatch(pointer)
+        if found is None or found[1] is None:
+            return "/document/quotas"
+        entity = alterations[int(found[1])].entity
+        if found[2] is not None:
+            return self._ops[entity][int(found[2])][1]
+        position = self._positions.get(entity)
+        own = _PRUNE if position is None else f"{_quota_pointer(position)}/entity"
+        return f"{own}{found[3] or ''}"
 
     def _change(self, alteration: ClientQuotaAlteration) -> PlannedChange:
         before = self._stored.get(alteration.entity, {})

@@ -13,7 +13,7 @@ from typing import Final
 from app.domain.addresses import canonical_ip
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
-from app.domain.errors import MAX_VIOLATIONS, Violation
+from app.domain.errors import MAX_VIOLATIONS, Violation, pointer_token
 from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
     USER_CLIENT_TYPES,
@@ -150,7 +150,7 @@ def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> It
         )
     for kind, name in entity.entries:
         for code, detail, kafka_error in _name_problems(kind, name):
-            yield Violation(f"{pointer}/{_escape(kind)}", code, detail, kafka_error, index)
+            yield Violation(f"{pointer}/{pointer_token(kind)}", code, detail, kafka_error, index)
     types = entity.types
     if _IP in types and not types.isdisjoint(USER_CLIENT_TYPES):
         detail = "ip cannot be combined with user or client-id."
@@ -195,11 +195,6 @@ def _text_problems(name: str) -> Sequence[Problem]:
 
 def _kafka(pointer: str, code: str, detail: str, index: int) -> Violation:
     return Violation(pointer, code, detail, "INVALID_REQUEST", index)
-
-
-def _escape(token: str) -> str:
-    """Escape a member name for a JSON pointer. Source: RFC 6901."""
-    return token.replace("~", "~0").replace("/", "~1")
 
 
 MAX_CHANGES = 10_000
