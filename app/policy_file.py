@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from app.domain.alterations import meant
 from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.entities import (
     ClientQuotaFilter,
@@ -29,7 +30,7 @@ from app.domain.entities import (
     MatchType,
     filter_violations,
 )
-from app.domain.quota_keys import QUOTA_KEY_RULES, meant
+from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.http.authentication.bearer import is_principal
 from app.http.encoding import quote
 from app.http.query_params import GRAMMAR, parse_component

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
-from app.domain.quota_keys import exact_float
+from app.domain.quota_keys import JAVASCRIPT_TWO_TO_63, LONG_MAX, TWO_TO_63
 
 Values = Mapping[str, float]
 """The values of one entity by key. Float64, as on the wire; NaN and infinity can be stored."""
@@ -100,6 +100,27 @@ class AlterationResult:
     after: Values | None = None
     error: KafkaRefusal | None = None
     warnings: tuple[str, ...] = field(default=())
+
+
+def meant(value: Decimal) -> Decimal:
+    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
+    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value
+
+
+def exact_float(value: Decimal) -> float | None:
+    """Return the float64 for the number as written, or null for an integer that it cannot hold.
+
+    2^63 has several spellings. A fraction is rounded to the nearest float64 as everywhere; infinity
+    stands for what is too large for float64.
+    """
+    value = meant(value)
+    number = float(value)
+    return None if is_rounded(value, number) else number
+
+
+def is_rounded(value: Decimal, number: float) -> bool:
+    """Tell whether a float64 is not the integer that was written."""
+    return number != value and not math.isinf(number) and value == value.to_integral_value()
 
 
 def same_value(left: float | None, right: float | None) -> bool:

@@ -6,10 +6,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Op
+from app.domain.alterations import ClientQuotaAlteration, Op, meant
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
-from app.domain.quota_keys import meant
 from app.domain.validation import canonical_entity
 
 CLUSTER_NAME: Final = "kafka-cluster"

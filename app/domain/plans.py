@@ -24,11 +24,12 @@ from app.domain.alterations import (
     ReadSet,
     Values,
     apply_ops,
+    exact_float,
     same_value,
 )
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
 from app.domain.errors import Violation, pointer_token
-from app.domain.quota_keys import TWO_TO_63, exact_float
+from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import canonical_entity, judge
 
 DesiredValue = Decimal | float

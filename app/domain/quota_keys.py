@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
-from math import isinf
 from typing import Final
 
 from app.domain.entities import EntityType
@@ -36,27 +34,6 @@ JAVASCRIPT_TWO_TO_63: Final = 9223372036854776000
 INT_MAX: Final = 2**31 - 1
 SMALLEST_FRACTION: Final = 0.01
 LARGEST_FRACTIONAL: Final = 1e9
-
-
-def meant(value: Decimal) -> Decimal:
-    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
-    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value
-
-
-def exact_float(value: Decimal) -> float | None:
-    """Return the float64 for the number as written, or null for an integer that it cannot hold.
-
-    2^63 has several spellings. A fraction is rounded to the nearest float64 as everywhere; infinity
-    stands for what is too large for float64.
-    """
-    value = meant(value)
-    number = float(value)
-    return None if is_rounded(value, number) else number
-
-
-def is_rounded(value: Decimal, number: float) -> bool:
-    """Tell whether a float64 is not the integer that was written."""
-    return number != value and not isinf(number) and value == value.to_integral_value()
 
 
 USER_CLIENT_TYPES: Final = frozenset({EntityType.USER, EntityType.CLIENT_ID})

@@ -11,16 +11,23 @@ from math import isinf
 from typing import Final
 
 from app.domain.addresses import canonical_ip
-from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Op,
+    Quotas,
+    Values,
+    apply_ops,
+    is_rounded,
+    meant,
+    same_value,
+)
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation, pointer_token
 from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
     USER_CLIENT_TYPES,
     QuotaKeyRule,
-    is_rounded,
     keys_for,
-    meant,
 )
 
 _IP: Final = EntityType.IP.value

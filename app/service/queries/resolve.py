@@ -387,15 +387,12 @@ class ResolveQuotas:
             image = await self._image.index_of(await self._describe_now())
         proposed = None
         if query.alterations is not None:
-            proposed = await off_loop(_size(query), _apply_proposal, query, image.index)
+            number = len(query.identities) + len(query.alterations)
+            proposed = await off_loop(number, _apply_proposal, query, image.index)
         return ResolutionBasis(query, image, proposed)
 
 
 _BROKEN = "The request breaks a rule; every violation is listed in errors."
-
-
-def _size(query: ResolveQuery) -> int:
-    return len(query.identities) + len(query.alterations or ())
 
 
 def _apply_proposal(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:

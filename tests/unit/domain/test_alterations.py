@@ -11,12 +11,12 @@ from app.domain.alterations import (
     Op,
     Outcome,
     Quotas,
+    exact_float,
     inverse,
     observe,
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS
-from app.domain.quota_keys import exact_float
 from app.domain.validation import MAX_CHANGES, judge
 
 ALICE = {"user": "alice"}
