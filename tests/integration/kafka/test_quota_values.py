@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.domain.alterations import Outcome
 from app.domain.errors import InvalidRequestError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.queries.resolve import QuotaImage
@@ -61,6 +62,22 @@ async def test_a_name_comes_back_as_it_was_written(quota_admin: KafkaClientQuota
     await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 5.0})
     assert await values_of(quota_admin, entity(user=None, client_id=name)) == {}
     await store(quota_admin, setting(of, producer_byte_rate=None))
+
+
+async def test_one_refused_entity_does_not_hold_back_the_others(quota_admin: KafkaClientQuotaAdmin):
+    good, bad = entity(user=unique()), entity(user=unique())
+    answer = await quota_admin.alter_client_quotas(
+        [setting(bad, producer_byte_rate="-1"), setting(good, producer_byte_rate="1")],
+        validate_only=False,
+    )
+    refused = answer.verdicts[bad]
+    assert refused.outcome is Outcome.REFUSED
+    assert refused.error is not None
+    assert refused.error.kafka_error == "INVALID_REQUEST"
+    assert "Quota producer_byte_rate must be greater than" in refused.error.message
+    assert answer.verdicts[good].outcome is Outcome.APPLIED
+    await eventually(lambda: values_of(quota_admin, good), {"producer_byte_rate": 1.0})
+    assert await values_of(quota_admin, bad) == {}
 
 
 async def test_what_the_protocol_cannot_say_is_refused_before_it_is_sent(
