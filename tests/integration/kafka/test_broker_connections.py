@@ -11,7 +11,7 @@ import uvloop
 
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
-from app.domain.errors import BrokerError, NotSentError, Sent
+from app.domain.errors import BrokerError, InvalidRequestError, NotSentError, Sent
 from app.kafka.cluster_facts import scram_users
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
@@ -198,6 +198,17 @@ async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKa
         with pytest.raises(BrokerError, match="DESCRIBE on Cluster kafka-cluster") as caught:
             await scram_users(brokers)
     assert caught.value.code == "service-account-not-authorized"
+
+
+async def test_what_the_protocol_cannot_say_is_refused_before_it_is_sent(
+    quota_admin: KafkaClientQuotaAdmin,
+):
+    of = entity(user="\ud800")
+    with pytest.raises(InvalidRequestError, match="cannot say"):
+        await quota_admin.alter_client_quotas(
+            [setting(of, producer_byte_rate=1)], validate_only=False
+        )
+    await quota_admin.cluster_id()
 
 
 async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClientQuotaAdmin):
