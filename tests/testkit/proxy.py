@@ -1,7 +1,7 @@
-"""A TCP proxy that decodes Kafka's frames: it delays, drops, cuts and holds them by rules.
+"""A TCP proxy that decodes Kafka's frames: it delays, cuts and holds them by rules.
 
-It stands before one broker (or before the controller, for its brokers), unencrypted, with or
-without SASL. Metadata responses are rewritten, so that a client that begins at the proxy stays with
+It stands before one broker (or before the controller, for its brokers), unencrypted and without
+SASL. Metadata responses are rewritten, so that a client that begins at the proxy stays with
 it and the broker needs no listener for that. Every method may be called from any thread.
 """
 
@@ -35,7 +35,6 @@ class Action(Enum):
     """What becomes of a frame."""
 
     PASS = auto()
-    DROP = auto()
     CUT = auto()
     HOLD = auto()
 
@@ -114,12 +113,6 @@ class KafkaProxy:
         """Keep each frame back; the order within a connection stays."""
         self.add(Rule(direction, api_key, delay_s=seconds))
 
-    def drop(
-        self, direction: Direction, api_key: int | None = None, *, times: int | None = None
-    ) -> None:
-        """Swallow frames and keep the connection: ``drop(TO_CLIENT, 49)`` loses the answers."""
-        self.add(Rule(direction, api_key, Action.DROP, times=times))
-
     def cut_after(
         self, size: int, direction: Direction, api_key: int | None, *, times: int | None = None
     ) -> None:
@@ -197,9 +190,8 @@ class KafkaProxy:
             payload = await _frame(client)
             api_key, version = struct.unpack_from(">hh", payload)
             rule = await self._rule_for(TO_BROKER, api_key)
-            if rule.action is not Action.DROP:
-                asked.append((api_key, version))
-                await _pass_on(broker, payload, rule)
+            asked.append((api_key, version))
+            await _pass_on(broker, payload, rule)
 
     async def _answers(
         self,
@@ -213,8 +205,7 @@ class KafkaProxy:
             rule = await self._rule_for(TO_CLIENT, api_key)
             if api_key == METADATA:
                 payload = self._rerouted(payload, version)
-            if rule.action is not Action.DROP:
-                await _pass_on(client, payload, rule)
+            await _pass_on(client, payload, rule)
 
     async def _rule_for(self, direction: Direction, api_key: int) -> Rule:
         """Count a frame, and return what becomes of it once it is held back no longer."""

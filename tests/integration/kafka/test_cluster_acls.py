@@ -11,11 +11,9 @@ from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
-from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from tests.testkit.accounts import granted
-from tests.testkit.kafka import as_user, brokers_of, pause
-from tests.testkit.patience import PROMPT
+from tests.testkit.kafka import as_user, brokers_of
 from tests.testkit.service import acl
 
 ACLS = (
@@ -65,24 +63,6 @@ async def test_an_error_names_the_acl_that_the_account_lacks(broker: LocalKafka)
         with pytest.raises(NotSentError, match="ALLOW DESCRIBE on Cluster kafka-cluster") as caught:
             await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
     assert caught.value.code == "acl-source-unreachable"
-
-
-async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too_old(
-    broker: LocalKafka, kafka_settings: KafkaSettings
-):
-    brokers = Brokers(kafka_settings, patience=PROMPT)
-    source = KafkaClusterAclSource(brokers)
-    young = await source.cluster_acls(max_age_s=60.0)
-    pause(broker)
-    try:
-        assert (await source.cluster_acls(max_age_s=60.0)).taken_at == young.taken_at
-        with pytest.raises(NotSentError) as caught:
-            await source.cluster_acls(max_age_s=0.0)
-        assert caught.value.code == "acl-source-unreachable"
-    finally:
-        broker.resume()
-    await source.close()
-    await brokers.close()
 
 
 async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):
