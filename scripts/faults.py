@@ -112,7 +112,6 @@ STEPS = (
         6,
         (
             "tests/contract/test_fake_cluster.py",
-            "tests/integration/postgres/test_crashes.py",
             "tests/integration/postgres/test_keys.py",
             "tests/model/test_broker_queue.py",
         ),
