@@ -1,22 +1,28 @@
-"""Recovery and late responses: what is observed, when it is final, and that nothing is resent."""
+"""What becomes certain later: what recovery observes and when it is final, late answers, drift."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Values
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Quotas, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import sending
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.sending import record_late_answer
-from app.service.ports.audit_log import AuditEntity, AuditRequest, OpenAlteration
+from app.service.ports.audit_log import (
+    AuditedState,
+    AuditEntity,
+    AuditRequest,
+    Drift,
+    OpenAlteration,
+)
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
-from app.service.recovery import Recovery
+from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
@@ -325,3 +331,118 @@ async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
     metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))
     assert metrics.counts == {"late": 2}
     assert "the late answer to a1 was not recorded: Postgres is down." in caplog.text
+
+
+@dataclass
+class DriftLog:
+    leads: bool = True
+    states: dict[ClientQuotaEntity, AuditedState] | None = None
+    doubtful: Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]] = field(
+        default_factory=dict
+    )
+    recorded: list[Drift] = field(default_factory=list)
+
+    async def try_lead(self, cluster_id: str) -> bool:
+        return self.leads
+
+    async def let_others_lead(self) -> None:
+        self.leads = False
+
+    async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
+        return self.states
+
+    async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
+        self.states = {key: AuditedState(dict(v), 1) for key, v in quotas.items()}
+
+    async def record_drift(
+        self, cluster_id: str, changes: Sequence[Drift]
+    ) -> Sequence[ClientQuotaEntity]:
+        self.recorded += changes
+        assert self.states is not None
+        for change in changes:
+            self.states[change.entity] = AuditedState(change.after, change.version + 1)
+        return [change.entity for change in changes]
+
+    async def recent_doubtful(
+        self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
+        return self.doubtful
+
+
+@dataclass
+class Watched:
+    log: DriftLog = field(default_factory=DriftLog)
+
+    def __post_init__(self) -> None:
+        self.brokers = FakeBrokers([])
+        barrier = Barrier(self.brokers, CurrentValues(self.brokers))
+        self.watch = DriftWatch(self.brokers, barrier, self.log, CountedMetrics())
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@in_virtual_time
+async def test_what_the_first_scan_finds_is_no_drift(watched: Watched) -> None:
+    watched.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await watched.watch.round() == ()
+    assert await watched.watch.round() == ()
+    assert watched.log.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, {KEY: 5.0}), ({KEY: 5.0}, {KEY: 6.0}), ({KEY: 5.0}, {})]
+)
+@in_virtual_time
+async def test_a_change_by_others_is_recorded_once_with_before_and_after(
+    watched: Watched, before: dict[str, float], after: dict[str, float]
+) -> None:
+    watched.brokers.quotas = {ALICE: before} if before else {}
+    await watched.watch.round()
+    watched.brokers.quotas = {ALICE: after} if after else {}
+    assert await watched.watch.round() == [ALICE]
+    assert await watched.watch.round() == ()
+    (drift,) = watched.log.recorded
+    assert (drift.before, drift.after, drift.linked_alteration_id) == (before, after, None)
+
+
+@in_virtual_time
+async def test_without_a_barrier_a_difference_must_be_seen_twice(watched: Watched) -> None:
+    watched.brokers.permits_quorum = False
+    await watched.watch.round()
+    watched.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await watched.watch.round() == ()
+    assert await watched.watch.round() == [ALICE]
+
+
+@in_virtual_time
+async def test_without_a_barrier_a_stale_broker_is_no_drift(watched: Watched) -> None:
+    watched.brokers.permits_quorum = False
+    await watched.watch.round()
+    watched.log.states = {ALICE: AuditedState({KEY: 5.0}, 2)}
+    assert await watched.watch.round() == ()
+    watched.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await watched.watch.round() == ()
+    assert watched.log.recorded == []
+
+
+@pytest.mark.parametrize(("value", "linked"), [(5.0, "a1"), (6.0, None)])
+@in_virtual_time
+async def test_a_late_apply_of_our_own_is_linked_to_its_alteration_and_another_value_is_not(
+    watched: Watched, value: float, linked: str | None
+) -> None:
+    await watched.watch.round()
+    watched.log.doubtful = {ALICE: {"a1": TO_FIVE}}
+    watched.brokers.quotas[ALICE] = {KEY: value}
+    await watched.watch.round()
+    assert watched.log.recorded[0].linked_alteration_id == linked
+
+
+@in_virtual_time
+async def test_only_one_process_watches(watched: Watched) -> None:
+    watched.log.leads = False
+    watched.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await watched.watch.round() == ()
+    assert watched.log.states is None
