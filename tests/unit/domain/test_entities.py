@@ -1,4 +1,4 @@
-"""Entities: equality, order, keys."""
+"""Entities: equality, order, keys; which of them a filter matches, and which a broker refuses."""
 
 import base64
 
@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import (
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    MatchType,
+    filter_violations,
+)
+from tests.testkit.resolution_cases import describe_fixture
 
 ALICE = ClientQuotaEntity.of({"user": "ali???"}).key
 
@@ -73,3 +80,111 @@ def test_the_order_of_the_names_does_not_matter() -> None:
     entity = ClientQuotaEntity.of({"user": "a", "client-id": "b"})
     assert entity == ClientQuotaEntity.of({"client-id": "b", "user": "a"})
     assert len({entity, ClientQuotaEntity.of({"client-id": "b", "user": "a"})}) == 1
+
+
+exact = ClientQuotaFilterComponent.of_entity
+default = ClientQuotaFilterComponent.of_default_entity
+specified = ClientQuotaFilterComponent.of_entity_type
+
+
+def prefix(kind: str, text: str) -> ClientQuotaFilterComponent:
+    return ClientQuotaFilterComponent(kind, MatchType.PREFIX, text)
+
+
+def contains(kind: str, text: str) -> ClientQuotaFilterComponent:
+    return ClientQuotaFilterComponent(kind, MatchType.CONTAINS, text)
+
+
+def absent(kind: str) -> ClientQuotaFilterComponent:
+    return ClientQuotaFilterComponent(kind, MatchType.ABSENT)
+
+
+CASES = [
+    ("C070", [exact("user", "user-1"), exact("client-id", "client-id-2")], True, 0),
+    ("C071", [exact("user", "user-2"), default("client-id")], True, 0),
+    ("C073", [exact("client-id", "client-id-1")], True, 0),
+    ("C074", [exact("user", "user-1")], False, 3),
+    ("C076", [exact("client-id", "client-id-2")], False, 2),
+    ("C077", [default("user")], False, 2),
+    ("C079", [specified("user")], True, 4),
+    ("C080", [specified("user")], False, 10),
+    ("C082", [specified("client-id")], False, 7),
+    ("C083", [specified("ip")], False, 2),
+    ("C085", [], True, 0),
+    ("C086", [specified("user"), specified("client-id")], True, 6),
+    ("C088", [specified("user"), default("client-id")], True, 2),
+    ("C089", [default("user"), specified("client-id")], True, 1),
+    ("C091", [default("ip")], False, 0),
+    ("C092", [exact("user", "")], False, 0),
+    ("everything", [], False, 13),
+    ("prefix-skips-the-default", [prefix("user", "")], False, 8),
+    ("prefix", [prefix("user", "user-1")], False, 3),
+    ("prefix-strict", [prefix("user", "user-")], True, 3),
+    ("a-text-in-any-case", [contains("user", "ER-1")], False, 3),
+    ("a-text-skips-the-default", [contains("user", "")], False, 8),
+    ("absent", [absent("client-id")], False, 6),
+    ("absent-beside-user", [specified("user"), absent("client-id")], False, 4),
+    ("absent-is-no-type-for-strict", [specified("user"), absent("client-id")], True, 4),
+    ("only-absent-strict", [absent("user")], True, 0),
+]
+
+
+def test_a_component_is_written_as_it_is_read() -> None:
+    components = [
+        exact("user", "a"),
+        default("user"),
+        specified("ip"),
+        prefix("user", "a-"),
+        contains("client-id", "b"),
+        absent("ip"),
+    ]
+    written = ["user=a", "user:default", "ip:any", "user^=a-", "client-id~=b", "ip:absent"]
+    assert list(map(str, components)) == written
+
+
+def test_a_filter_matches_as_the_broker_does(subtests: pytest.Subtests) -> None:
+    for components, strict, count in [case[1:] for case in CASES]:
+        with subtests.test(strict=strict, count=count):
+            quota_filter = ClientQuotaFilter(tuple(components), strict)
+            matching = [entity for entity in describe_fixture() if quota_filter.matches(entity)]
+            assert len(matching) == count
+            wider = quota_filter.for_broker()
+            assert all(wider.matches(entity) for entity in matching)
+            assert {component.match_type for component in wider.components} <= {
+                MatchType.EXACT,
+                MatchType.DEFAULT,
+                MatchType.SPECIFIED,
+            }
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        pytest.param([specified("ip"), specified("user")],
+                     [("invalid-filter-combination", "INVALID_REQUEST")], id="C094"),
+        pytest.param([exact("client-id", "x"), default("ip")],
+                     [("invalid-filter-combination", "INVALID_REQUEST")], id="C095"),
+        pytest.param([exact("User", "user-1")],
+                     [("unknown-entity-type", "UNSUPPORTED_VERSION")], id="C097"),
+        pytest.param([exact("user", "a"), default("user")],
+                     [("repeated-entity-type", "INVALID_REQUEST")], id="C098"),
+        pytest.param([exact("other", "a"), exact("other", "a")],
+                     [("unknown-entity-type", "UNSUPPORTED_VERSION")] * 2, id="C100"),
+        pytest.param([exact("", "a")], [("empty-entity-type", "INVALID_REQUEST")], id="empty"),
+        pytest.param([exact("user", "a"), absent("user")],
+                     [("repeated-entity-type", "INVALID_REQUEST")], id="absent repeats"),
+        pytest.param([specified("ip"), absent("user")], [], id="absent does not combine"),
+    ],
+)  # fmt: skip
+def test_a_filter_that_a_broker_would_refuse_is_refused(
+    components: list[ClientQuotaFilterComponent], expected: list[tuple[str, str]]
+) -> None:
+    violations = filter_violations(ClientQuotaFilter(tuple(components)))
+    assert [(violation.code, violation.kafka_error) for violation in violations] == expected
+
+
+def test_the_literal_text_default_is_not_the_default_entity() -> None:
+    literal = ClientQuotaEntity.of({"user": "<default>"})
+    assert not default("user").matches(literal)
+    assert exact("user", "<default>").matches(literal)
+    assert prefix("user", "<").matches(literal)
