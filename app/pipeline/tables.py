@@ -30,6 +30,11 @@ class Table:
     partitions: tuple[str, ...]
     order: tuple[str, ...]
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return [column.split()[0] for column in self.ddl.split(",")]
+
 
 OBSERVATION_MINUTE: Final = Table(
     "observation_minute",
@@ -101,7 +106,7 @@ BUCKET_MINUTE: Final = Table(
 """What one bucket did in one minute on one broker, beside its limit.
 
 ``limit`` is null where nothing limits, then ``level`` is 0, else 1 to 8; ``rate_max`` is the sum of
-the members' maxima, an upper bound; ``contributors`` are distinct (user, client_id).
+the members' maxima, an upper bound; ``contributors`` are distinct (user, client_id) with a sample.
 """
 
 DIM_BUCKET: Final = Table(
@@ -171,20 +176,5 @@ DQ_RESULT: Final = Table(
 )
 """One data-quality check of the run."""
 
-TABLES: Final = {
-    table.name: table
-    for table in (
-        OBSERVATION_MINUTE,
-        QUOTA_VERSION,
-        QUOTA_SNAPSHOT,
-        QUOTA_CONFLICT,
-        QUARANTINE,
-        BUCKET_MINUTE,
-        DIM_BUCKET,
-        UTILIZATION_DAILY,
-        UTILIZATION_HIST,
-        BUCKET_HOUR,
-        THROTTLE_INCIDENT,
-        DQ_RESULT,
-    )
-}
+TABLES: Final = {item.name: item for item in tuple(globals().values()) if isinstance(item, Table)}
+"""All of them, by name."""

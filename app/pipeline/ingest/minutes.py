@@ -136,24 +136,22 @@ def idle_minutes(minutes: DataFrame) -> DataFrame:
     Returns:
         The columns of ``OBSERVATION_MINUTE`` that points tell, with ``samples`` 0.
     """
-    day = ("cluster_id", "dt", "broker_id")
-    scraped = (
-        minutes.where("counted.ups > counted.failed")
-        .groupBy(*day)
-        .agg(sf.collect_set("ts").alias("scraped"))
+    broker_day = ("cluster_id", "dt", "broker_id")
+    # Numbers of the day's minutes in two bytes: these sets are shuffled, and sent to all workers.
+    number = sf.expr("cast(unix_seconds(ts) % 86400 div 60 as smallint)")
+    scraped = minutes.where("counted.ups > counted.failed").groupBy(*broker_day)
+    seen = minutes.where("samples > 0").groupBy("dt", *_NAMES)
+    numbers = seen.agg(sf.collect_set(number).alias("seen")).join(
+        sf.broadcast(scraped.agg(sf.collect_set(number).alias("scraped"))), list(broker_day)
     )
-    seen = (
-        minutes.where("samples > 0")
-        .groupBy("dt", *_NAMES)
-        .agg(sf.collect_set("ts").alias("seen"))
-        .join(sf.broadcast(scraped), list(day))
+    idle = numbers.select(
+        "dt", *_NAMES, sf.explode(sf.array_except("scraped", "seen")).alias("number")
     )
-    no_time = sf.lit(None).cast("double")
-    return seen.select(
+    return idle.select(
         *("dt", *_NAMES),
-        sf.explode(sf.array_except("scraped", "seen")).alias("ts"),
+        sf.expr("timestamp_seconds(unix_date(dt) * 86400L + number * 60)").alias("ts"),
         *(sf.lit(0.0).alias(name) for name in ("rate_avg", "rate_max")),
-        *(no_time.alias(name) for name in ("throttle_ms_avg", "throttle_ms_max")),
+        *(sf.lit(None).cast("double").alias(f"throttle_ms_{name}") for name in ("avg", "max")),
         sf.lit(0).alias("samples"),
         sf.when(sf.col("key").isin(*_BYTE_KEYS), sf.lit(0).cast("bigint")).alias("bytes_est"),
     ).repartition("cluster_id", "dt")

@@ -1,9 +1,8 @@
 """What each bucket did in each minute, and who it is."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -38,6 +37,8 @@ def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFr
     share = sf.pmod("bucket_id", sf.lit(shares))
     divided = resolved.withColumn("share", share).repartition("cluster_id", "dt", "share")
     count = sf.count(sf.lit(1))
+    # Without a sample nobody contributed: the broker was scraped, and the rate is 0.
+    user = sf.when(sf.col("samples") > 0, sf.col("user"))
     sums = divided.groupBy(*_MINUTE, "share").agg(
         _sum_of("rate_avg"),
         _sum_of("rate_max"),
@@ -49,7 +50,9 @@ def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFr
         # All members of a bucket have the same limit at a time: it follows from the tags.
         sf.max("limit").alias("limit"),
         sf.max("level").alias("level"),
-        (count if one_source else sf.count_distinct("user", "client_id")).alias("contributors"),
+        (sf.count(user) if one_source else sf.count_distinct(user, "client_id")).alias(
+            "contributors"
+        ),
         count.alias("rows"),
     )
     return sums.drop("share")
@@ -106,14 +109,10 @@ def name_buckets(resolved: DataFrame) -> DataFrame:
     return seen.selectExpr("*", *(f"{item} AS {name}" for name, item in entity.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """What is counted of resolved observations.
+class Resolved(NamedTuple):
+    """How many observations there are, how many of them nothing limits, and their sources.
 
-    Attributes:
-        rows: How many there are.
-        unlimited: How many of them nothing limits.
-        one_source: Whether all of them have one source and grain.
+    ``one_source`` tells whether all of them have one source and grain.
     """
 
     rows: int

@@ -105,6 +105,7 @@ def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
             MEMBERS, "alice", "y", rate_avg=0.4, rate_max=0.0, grain="bucket", throttle_ms_avg=20.0
         ),
         seen(MEMBERS, "alice", "x", at=1),
+        seen(MEMBERS, "alice", "idle", at=1, rate_avg=0.0, rate_max=0.0, samples=0),
         seen(MEMBERS, "bob", None, at=1, broker_id=2),
     ]
     quotas = [value(MEMBERS, 50, user="alice")]
