@@ -223,16 +223,6 @@ _DOUBTFUL: Final = frozenset({Outcome.UNKNOWN, Outcome.SUPERSEDED})
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """Something that the log does not explain."""
-
-    cluster_id: str
-    entity: ClientQuotaEntity
-    at: datetime
-    conflict: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Current:
     value: float
     since: datetime
@@ -352,11 +342,12 @@ class QuotaHistory:
             for version in history.rows():
                 yield {"cluster_id": cluster_id, **names, **version}
 
-    def conflicts(self) -> Iterator[Conflict]:
-        """Return what does not fit together, in order of time within each entity."""
+    def conflicts(self) -> Iterator[dict[str, Any]]:
+        """Return rows of ``quota_conflict``, in order of time within each entity."""
         for (cluster_id, entity), history in self._entities.items():
+            names = entity_columns(entity)
             for at, sentence in history.conflicts:
-                yield Conflict(cluster_id, entity, at, sentence)
+                yield {"cluster_id": cluster_id, "at": at, **names, "conflict": sentence}
 
 
 def _version(key: str, current: _Current, until: datetime | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ explains, that is a finding, in ``quota_conflict``: a change from elsewhere.
 """
 
 import argparse
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,9 +18,8 @@ from app.pipeline.job import Job
 from app.pipeline.lake import read_all, schema_of
 from app.pipeline.quota_history import (
     AuditEntry,
-    Conflict,
     QuotaHistory,
-    entity_columns,
+    entity_of_columns,
     read_audit_log,
     snapshots_of,
 )
@@ -58,7 +58,7 @@ def run(job: Job) -> None:
         clusters = [
             {"cluster_id": name} for name in sorted({row["cluster_id"] for row in versions})
         ]
-        written = ((QUOTA_VERSION, versions), (QUOTA_CONFLICT, list(map(_row, conflicts))))
+        written = ((QUOTA_VERSION, versions), (QUOTA_CONFLICT, conflicts))
         for table, rows in written:
             frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
             job.lake().write(frame, table, clusters)
@@ -67,10 +67,13 @@ def run(job: Job) -> None:
 
 
 def _counted(job: Job, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
+    digest = hashlib.sha256()
     for number, entry in enumerate(entries, 1):
         job.counts["rows_in"] = number
-        job.read["audit_log"] = [number, entry.seq]
+        # An outcome that was unknown may be concluded later.
+        digest.update(f"{entry.alteration_id} {entry.outcome}\n".encode())
         yield entry
+    job.read["audit_log"] = digest.hexdigest()
 
 
 def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
@@ -93,25 +96,12 @@ def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
         yield from rows.toArrow().to_pylist()
 
 
-def _row(conflict: Conflict) -> Mapping[str, Any]:
-    return {
-        "cluster_id": conflict.cluster_id,
-        "at": conflict.at,
-        **entity_columns(conflict.entity),
-        "conflict": conflict.conflict,
-    }
-
-
-def _report(job: Job, conflicts: list[Conflict]) -> None:
+def _report(job: Job, conflicts: list[dict[str, Any]]) -> None:
     job.findings = len(conflicts)
-    job.counts["conflicts"] = [
-        {
-            "cluster_id": conflict.cluster_id,
-            "entity": conflict.entity.as_dict(),
-            "at": conflict.at.isoformat(timespec="milliseconds"),
-            "conflict": conflict.conflict,
-        }
-        for conflict in conflicts[:_REPORTED]
-    ]
-    for conflict in conflicts[:_REPORTED]:
-        job.say(f"{conflict.at:%Y-%m-%d %H:%M:%S} {conflict.entity}: {conflict.conflict}")
+    job.counts["conflicts"] = []
+    for row in conflicts[:_REPORTED]:
+        entity, at = entity_of_columns(row), row["at"]
+        item = {"entity": entity.as_dict(), "at": at.isoformat(timespec="milliseconds")}
+        named = {name: row[name] for name in ("cluster_id", "conflict")}
+        job.counts["conflicts"].append({**named, **item})
+        job.say(f"{at:%Y-%m-%d %H:%M:%S} {entity}: {row['conflict']}")

@@ -109,6 +109,7 @@ async def test_what_recovery_found_counts(database: Database, fold: Fold, tmp_pa
     for verdict in verdicts:
         await altered(database, verdict.value, {}, {P: 5.0})
         sent[verdict] = await altered(database, verdict.value, {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
+    unknown = fold(tmp_path)["run_id"]
     recovery = PostgresRecovery(database)
     assert len(await recovery.claim_open(CLUSTER, "me", limit=10)) == len(sent)
     for verdict, (request, _) in sent.items():
@@ -116,7 +117,9 @@ async def test_what_recovery_found_counts(database: Database, fold: Fold, tmp_pa
         result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after=after)
         found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
         await recovery.record_recovery([found])
-    fold(tmp_path)
+    concluded = fold(tmp_path)["run_id"]
+    assert concluded != unknown
+    assert fold(tmp_path)["run_id"] == concluded
     for verdict, (_, at) in sent.items():
         versions = [row for row in stored(tmp_path) if row[0] == verdict.value]
         last = max(versions, key=lambda row: row[3])

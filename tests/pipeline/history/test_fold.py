@@ -70,7 +70,7 @@ def versions(history: QuotaHistory) -> list[tuple[Any, ...]]:
 
 
 def conflicts(history: QuotaHistory) -> list[tuple[datetime, str]]:
-    return [(conflict.at, conflict.conflict) for conflict in history.conflicts()]
+    return [(row["at"], row["conflict"]) for row in history.conflicts()]
 
 
 def test_each_alteration_ends_one_value_and_begins_the_next():

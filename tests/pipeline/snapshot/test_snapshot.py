@@ -52,10 +52,13 @@ def test_every_value_is_stored_but_those_of_addresses(
     arguments = ["--server", service.url, "--token-file", token_file(tmp_path, "bob")]
     begun = datetime.now(UTC)
     out = tmp_path / "out"
+    runs = set()
     for _ in range(2):
         done = spark_command("snapshot", *arguments, "--out", out, "--json")
         assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+        report = json.loads(done.stdout)
+        runs.add(report["run_id"])
+    assert len(runs) == 2, "another time is another run"
     assert (report["entities"], report["ip_entities_left_out"], report["rows_out"]) == (5, 1, 6)
 
     versions = rows(out, "quota_version")
