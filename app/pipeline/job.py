@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.lake import Lake, files_of
-from app.pipeline.progress import Progress
-from app.pipeline.spark import spark_failures, spark_session
+from app.pipeline.spark import progress, spark_failures, spark_session
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
@@ -187,7 +186,7 @@ class Job:
         Raises:
             InfrastructureError: Spark does not start, or fails in the block.
         """
-        with Progress(self.session, self.say), spark_failures():
+        with progress(self.session, self.say), spark_failures():
             yield self.session
 
     def report(self) -> Mapping[str, Any]:

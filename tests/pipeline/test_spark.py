@@ -1,4 +1,4 @@
-"""Whose Spark a job uses: its own, an active one, or that of ``spark-submit``."""
+"""Whose Spark a job uses: its own, an active one, or ``spark-submit``'s; and how far it is."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from app.java import find_java
 from app.pipeline import spark as pipeline_spark
 from app.pipeline.errors import UsageError
-from app.pipeline.spark import spark_session
+from app.pipeline.spark import Stage, describe, running_stages, spark_session
 
 
 def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
@@ -59,6 +59,25 @@ def test_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert pipeline_spark._memory_gib() == machine
     limit.write_text(f"{2 * 2**30}\n")
     assert pipeline_spark._memory_gib() == min(machine, 2)
+
+
+@pytest.mark.parametrize(
+    ("stages", "line"),
+    [
+        ([Stage(3, 8, 0, 0, 1.0)], "stage 3: 0 of 8 tasks done"),
+        ([Stage(3, 8, 2, 1500, 4.0)], "stage 3: 2 of 8 tasks done, 1,500 rows, about 12 s left"),
+        (
+            [Stage(3, 8, 2, 1500, 4.0), Stage(4, 2, 1, 0, 20.0)],
+            "stage 3, stage 4: 3 of 10 tasks done, 1,500 rows, about 20 s left",
+        ),
+    ],
+)
+def test_a_line_has_tasks_rows_and_the_time_that_is_left(stages: list[Stage], line: str):
+    assert describe(stages) == line
+
+
+def test_between_jobs_no_stage_runs(spark: SparkSession):
+    assert list(running_stages(spark)) == []
 
 
 @pytest.mark.long

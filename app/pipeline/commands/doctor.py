@@ -7,21 +7,68 @@ findings.
 import argparse
 import platform
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import Final
+from itertools import groupby
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
+from app.domain.broker_metrics import RESOURCES
 from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
-from app.pipeline.results import Scope
+from app.pipeline.results import BrokerCoverage, Scope, broker_coverage
 from app.pipeline.summary import Results
-from app.pipeline.table_checks import FAIL, OK, WARN, Check, data_checks, fail, ok, table_checks
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    OBSERVATION_MINUTE,
+    QUARANTINE,
+    QUOTA_VERSION,
+    TABLES,
+    Table,
+)
+
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+
+
+class Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        check: Its name.
+        status: ``ok``, ``warn`` or ``fail``.
+        detail: What was found, and what to do about it.
+    """
+
+    check: str
+    status: str
+    detail: str
+
+
+def ok(check: str, detail: str) -> Check:
+    """Return a check without a complaint."""
+    return Check(check, OK, detail)
+
+
+def warn(check: str, detail: str) -> Check:
+    """Return a check that makes results doubtful or incomplete."""
+    return Check(check, WARN, detail)
+
+
+def fail(check: str, detail: str) -> Check:
+    """Return a check that makes results wrong or impossible."""
+    return Check(check, FAIL, detail)
+
 
 _CALLBACK: Final = "quota callback"
 _TIMEOUT_S: Final = 10.0
@@ -64,10 +111,10 @@ def _checks(job: Job) -> Iterator[Check]:
         yield started
         if started.status == OK and job.options.input:
             lakes = job.lakes()
-            found = list(table_checks(lakes))
+            found = list(_table_checks(lakes))
             yield from found
             if all(check.status != FAIL for check in found):
-                yield from data_checks(Results(lakes, Scope.of(job)), datetime.now(UTC))
+                yield from _data_checks(Results(lakes, Scope.of(job)), datetime.now(UTC))
     if job.options.server:
         file = job.options.token_file
         token = None if file is None else read_file("--token-file", file).strip()
@@ -129,3 +176,212 @@ def _callback_check(server: str, token: str | None) -> Check:
         "what is configured, not what is enforced. Do not act on them without asking its owner."
     )
     return fail(_CALLBACK, sentence)
+
+
+COLLECTED: Final = Table(
+    "collected",
+    """cluster_id string, ts timestamp, broker_id int, metric string, resource string, user string,
+    client_id string, value double""",
+    (),
+    (),
+)
+"""What ``collect`` writes, and ``ingest`` reads."""
+
+_TIMES: Final = ("ts", "hour", "start", "valid_from", "taken_at", "last_seen")
+
+
+def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
+    """Say how many rows each table has, and from when to when."""
+    for lake in lakes:
+        found = [table for table in (*TABLES.values(), COLLECTED) if lake.has(table)]
+        if not found:
+            sentence = f"{lake.name} has no table of these jobs: name the folder above the tables."
+            yield fail("tables", sentence)
+        for table in found:
+            yield _table_check(lake, table)
+
+
+def _table_check(lake: Lake, table: Table) -> Check:
+    frame = lake.read(table)
+    time = next((name for name in _TIMES if name in frame.columns), None)
+    when = sf.col(time) if time else sf.lit(None).cast("timestamp")
+    try:
+        found = frame.agg(
+            sf.count(sf.lit(1)).alias("rows"),
+            sf.min(when).alias("first"),
+            sf.max(when).alias("last"),
+        )
+        [row] = found.toArrow().to_pylist()
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."
+        return fail(table.name, sentence)
+    if not row["rows"] and table is not QUARANTINE:
+        sentence = (
+            f"{lake.address(table)} has no rows: look at the report of the job that wrote it."
+        )
+        return warn(table.name, sentence)
+    first, last = row["first"], row["last"]
+    period = f", {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC" if first else ""
+    return ok(table.name, f"{row['rows']:,} rows{period}.")
+
+
+_ENCODED: Final = "%[0-9A-Fa-f]{2}"
+_MOST_EMPTY: Final = 0.5
+_MOST_UNLIMITED: Final = 0.5
+_LEAST_COVERAGE: Final = 0.9
+_MOST_SKEW: Final = timedelta(minutes=5)
+
+
+def _data_checks(results: Results, now: datetime) -> Iterator[Check]:
+    """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows.
+
+    Args:
+        results: The tables; a check whose table is missing or empty is left out.
+        now: To compare clocks with.
+    """
+    observations, buckets, versions, quarantine, collected = (
+        frame if frame is not None and not frame.isEmpty() else None
+        for frame in map(
+            results.read, (OBSERVATION_MINUTE, BUCKET_MINUTE, QUOTA_VERSION, QUARANTINE, COLLECTED)
+        )
+    )
+    metrics = observations if observations is not None else collected
+    if metrics is not None and versions is not None:
+        yield _clusters(metrics, versions)
+    if observations is not None:
+        yield _name_encoding(observations)
+        yield _empty(observations)
+        yield from _metrics(observations, versions)
+    if buckets is not None:
+        yield _limited_share(buckets)
+        yield _throttling(buckets)
+    minutes = observations if observations is not None else buckets
+    if minutes is not None:
+        yield from _brokers(broker_coverage(minutes), now)
+    if quarantine is not None:
+        yield _quarantine_reasons(quarantine)
+
+
+def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
+    """Compare the clusters of metrics and quotas: where they differ nothing has a limit."""
+    observed, limited = _distinct(metrics, "cluster_id"), _distinct(versions, "cluster_id")
+    without = sorted(observed - limited)
+    if not without:
+        return ok("cluster ids", f"there are quotas of {', '.join(sorted(observed))}.")
+    sentence = (
+        f"metrics are of the cluster {', '.join(map(repr, without))}, quotas of "
+        f"{', '.join(map(repr, sorted(limited)))}: all rows would be unlimited. Give `collect`, "
+        "`ingest` and `snapshot` the same --cluster, Kafka's own id."
+    )
+    return fail("cluster ids", sentence)
+
+
+def _name_encoding(observations: DataFrame) -> Check:
+    names = observations.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
+    encoded = names.where(sf.col("name").rlike(_ENCODED))
+    found, first = encoded.agg(sf.count("name"), sf.min("name")).collect()[0]
+    if not found:
+        return ok("names decoded", "no name holds %XX.")
+    sentence = (
+        f"{found} names hold %XX, such as {first!r}: they match no quota if the source "
+        "encodes names. Ingest with `urlencoded: true` in the --map."
+    )
+    return warn("names decoded", sentence)
+
+
+def _empty(observations: DataFrame) -> Check:
+    last = observations.agg(sf.max("dt")).collect()[0][0]
+    no_user, no_client = sf.col("user") == "", sf.col("client_id") == ""
+    shares = [sf.avg(column.cast("int")) for column in (no_user, no_client, no_user & no_client)]
+    of_user, of_client, nobody = observations.where(sf.col("dt") == last).agg(*shares).collect()[0]
+    sentence = (
+        f"of the rows of the last day {of_user:.1%} have no user, "
+        f"{of_client:.1%} no client-id, and {nobody:.1%} neither"
+    )
+    if nobody > _MOST_EMPTY:
+        return warn("names present", f"{sentence}: see that the exporter keeps these two labels.")
+    return ok("names present", f"{sentence}.")
+
+
+def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Check]:
+    """Look for keys with quotas and no metric: brokers record a type once it has a quota."""
+    seen = _distinct(observations, "key")
+    limited = set() if versions is None else _distinct(versions.where("valid_to is null"), "key")
+    for key, resource in RESOURCES.items():
+        check = f"metric {resource}"
+        if key in seen:
+            yield ok(check, f"{key} is observed.")
+        elif key in limited:
+            sentence = (
+                f"{key} has quotas and no observation: add an exporter rule for "
+                f"kafka.server:type={resource}, or scrape the node that enforces it."
+            )
+            yield warn(check, sentence)
+        else:
+            yield ok(check, f"{key} is not observed; brokers record it once a quota sets it.")
+
+
+def _limited_share(buckets: DataFrame) -> Check:
+    share = buckets.agg(sf.avg((sf.col("level") == 0).cast("int"))).collect()[0][0]
+    sentence = f"no quota limits {share:.1%} of the bucket minutes"
+    if share > _MOST_UNLIMITED:
+        return warn("level 0", f"{sentence}: see that --quotas is of this cluster and names agree.")
+    return ok("level 0", f"{sentence}.")
+
+
+def _throttling(buckets: DataFrame) -> Check:
+    throttled, over = buckets.agg(
+        sf.count("throttle_ms_avg"), sf.count_if(sf.col("rate_max") > sf.col("limit"))
+    ).collect()[0]
+    if over and not throttled:
+        sentence = (
+            "rates are above limits, and no throttle time was ever recorded: add an exporter rule "
+            "for the attribute throttle-time."
+        )
+        return warn("throttle times", sentence)
+    return ok("throttle times", f"{throttled:,} bucket minutes have one.")
+
+
+def _brokers(coverage: Sequence[BrokerCoverage], now: datetime) -> Iterator[Check]:
+    for cluster, group in groupby(coverage, key=lambda broker: broker.cluster_id):
+        brokers = list(group)
+        for broker in brokers:
+            yield _broker_coverage(broker)
+        yield _skew(cluster, brokers, now)
+
+
+def _broker_coverage(broker: BrokerCoverage) -> Check:
+    name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
+    sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"
+    if broker.share < _LEAST_COVERAGE:
+        return warn(name, f"{sentence}: its scrapes fail at times; look at `up` and its timeouts.")
+    return ok(name, f"{sentence}.")
+
+
+def _skew(cluster: str, brokers: Sequence[BrokerCoverage], now: datetime) -> Check:
+    name, end = f"clocks of {cluster}", brokers[0].cluster_last
+    if end > now.astimezone(UTC) + _MOST_SKEW:
+        sentence = (
+            f"the last minute, {end:%Y-%m-%d %H:%M} UTC, is in the future: set the clocks by NTP."
+        )
+        return fail(name, sentence)
+    late = [broker.broker_id for broker in brokers if end - broker.last > _MOST_SKEW]
+    if late:
+        sentence = (
+            f"the last minute of broker {', '.join(map(str, late))} is more than 5 minutes before "
+            "that of the others: it was not scraped, or a clock is wrong."
+        )
+        return warn(name, sentence)
+    return ok(name, f"all brokers end within 5 minutes of {end:%Y-%m-%d %H:%M} UTC.")
+
+
+def _quarantine_reasons(quarantine: DataFrame) -> Check:
+    reasons = quarantine.groupBy("reason").agg(sf.sum("n").alias("n"))
+    rows = reasons.sort(sf.desc("n"), "reason").limit(3).collect()
+    most = ", ".join(f"{row.reason} ({row.n:,})" for row in rows)
+    return warn("quarantine", f"rows were left out by ingest: {most}. The table has their text.")
+
+
+def _distinct(frame: DataFrame, column: str) -> set[str]:
+    return {row[0] for row in frame.select(column).distinct().collect()}

@@ -8,13 +8,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from app.domain.broker_metrics import RESOURCES
+
 _SCRAPED_AFTER_S: Final = 30
-_RESOURCES: Final = {
-    "producer_byte_rate": "Produce",
-    "consumer_byte_rate": "Fetch",
-    "request_percentage": "Request",
-    "controller_mutation_rate": "ControllerMutation",
-}
 _RATES: Final = {"Request": "request_time", "ControllerMutation": "mutation_rate"}
 _IDLE_EVERY: Final = 8
 """One of so many unthrottled minutes exports its throttle time all the same: as NaN."""
@@ -29,7 +25,9 @@ def tidy_points(observations: DataFrame) -> DataFrame:
         cluster_id, ts (30 s into the minute), broker_id, metric, resource, user and client_id
         ('' where absent), value; ``attribute`` is the metric's name without its beginning.
     """
-    resource = F.create_map(*map(F.lit, chain.from_iterable(_RESOURCES.items())))[F.col("key")]
+    resource = F.create_map(*map(F.lit, map(str, chain.from_iterable(RESOURCES.items()))))[
+        F.col("key")
+    ]
     rates = F.create_map(*map(F.lit, chain.from_iterable(_RATES.items())))
     attribute = F.coalesce(F.try_element_at(rates, resource), F.lit("byte_rate"))
     name = F.xxhash64("user", "client_id", "ts", "broker_id", "key")
