@@ -55,7 +55,8 @@ class Lake:
 
     def address(self, table: Table) -> str:
         """Return what Spark calls a table."""
-        return f"{self.name}.{table.name}" if self._catalog else _below(self.name, table.name)
+        separator, name = (".", self.name) if self._catalog else ("/", self.name.rstrip("/"))
+        return f"{name}{separator}{table.name}"
 
     def has(self, table: Table) -> bool:
         """Tell whether there is such a table, maybe without rows."""
@@ -243,10 +244,6 @@ def is_of_days(days: Iterable[Partition]) -> Column:
         for cluster, dates in of_cluster.items()
     )
     return reduce(or_, claims, sf.lit(False))
-
-
-def _below(folder: str, name: str) -> str:
-    return f"{folder.rstrip('/')}/{name}"
 
 
 def _numbers(table: Table) -> list[str]:

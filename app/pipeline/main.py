@@ -75,15 +75,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         job = jobs.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if name in arguments:
             # Only the job that is asked for is imported: most bring Spark along.
-            command = _command(name)
+            command = import_module(f"app.pipeline.commands.{name}")
             command.add_arguments(job)
             add_common_options(job)
             job.set_defaults(command=command)
     return parser
-
-
-def _command(name: str) -> Any:
-    return import_module(f"app.pipeline.commands.{name.replace('-', '_')}")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -154,7 +154,7 @@ def _replace(
         connection.execute(_DELETE_DAYS.format(table=sql.Identifier(table.name)), scope)
     rows = 0
     for batch in batches:
-        for chunk in batch.select(_columns(table)).to_batches(max_chunksize=_BATCH):
+        for chunk in batch.select(table.columns).to_batches(max_chunksize=_BATCH):
             _write(connection, table, chunk)
         rows += batch.num_rows
     return rows
@@ -182,7 +182,3 @@ def _storable(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type):
         return pc.replace_substring(column, "\0", "\ufffd")
     return column
-
-
-def _columns(table: Table) -> list[str]:
-    return [column.split()[0] for column in table.ddl.split(",")]

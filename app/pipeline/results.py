@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
-from app.pipeline.job import Job
+from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, partitions_of, read_any, read_first
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 
@@ -245,12 +245,12 @@ def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, scope: Scope) -> Dat
     return read_buckets([out], scope)
 
 
-def say_plan(job: Job, *, reads: Sequence[Table], writes: Sequence[Table]) -> None:
+def say_plan(job: Job, writes: Sequence[Table]) -> None:
     """Say what the job would read and write, for ``--dry-run``.
 
     Raises:
         UsageError: ``--input`` or ``--out`` is missing, or an input has none of the tables.
     """
-    tables = [(lake, table) for lake in job.lakes() for table in reads]
+    tables = [(lake, table) for lake in job.lakes() for table in READS[job.name]]
     job.counts["would_read"] = [lake.address(table) for lake, table in tables if lake.has(table)]
     job.counts["would_write"] = [job.lake().address(table) for table in writes]

@@ -120,15 +120,8 @@ class NearLimit:
     def as_json(self) -> dict[str, Any]:
         """Return it as ``--json`` prints it; ``util_p99`` 1 is the limit."""
         figures = ("broker_id", "limit", "p99", "peak", "util_p99", "throttled_minutes")
-        return {
-            "cluster_id": self.day["cluster_id"],
-            "bucket_id": str(self.day["bucket_id"]),
-            "bucket": bucket_of(self.names),
-            "key": self.day["key"],
-            "entity": entity_of(self.names),
-            "dt": self.day["dt"].isoformat(),
-            **{name: self.day[name] for name in figures},
-        }
+        of_day = {name: self.day[name] for name in figures}
+        return _bucket_json(self.day, self.names) | {"dt": self.day["dt"].isoformat()} | of_day
 
 
 def summarize(job: Job, lakes: Sequence[Lake]) -> None:
@@ -237,15 +230,12 @@ def _position(row: Row) -> tuple[str, int, int]:
 def _incident_json(row: Row) -> dict[str, Any]:
     times = {name: row[name].isoformat() for name in ("start", "end")}
     figures = ("incident_id", "broker_id", "minutes", "peak_ratio")
-    return {
-        "cluster_id": row["cluster_id"],
-        "bucket_id": str(row["bucket_id"]),
-        "bucket": bucket_of(row),
-        "key": row["key"],
-        "entity": entity_of(row),
-        **times,
-        **{name: row[name] for name in figures},
-    }
+    return _bucket_json(row, row) | times | {name: row[name] for name in figures}
+
+
+def _bucket_json(row: Row, names: Row) -> dict[str, Any]:
+    named = {"bucket": bucket_of(names), "key": row["key"], "entity": entity_of(names)}
+    return {"cluster_id": row["cluster_id"], "bucket_id": str(row["bucket_id"]), **named}
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

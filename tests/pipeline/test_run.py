@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.tables import (
-    BUCKET_HOUR,
-    BUCKET_MINUTE,
-    DIM_BUCKET,
-    DQ_RESULT,
-    OBSERVATION_MINUTE,
-    QUARANTINE,
-    QUOTA_VERSION,
-    THROTTLE_INCIDENT,
-    UTILIZATION_DAILY,
-    UTILIZATION_HIST,
-)
+from app.pipeline.tables import QUOTA_VERSION, TABLES, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
 from tests.testkit.arrow_tables import read_arrow
 from tests.testkit.bucket_worlds import at, publish, version
 
+WRITTEN = [name for name in TABLES if not name.startswith("quota_")]
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 
 
@@ -54,7 +44,7 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     report = json.loads(ended.stdout)
     assert list(report["steps"]) == ["ingest", "resolve", "utilization", "incidents"]
     assert (report["quarantined"], report["findings"]) == (1, 2)
-    rows = {name: read_arrow(out, table).to_pylist() for name, table in TABLES.items()}
+    rows = {name: read_arrow(out, TABLES[name]).to_pylist() for name in WRITTEN}
     assert {name: len(found) for name, found in rows.items()} == report["rows_out"]
     [incident] = rows["throttle_incident"]
     assert (incident["start"], incident["end"]) == (at(3), at(6))
@@ -75,15 +65,6 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
         10,
     )
     assert (tmp_path / "pictures" / "percentile_ladder.png").exists()
-
-
-TABLES = {
-    table.name: table
-    for table in (
-        *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
-        *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
-    )
-}
 
 
 def test_a_run_of_the_next_day_reads_and_replaces_that_day_alone(
@@ -110,7 +91,7 @@ def test_a_dry_run_says_what_it_would_do(spark_command: Command, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["would_read"] == [str(source), f"{quotas}/quota_version"]
-    assert report["would_write"] == [f"{out}/{name}" for name in TABLES]
+    assert sorted(report["would_write"]) == sorted(f"{out}/{name}" for name in WRITTEN)
     assert not out.exists()
 
 

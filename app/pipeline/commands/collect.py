@@ -12,12 +12,13 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
@@ -33,35 +34,8 @@ _FILE_EVERY_S: Final = 60.0
 
 FOLDER: Final = "collected"
 
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where one broker's metrics are."""
-
-    broker_id: int
-    url: str
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Read BROKER_ID=URL; a URL without a path means ``/metrics``.
-
-        Raises:
-            UsageError: It has another form.
-        """
-        broker, _, url = text.partition("=")
-        address = urlsplit(url)
-        if (
-            not broker.isdecimal()
-            or address.scheme not in ("http", "https")
-            or not address.hostname
-        ):
-            message = (
-                f"--endpoint {text}: write the broker's id and the address of its metrics, "
-                "such as 1=http://broker-1:9404/metrics."
-            )
-            raise UsageError(message)
-        path = address.path if address.path.strip("/") else _USUAL_PATH
-        return cls(int(broker), address._replace(path=path).geturl())
+Endpoints = Mapping[int, str]
+"""The address of each broker's metrics."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +74,16 @@ def _next(interval_s: float, now: float) -> float:
     return math.ceil(now / interval_s) * interval_s
 
 
-async def _ask(client: httpx.AsyncClient, endpoint: Endpoint, at: float) -> Scrape:
+async def _ask(client: httpx.AsyncClient, broker_id: int, url: str, at: float) -> Scrape:
     deadline_s = client.timeout.read
     try:
         async with asyncio.timeout(deadline_s):
-            answer = await client.get(endpoint.url)
+            answer = await client.get(url)
         answer.raise_for_status()
         samples = await asyncio.to_thread(_samples, answer)
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
-        return Scrape(at, endpoint.broker_id, problem=_sentence(error, deadline_s))
-    return Scrape(at, endpoint.broker_id, samples)
+        return Scrape(at, broker_id, problem=_sentence(error, deadline_s))
+    return Scrape(at, broker_id, samples)
 
 
 def _samples(answer: httpx.Response) -> list[Sample]:
@@ -197,13 +171,12 @@ class CollectedFiles:
         """
         if not self._waiting:
             return
-        columns = list(zip(*self._waiting, strict=True))
-        arrays = [
-            pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)
-        ]
-        file = self._name(self._waiting[0][1])
+        rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in self._waiting]
+        # Two collectors may share a folder.
+        first = self._waiting[0][1]
+        file = self.folder / f"collected-{first:%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}.parquet"
         hidden = file.with_name(f".{file.name}.part")
-        pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), hidden, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), hidden, compression="zstd")
         hidden.rename(file)
         self.rows += len(self._waiting)
         self.files += 1
@@ -214,15 +187,6 @@ class CollectedFiles:
         yield (*at, UP, "", "", "", 0.0 if scrape.problem else 1.0)
         for sample in scrape.samples:
             yield (*at, *sample)
-
-    def _name(self, first: datetime) -> Path:
-        """Return a name that no file has: two collectors may share a folder."""
-        stem = first.strftime("collected-%Y%m%dT%H%M%S%f")
-        name, number = self.folder / f"{stem}.parquet", 0
-        while name.exists():
-            number += 1
-            name = self.folder / f"{stem}-{number}.parquet"
-        return name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +219,7 @@ def run(job: Job) -> None:
         raise UsageError(message)
     folder = local_folder(job.options.out)
     if job.options.dry_run:
-        job.counts["would_ask"] = [endpoint.url for endpoint in endpoints]
+        job.counts["would_ask"] = list(endpoints.values())
         job.counts["would_write"] = str(folder / FOLDER)
         return
     files = CollectedFiles(folder, job.options.cluster or "")
@@ -267,12 +231,12 @@ def run(job: Job) -> None:
         "scrapes_up": files.up,
     }
     if files.scrapes and not files.up:
-        urls = ", ".join(endpoint.url for endpoint in endpoints)
+        urls = ", ".join(endpoints.values())
         message = f"No endpoint ever answered: look at {urls}."
         raise InfrastructureError(message)
 
 
-async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Sequence[Endpoint]) -> None:
+async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Endpoints) -> None:
     loop = asyncio.get_running_loop()
     collecting = asyncio.ensure_future(_collect(job, files, endpoints))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -285,7 +249,7 @@ async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Sequence[En
         _write(job, files)
 
 
-async def _collect(job: Job, files: CollectedFiles, endpoints: Sequence[Endpoint]) -> None:
+async def _collect(job: Job, files: CollectedFiles, endpoints: Endpoints) -> None:
     """Ask every endpoint at once; one that does not answer in time holds up nobody."""
     interval_s = job.options.interval
     problems: dict[int, str | None] = {}
@@ -295,7 +259,9 @@ async def _collect(job: Job, files: CollectedFiles, endpoints: Sequence[Endpoint
         timeout=min(_MOST_WAIT_S, interval_s), trust_env=False, follow_redirects=True
     ) as client:
         async for at in ticks(interval_s, job.options.duration):
-            scrapes = await asyncio.gather(*(_ask(client, endpoint, at) for endpoint in endpoints))
+            scrapes = await asyncio.gather(
+                *(_ask(client, *endpoint, at) for endpoint in endpoints.items())
+            )
             files.add(scrapes)
             for scrape in scrapes:
                 if scrape.problem != problems.get(scrape.broker_id, ""):
@@ -312,15 +278,26 @@ def _write(job: Job, files: CollectedFiles) -> None:
     job.say(f"{files.rows} rows of {files.scrapes} scrapes, {files.up} of them up")
 
 
-def _endpoints(texts: Sequence[str]) -> list[Endpoint]:
-    endpoints = [Endpoint.of(text) for text in texts]
+def _endpoints(texts: Sequence[str]) -> Endpoints:
+    """Read BROKER_ID=URL; a URL without a path means ``/metrics``."""
+    endpoints: dict[int, str] = {}
+    for text in texts:
+        broker, _, url = text.partition("=")
+        address = urlsplit(url)
+        is_web = address.scheme in ("http", "https") and address.hostname
+        if not (broker.isdecimal() and is_web):
+            message = (
+                f"--endpoint {text}: write the broker's id and the address of its metrics, "
+                "such as 1=http://broker-1:9404/metrics."
+            )
+            raise UsageError(message)
+        if int(broker) in endpoints:
+            message = f"--endpoint names broker {broker} twice: give each broker one address."
+            raise UsageError(message)
+        path = address.path if address.path.strip("/") else _USUAL_PATH
+        endpoints[int(broker)] = address._replace(path=path).geturl()
     if not endpoints:
         message = "--endpoint is missing: name a broker's metrics, as BROKER_ID=URL."
-        raise UsageError(message)
-    brokers = [endpoint.broker_id for endpoint in endpoints]
-    twice = sorted({broker for broker in brokers if brokers.count(broker) > 1})
-    if twice:
-        message = f"--endpoint names broker {twice[0]} twice: give each broker one address."
         raise UsageError(message)
     return endpoints
 

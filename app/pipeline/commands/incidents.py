@@ -8,7 +8,6 @@ An incident names the quota that limits, and who sent most when it began.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -277,23 +276,6 @@ def _as_json() -> Column:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What incidents are found in.
-
-    Attributes:
-        minutes: The columns of ``BUCKET_MINUTE``.
-        buckets: The columns of ``DIM_BUCKET``; null where the names are unknown.
-        observations: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
-        days: The partitions by day that the run is about.
-    """
-
-    minutes: DataFrame
-    buckets: DataFrame | None
-    observations: DataFrame | None
-    days: Sequence[Partition]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how long a pause may be."""
     parser.add_argument(
@@ -316,8 +298,7 @@ def run(job: Job) -> None:
     job.require_options()
     with job.spark():
         if job.options.dry_run:
-            reads = (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE)
-            say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
+            say_plan(job, (THROTTLE_INCIDENT, DIM_BUCKET))
             return
         lakes, out = job.lakes(), job.lake()
         minutes = read_minutes(lakes, scope)
@@ -326,30 +307,40 @@ def run(job: Job) -> None:
         days = days_of(lakes, BUCKET_MINUTE, scope)
         observations = read_any(lakes, OBSERVATION_MINUTE)
         pairs = None if observations is None else scope.minutes(observations)
-        write_incidents(job, Inputs(minutes, buckets, pairs, days), out)
+        write_incidents(job, minutes, days, buckets=buckets, observations=pairs)
     publish(job, minutes, days)
     draw_if_asked(job, [*lakes, out])
     summarize(job, [*lakes, out])
 
 
-def write_incidents(job: Job, inputs: Inputs, out: Lake) -> None:
-    """Write the incidents, and count into the report.
+def write_incidents(
+    job: Job,
+    minutes: DataFrame,
+    days: Sequence[Partition],
+    *,
+    buckets: DataFrame | None,
+    observations: DataFrame | None,
+) -> None:
+    """Write the incidents, and count into the report; those that begin on other days stay.
 
     Args:
         job: Has ``--gap``; gets counts and findings.
-        inputs: What to find them in.
-        out: Where to; what begins on other days there stays.
+        minutes: The columns of ``BUCKET_MINUTE``.
+        days: The partitions by day that the run is about.
+        buckets: The columns of ``DIM_BUCKET``; null where the names are unknown.
+        observations: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
     """
-    stretches = find_stretches(inputs.minutes, job.options.gap).persist()
+    out = job.lake()
+    stretches = find_stretches(minutes, job.options.gap).persist()
     found = with_brokers(stretches).persist()
     count = found.count()
-    rows = with_quotas(found, inputs.buckets)
-    pairs = _pairs(inputs.observations)
-    rows = with_contributors(rows, inputs.minutes, inputs.buckets, pairs, count)
+    rows = with_quotas(found, buckets)
+    pairs = _pairs(observations)
+    rows = with_contributors(rows, minutes, buckets, pairs, count)
     if out.has(THROTTLE_INCIDENT):
-        rows = rows.unionByName(_read_earlier(inputs, out).select(*rows.columns))
-    rows = with_status(rows, last_minutes(inputs.minutes))
-    clusters = [{"cluster_id": item} for item in sorted({day["cluster_id"] for day in inputs.days})]
+        rows = rows.unionByName(_read_earlier(out, days).select(*rows.columns))
+    rows = with_status(rows, last_minutes(minutes))
+    clusters = [{"cluster_id": item} for item in sorted({day["cluster_id"] for day in days})]
     write_result(job, rows, THROTTLE_INCIDENT, out, clusters)
     for frame in (stretches, found):
         frame.unpersist()
@@ -357,11 +348,10 @@ def write_incidents(job: Job, inputs: Inputs, out: Lake) -> None:
     job.findings += count
 
 
-def _read_earlier(inputs: Inputs, out: Lake) -> DataFrame:
+def _read_earlier(out: Lake, days: Sequence[Partition]) -> DataFrame:
     """Return the published incidents of these clusters that begin on other days."""
-    session = inputs.minutes.sparkSession
-    days = [(day["cluster_id"], day["dt"]) for day in inputs.days]
-    replaced = sf.broadcast(session.createDataFrame(days, "cluster_id string, day string"))
+    read = [(day["cluster_id"], day["dt"]) for day in days]
+    replaced = sf.broadcast(out.session.createDataFrame(read, "cluster_id string, day string"))
     begun = out.read(THROTTLE_INCIDENT).withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
     own = begun.join(replaced, "cluster_id", "left_semi")
     return own.join(replaced, ["cluster_id", "day"], "left_anti")

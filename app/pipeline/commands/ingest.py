@@ -79,7 +79,7 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
 ROWS_OF_FILE: Final = 1_500_000
 """About so many points are summed up for one file."""
 
-_WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
+WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,7 @@ def run(job: Job) -> None:
         out = job.lake()
         if job.options.dry_run:
             job.counts["would_read"] = inputs.names
-            job.counts["would_write"] = [out.address(table) for table in _WRITES]
+            job.counts["would_write"] = [out.address(table) for table in WRITES]
             return
         ingest(job, rules, inputs, out)
 

@@ -73,7 +73,7 @@ def run(job: Job) -> None:
     with job.spark():
         quotas = job.quotas()
         if job.options.dry_run:
-            say_plan(job, reads=(OBSERVATION_MINUTE,), writes=(BUCKET_MINUTE, DIM_BUCKET))
+            say_plan(job, (BUCKET_MINUTE, DIM_BUCKET))
             job.counts["would_read"].append(quotas.address(QUOTA_VERSION))
             return
         lakes, out = job.lakes(), job.lake()

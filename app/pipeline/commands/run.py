@@ -10,9 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from app.pipeline.commands import incidents, ingest, resolve
-from app.pipeline.commands.ingest import inputs_of, rules_of
-from app.pipeline.commands.utilization import write_utilization
+from app.pipeline.commands import incidents, ingest, resolve, utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, is_of_days
 from app.pipeline.pictures import draw_if_asked
@@ -20,22 +18,14 @@ from app.pipeline.publishing import publish
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
-    BUCKET_HOUR,
     BUCKET_MINUTE,
     DIM_BUCKET,
-    DQ_RESULT,
     OBSERVATION_MINUTE,
-    QUARANTINE,
     QUOTA_VERSION,
     THROTTLE_INCIDENT,
-    UTILIZATION_DAILY,
-    UTILIZATION_HIST,
 )
 
-_WRITES = (
-    *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
-    *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
-)
+_WRITES = (*ingest.WRITES, BUCKET_MINUTE, DIM_BUCKET, *utilization.WRITES, THROTTLE_INCIDENT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,11 +45,11 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark, a broker or Postgres fails.
     """
-    rules = rules_of(job)
+    rules = ingest.rules_of(job)
     job.require_options(quotas=True)
     with job.spark():
         quotas, out = job.quotas(), job.lake()
-        inputs = inputs_of(job, rules)
+        inputs = ingest.inputs_of(job, rules)
         if job.options.dry_run:
             job.counts["would_read"] = [*inputs.names, quotas.address(QUOTA_VERSION)]
             job.counts["would_write"] = [out.address(table) for table in _WRITES]
@@ -81,10 +71,10 @@ def _from_observations(job: Job, quotas: Lake, out: Lake, days: Sequence[Partiti
         resolve.write_buckets(step, observations, versions, out, days)
     minutes = out.read(BUCKET_MINUTE).where(is_of_days(days))
     with _step(job, "utilization") as step:
-        write_utilization(step, minutes, out, days)
+        utilization.write_utilization(step, minutes, out, days)
     with _step(job, "incidents") as step:
-        inputs = incidents.Inputs(minutes, out.read(DIM_BUCKET), observations, days)
-        incidents.write_incidents(step, inputs, out)
+        buckets = out.read(DIM_BUCKET)
+        incidents.write_incidents(step, minutes, days, buckets=buckets, observations=observations)
 
 
 @contextmanager
@@ -95,11 +85,8 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     step.session = job.session
     begun = time.monotonic()
     yield step
-    job.quarantined += step.quarantined
-    job.failed_checks += step.failed_checks
-    job.findings += step.findings
-    job.without_quotas += step.without_quotas
-    job.with_quotas += step.with_quotas
+    for count in ("quarantined", "failed_checks", "findings", "without_quotas", "with_quotas"):
+        setattr(job, count, getattr(job, count) + getattr(step, count))
     report = {"seconds": round(time.monotonic() - begun, 3), **step.counts}
     job.counts.setdefault("steps", {})[name] = report
     job.counts.setdefault("rows_out", {}).update(step.counts.get("rows_out", {}))

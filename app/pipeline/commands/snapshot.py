@@ -8,9 +8,9 @@ answer on. Quotas of addresses are left out and counted.
 import argparse
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 from pyspark.sql import DataFrame, SparkSession
@@ -30,15 +30,8 @@ Quota = Mapping[str, Any]
 """One quota object of ``GET /quotas``: ``entity`` and ``values``."""
 
 
-@dataclass(frozen=True)
-class LiveQuotas:
-    """One describe of everything.
-
-    Attributes:
-        cluster_id: Of the cluster that answered.
-        as_of: When its answer held, UTC.
-        quotas: In the order of the answer.
-    """
+class LiveQuotas(NamedTuple):
+    """One describe of everything: of which cluster, when it held (UTC), and the quotas."""
 
     cluster_id: str
     as_of: datetime
@@ -84,24 +77,20 @@ def _token(file: str) -> str:
     return token
 
 
+_REFUSALS: Final = {
+    httpx.codes.UNAUTHORIZED: "{} does not accept the token of --token-file: {}",
+    httpx.codes.FORBIDDEN: "The principal of --token-file may not describe quotas on {}: {}",
+}
+
+
 def _refusal(answer: httpx.Response, server: str) -> PipelineError:
-    detail = _detail(answer)
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return UsageError(f"{server} does not accept the token of --token-file: {detail}")
-    if answer.status_code == httpx.codes.FORBIDDEN:
-        return UsageError(
-            f"The principal of --token-file may not describe quotas on {server}: {detail}"
-        )
-    return InfrastructureError(f"{server} answers with status {answer.status_code}: {detail}")
-
-
-def _detail(answer: httpx.Response) -> str:
-    try:
+    detail = answer.reason_phrase
+    with suppress(ValueError, AttributeError):
         problem = answer.json()
-    except ValueError:
-        return answer.reason_phrase
-    title = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
-    return str(title or answer.reason_phrase)
+        detail = problem.get("detail") or problem.get("title") or detail
+    if answer.status_code in _REFUSALS:
+        return UsageError(_REFUSALS[httpx.codes(answer.status_code)].format(server, detail))
+    return InfrastructureError(f"{server} answers with status {answer.status_code}: {detail}")
 
 
 _TYPES: Final = {"user", "client-id"}

@@ -195,7 +195,7 @@ def _with_pool() -> Column:
     return sf.explode(sf.array("broker_id", sf.lit(None)))
 
 
-_WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR)
+WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,7 +213,7 @@ def run(job: Job) -> None:
     job.require_options()
     with job.spark():
         if job.options.dry_run:
-            say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=(*_WRITES, DIM_BUCKET))
+            say_plan(job, (*WRITES, DIM_BUCKET))
             return
         lakes, out = job.lakes(), job.lake()
         minutes = read_minutes(lakes, scope)

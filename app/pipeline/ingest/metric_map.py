@@ -107,17 +107,23 @@ def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Col
     Raises:
         UsageError: A column is missing.
     """
-    found: dict[str, str | None] = {"instance": None}
-    missing = []
-    for name in (*COLUMNS, OPTIONAL):
-        mapped = name in metric_map.columns
-        header = metric_map.columns[name] if mapped else _alike(name, headers)
-        found[name] = header
-        if header is not None and header not in headers:
-            missing.append(f"{name} (mapped to {header!r})")
-        elif header is None and not mapped:
-            missing.append(name)
-    _forgive(found, headers, missing)
+    mapped = metric_map.columns
+    names = (*COLUMNS, OPTIONAL)
+    found = {name: mapped[name] if name in mapped else _alike(name, headers) for name in names}
+    found["instance"] = None
+    if found["broker_id"] is None and "broker_id" not in mapped:
+        found |= {"broker_id": _alike("broker", headers), "instance": _alike("instance", headers)}
+    optional = {OPTIONAL, *mapped}
+    if found["broker_id"] or found["instance"]:
+        optional.add("broker_id")
+    if found["metric"] or found["resource"]:
+        optional |= {"metric", "resource"}
+    missing = [name for name in COLUMNS if found[name] is None and name not in optional]
+    missing += [
+        f"{name} (mapped to {header!r})"
+        for name, header in found.items()
+        if header is not None and header not in headers
+    ]
     if missing:
         message = (
             f"{where} has no column {', '.join(missing)}. Its headers are {', '.join(headers)}. "
@@ -125,19 +131,6 @@ def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Col
         )
         raise UsageError(message)
     return found
-
-
-def _forgive(found: dict[str, str | None], headers: Sequence[str], missing: list[str]) -> None:
-    """Take off the list what the file can do without."""
-    forgiven = [OPTIONAL]
-    if "broker_id" in missing:
-        found["broker_id"] = _alike("broker", headers)
-        found["instance"] = _alike("instance", headers)
-        if found["broker_id"] or found["instance"]:
-            forgiven.append("broker_id")
-    if found["metric"] or found["resource"]:
-        forgiven += ["metric", "resource"]
-    missing[:] = [item for item in missing if item not in forgiven]
 
 
 def _alike(name: str, headers: Sequence[str]) -> str | None:

@@ -3,9 +3,8 @@
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
@@ -59,7 +58,8 @@ def _read_group(session: SparkSession, kind: str, group: FileGroup, rules: Rules
         return _read_parquet(session, group, rules)
     paths = [file.path for file in group.files]
     content = session.read.format("binaryFile").load(paths).select("_metadata.file_path", "content")
-    task = ParseFiles(kind, {file.key: file.number for file in group.files}, group.columns)
+    numbers = {file.key: file.number for file in group.files}
+    task = partial(_parse_files, kind=kind, numbers=numbers, columns=group.columns)
     return _judge_rows(content.mapInArrow(task, ROWS_DDL), rules)
 
 
@@ -67,68 +67,58 @@ def _judge_rows(rows: DataFrame, rules: Rules) -> DataFrame:
     return judge(rows, rules, sf.col("text"))
 
 
-@dataclass(frozen=True)
-class ParseFiles:
-    """Reads the points of whole files: quotes, documents and broken lines span any split of them.
+def _parse_files(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    kind: str,
+    numbers: Mapping[str, int],
+    columns: Columns | None,
+) -> Iterator[pa.RecordBatch]:
+    """Read the points of whole files: records and documents span any split of them.
 
-    Attributes:
+    Args:
+        batches: Path and content of each file.
         kind: The format.
         numbers: Of the files, by their paths.
         columns: Which column is what, in a CSV.
     """
-
-    kind: str
-    numbers: Mapping[str, int]
-    columns: Columns | None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the work of one task."""
-        for batch in batches:
-            for path, content in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                rows = Rows(self.numbers[path])
-                try:
-                    yield from self._read(content.as_py(), rows)
-                except (OSError, EOFError, zlib.error) as error:
-                    rows.reject(0, UNREADABLE, str(error))
-                yield from rows.batches(last=True)
-
-    def _read(self, content: bytes, rows: Rows) -> Iterator[pa.RecordBatch]:
-        stream: BinaryIO = io.BytesIO(content)
-        if content.startswith(GZIP):
-            stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-        if self.columns is not None:
-            return read_csv(stream, self.columns, rows)
-        return _STREAMS[self.kind](stream, rows)
+    for batch in batches:
+        for path, item in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            content = item.as_py()
+            rows, stream = Rows(numbers[path]), cast("BinaryIO", io.BytesIO(content))
+            if content.startswith(GZIP):
+                stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+            read = (
+                _STREAMS[kind](stream, rows) if columns is None else read_csv(stream, columns, rows)
+            )
+            try:
+                yield from read
+            except (OSError, EOFError, zlib.error) as error:
+                rows.reject(0, UNREADABLE, str(error))
+            yield from rows.batches(last=True)
 
 
 def _read_topics(session: SparkSession, inputs: Inputs) -> DataFrame:
     ranges = [
         (number, servers, item) for number, servers, span in inputs.ranges for item in cut(span)
     ]
-    task = ReadRanges(ranges, inputs.settings)
+    task = partial(_read_ranges, ranges=ranges, settings=inputs.settings)
     return session.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(task, ROWS_DDL)
 
 
-@dataclass(frozen=True)
-class ReadRanges:
-    """Reads ranges of offsets, each by its number.
-
-    Attributes:
-        ranges: The number of the input, its servers, and the range.
-        settings: Of the Kafka client.
-    """
-
-    ranges: list[tuple[int, str, OffsetRange]]
-    settings: Settings = field(repr=False)
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the work of one task."""
-        for batch in batches:
-            for at in batch.column(0).to_pylist():
-                number, servers, item = self.ranges[at]
-                rows = Rows(number, item.first)
-                yield from read_topic(item, {**self.settings, "bootstrap.servers": servers}, rows)
-                yield from rows.batches(last=True)
+def _read_ranges(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    ranges: Sequence[tuple[int, str, OffsetRange]],
+    settings: Settings,
+) -> Iterator[pa.RecordBatch]:
+    """Read ranges of offsets by their numbers: the input's number, its servers, the range."""
+    for batch in batches:
+        for at in batch.column(0).to_pylist():
+            number, servers, item = ranges[at]
+            rows = Rows(number, item.first)
+            yield from read_topic(item, {**settings, "bootstrap.servers": servers}, rows)
+            yield from rows.batches(last=True)
 
 
 def unreadable_points(session: SparkSession, unreadable: Mapping[int, str]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -52,63 +53,52 @@ def read_csv(stream: BinaryIO, columns: Columns, rows: Rows) -> Iterator[pa.Reco
         yield from rows.batches()
 
 
-class _Lines:
-    """Lines that can be given back.
-
-    Attributes:
-        delimiter: A tab where the first line has one, else a comma.
-        taken: Since it was emptied last.
-        number: Of the last line taken.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        # What is no UTF-8 becomes lone surrogates, which no name may have.
-        self._text = (
-            line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
-            for number, line in enumerate(stream)
-        )
-        self._back = list(islice(self._text, 1))
-        self.delimiter = "\t" if "\t" in "".join(self._back) else ","
-        self.taken: list[str] = []
-        self.number = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if len(self.taken) == _LONGEST_RECORD:
-            message = "a quote is not closed"
-            raise csv.Error(message)
-        line = self._back.pop() if self._back else next(self._text)
-        self.taken.append(line)
-        self.number += 1
-        return line
-
-    def give_back(self) -> None:
-        """Keep the first line taken alone."""
-        self._back += reversed(self.taken[1:])
-        self.number -= len(self.taken) - 1
-        del self.taken[1:]
-
-
 def _records(stream: BinaryIO) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Yield the first line's number, the cells (null where it is no CSV) and the text."""
-    lines = _Lines(stream)
-    reader = csv.reader(lines, strict=True, delimiter=lines.delimiter)
+    """Yield the first line's number, the cells (null where it is no CSV) and the text.
+
+    A tab in the first line says that tabs separate the cells. Of what is no CSV the first line
+    alone is left out.
+    """
+    # What is no UTF-8 becomes lone surrogates, which no name may have.
+    lines = (
+        line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
+        for number, line in enumerate(stream)
+    )
+    waiting, number = deque(islice(lines, 1)), 1
+    delimiter = "\t" if waiting and "\t" in waiting[0] else ","
+    taken: list[str] = []
+
+    def reader() -> Iterator[list[str]]:
+        return csv.reader(_take(waiting, lines, taken), strict=True, delimiter=delimiter)
+
+    records = reader()
     while True:
-        lines.taken.clear()
         cells: list[str] | None
         try:
-            cells = next(reader)
+            cells = next(records)
         except StopIteration:
             return
         except csv.Error:
-            lines.give_back()
-            reader = csv.reader(lines, strict=True, delimiter=lines.delimiter)
             cells = None
+            waiting.extendleft(reversed(taken[1:]))
+            del taken[1:]
+            records = reader()
         if cells != []:
-            first = lines.number - len(lines.taken) + 1
-            yield first, cells, "".join(lines.taken).rstrip("\r\n")
+            yield number, cells, "".join(taken).rstrip("\r\n")
+        number += len(taken)
+        taken.clear()
+
+
+def _take(waiting: deque[str], lines: Iterator[str], taken: list[str]) -> Iterator[str]:
+    """Yield lines and note them, until there are too many for a record."""
+    while len(taken) < _LONGEST_RECORD:
+        line = waiting.popleft() if waiting else next(lines, "")
+        if not line:
+            return
+        taken.append(line)
+        yield line
+    message = "a quote is not closed"
+    raise csv.Error(message)
 
 
 _NAME: Final = "__name__"

@@ -3,10 +3,10 @@
 They are text: a driver builds hundreds of them, and each call on a ``Column`` is a call to the JVM.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from app.domain.resolution_levels import PRECEDENCE, Bucket, PrecedenceLevel, Slot
+from app.domain.resolution_levels import PRECEDENCE, Bucket, Slot
 from app.domain.resolution_levels import applicable_levels as levels_for
 
 NO_LEVEL: Final = 0
@@ -88,7 +88,7 @@ def bucket_type(level: str, hit: str, single_type: str) -> str:
 
 def type_of_level(level: str) -> str:
     """Return the number of a rule's type from its level; null of no level."""
-    return _of_row(level, lambda row: BUCKET_TYPES[row.bucket])
+    return case((f"{level} = {row.level}", f"{BUCKET_TYPES[row.bucket]}") for row in PRECEDENCE)
 
 
 def names_user(level: str, slot: Slot) -> str:
@@ -105,10 +105,6 @@ def case(cases: Iterable[tuple[str, str]], otherwise: str = "NULL") -> str:
     """Return the result of the first condition that holds."""
     whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
     return f"CASE {whens} ELSE {otherwise} END"
-
-
-def _of_row(level: str, number: Callable[[PrecedenceLevel], int]) -> str:
-    return case((f"{level} = {row.level}", str(number(row))) for row in PRECEDENCE)
 
 
 def _is_one_of(level: str, levels: Iterable[int]) -> str:
