@@ -26,14 +26,6 @@ RATE: Final = "rate"
 THROTTLE: Final = "throttle"
 TOKENS: Final = "tokens"
 
-RESOURCES: Final[Mapping[QuotaKey, str]] = {
-    QuotaKey.PRODUCER_BYTE_RATE: "Produce",
-    QuotaKey.CONSUMER_BYTE_RATE: "Fetch",
-    QuotaKey.REQUEST_PERCENTAGE: "Request",
-    QuotaKey.CONTROLLER_MUTATION_RATE: "ControllerMutation",
-}
-"""Each key's resource, as brokers call it."""
-
 _RATES: Final[Mapping[str, tuple[QuotaKey, str]]] = {
     "produce": (QuotaKey.PRODUCER_BYTE_RATE, "byte_rate"),
     "fetch": (QuotaKey.CONSUMER_BYTE_RATE, "byte_rate"),

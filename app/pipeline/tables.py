@@ -178,3 +178,11 @@ DQ_RESULT: Final = Table(
 
 TABLES: Final = {item.name: item for item in tuple(globals().values()) if isinstance(item, Table)}
 """All of them, by name."""
+
+RESOURCES: Final = {
+    "producer_byte_rate": "Produce",
+    "consumer_byte_rate": "Fetch",
+    "request_percentage": "Request",
+    "controller_mutation_rate": "ControllerMutation",
+}
+"""Each key's resource, as brokers call it."""

@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import RESOURCES
 from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
@@ -32,6 +31,7 @@ from app.pipeline.tables import (
     OBSERVATION_MINUTE,
     QUARANTINE,
     QUOTA_VERSION,
+    RESOURCES,
     TABLES,
     Table,
 )

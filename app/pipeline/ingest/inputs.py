@@ -131,7 +131,7 @@ def topic_inputs(
         InfrastructureError: The brokers do not answer.
     """
     inputs = Inputs(KAFKA, settings=settings)
-    for uri in sorted(set(uris)):
+    for uri in dict.fromkeys(uris):
         servers, topic = topic_of(uri)
         spans, cut_day = [item for item in offsets or () if item.topic == topic], None
         if offsets is None:
@@ -152,9 +152,12 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
         UsageError: There is none, or one lacks a column.
     """
     inputs = Inputs(kind, rows=0 if FORMATS[kind].parquet else None)
-    found = {_name(status): status for uri in uris for status in _files_of(session, uri, kind)}
-    inputs.names = sorted(found)
-    statuses = [found[name] for name in inputs.names]
+    found: dict[str, Any] = {}
+    for uri in uris:
+        # Of a point that is there twice that of the input counts that is named first.
+        for status in sorted(_files_of(session, uri, kind), key=_name):
+            found.setdefault(_name(status), status)
+    inputs.names, statuses = list(found), list(found.values())
     inputs.read = [
         (str(item.getPath()), item.getLen(), item.getModificationTime()) for item in statuses
     ]

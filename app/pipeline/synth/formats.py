@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.domain.broker_metrics import RESOURCES
+from app.pipeline.tables import RESOURCES
 
 _SCRAPED_AFTER_S: Final = 30
 _RATES: Final = {"Request": "request_time", "ControllerMutation": "mutation_rate"}
@@ -25,9 +25,7 @@ def tidy_points(observations: DataFrame) -> DataFrame:
         cluster_id, ts (30 s into the minute), broker_id, metric, resource, user and client_id
         ('' where absent), value; ``attribute`` is the metric's name without its beginning.
     """
-    resource = F.create_map(*map(F.lit, map(str, chain.from_iterable(RESOURCES.items()))))[
-        F.col("key")
-    ]
+    resource = F.create_map(*map(F.lit, chain.from_iterable(RESOURCES.items())))[F.col("key")]
     rates = F.create_map(*map(F.lit, chain.from_iterable(_RATES.items())))
     attribute = F.coalesce(F.try_element_at(rates, resource), F.lit("byte_rate"))
     name = F.xxhash64("user", "client_id", "ts", "broker_id", "key")

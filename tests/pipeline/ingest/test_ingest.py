@@ -137,6 +137,18 @@ def test_the_first_of_the_same_point_counts(world: World):
     assert [(item.rate_avg, item.samples) for item in world.of("once")] == [(7.0, 1)]
 
 
+def test_of_the_same_point_that_of_the_first_named_input_counts(
+    spark: SparkSession, tmp_path: Path
+):
+    files = [
+        write_csv([Point(value=value)], tmp_path).rename(tmp_path / f"{name}.csv")
+        for name, value in (("b", 2.0), ("a", 1.0))
+    ]
+    run_job(spark, "csv", files[0], tmp_path / "out", "--input", str(files[1]))
+    (minute,) = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
+    assert (minute.rate_avg, minute.samples) == (2.0, 1)
+
+
 def test_the_surplus_is_quarantined_where_it_stands(world: World):
     surplus = [item for item in world.quarantine if item.reason == "duplicate"]
     first = 2 + len(MINUTES)

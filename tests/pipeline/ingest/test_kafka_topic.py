@@ -61,7 +61,7 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_parts(
     fine, broken = [adapter_message(Point(n)) for n in range(60)], (None, b"", b"{", b"\xff")
     produce(producer, "all", *fine[:41])
     produce(producer, "bad", *fine[:PARTITIONS], *broken)
-    inputs = topic_inputs([f"kafka://{servers}/{topic}" for topic in ("bad", "all")], {})
+    inputs = topic_inputs([f"kafka://{servers}/{topic}" for topic in ("all", "bad")], {})
     produce(producer, "all", *fine[41:])
     spans = [span for _, _, span in inputs.ranges]
     assert [(span.first, span.end) for span in spans] == [(0, 11), *[(0, 10)] * 3, *[(0, 2)] * 4]
