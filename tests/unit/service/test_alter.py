@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -24,13 +23,11 @@ from app.domain.errors import (
     TooManyRequestsError,
     UnknownOutcomeError,
 )
-from app.domain.plans import PlannedChange
+from app.domain.plans import DesiredQuota, PlanRequest
 from app.service.alterations.command import AlterCommand, Wait
-from app.service.plans import Plans
+from app.service.plans import PlanCommand, Plans
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict
-from app.service.ports.plans import StoredPlan
 from app.service.queries.describe import DescribeQuotas
-from app.service.runtime.clock import utc_now
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
@@ -294,33 +291,20 @@ COMMAND = AlterCommand(CI, {"rule": "allow-acl"}, "r2", ())
 
 @pytest.mark.parametrize("changes", [True, False])
 async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, changes: bool) -> None:
-    change = PlannedChange(setting(ALICE, "5"), {}, {KEY: 5.0}, {KEY: None})
-    plan = StoredPlan(
-        plan_id="p1",
-        cluster_id="elsewhere",
-        author="User:ci",
-        owner="team",
-        prune=False,
-        adopt=False,
-        scope=(),
-        created_at=utc_now(),
-        expires_at=utc_now() + timedelta(hours=1),
-        base="b",
-        changes=(change,) if changes else (),
-        conflicts=(),
-        unpruned=(),
-        rests_on={ALICE: {KEY: None}},
-    )
-    plans = FakePlans()
-    await plans.keep(plan)
-    describe = DescribeQuotas(world.brokers, world.image)
-    applying = Plans(describe, plans, world.service, world.brokers)
+    if not changes:
+        world.brokers.quotas[ALICE] = {KEY: 5.0}
+    store, describe = FakePlans(), DescribeQuotas(world.brokers, world.image)
+    plans = Plans(describe, store, world.service, world.brokers)
+    wanted = PlanRequest((DesiredQuota(ALICE, {KEY: Decimal(5)}),), "team")
+    plan = await plans.make(PlanCommand(CI, wanted))
+    await store.keep(replace(plan, cluster_id="elsewhere"))
     with pytest.raises(NotFoundError):
-        await applying.apply(COMMAND, "p1", force=False)
+        await plans.apply(COMMAND, plan.plan_id, force=False)
     assert world.log == []
-    await plans.keep(replace(plan, cluster_id="fake"))
-    await applying.apply(COMMAND, "p1", force=False)
-    assert world.brokers.quotas == ({ALICE: {KEY: 5.0}} if changes else {})
+    await store.keep(plan)
+    await plans.apply(COMMAND, plan.plan_id, force=False)
+    assert ("send" in world.log) is changes
+    assert world.brokers.quotas == {ALICE: {KEY: 5.0}}
 
 
 async def test_one_principal_has_no_more_in_progress_than_one_request_may_have(world: World):
