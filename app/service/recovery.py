@@ -15,7 +15,7 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -288,29 +288,21 @@ class _Sighting:
     first_seen: datetime
 
 
+@dataclass
 class DriftWatch:
     """Compares at intervals; one process of those that serve a cluster does it."""
 
-    def __init__(
-        self,
-        admin: ClientQuotaAdmin,
-        barrier: Barrier,
-        journal: DriftJournal,
-        metrics: AlterationMetrics,
-        *,
-        interval_s: float = INTERVAL_S,
-    ) -> None:
-        self._admin = admin
-        self._barrier = barrier
-        self._journal = journal
-        self._metrics = metrics
-        self._interval_s = interval_s
-        self._sightings: dict[ClientQuotaEntity, _Sighting] = {}
+    admin: ClientQuotaAdmin
+    barrier: Barrier
+    journal: DriftJournal
+    metrics: AlterationMetrics
+    interval_s: float = INTERVAL_S
+    _sightings: dict[ClientQuotaEntity, _Sighting] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         """Watch until cancelled; what fails is tried again in the next round."""
         what = "a round of the watch for drift"
-        await run_forever(what, self.round, pause_s=self._interval_s, logger=logger)
+        await run_forever(what, self.round, pause_s=self.interval_s, logger=logger)
 
     async def round(self) -> Sequence[ClientQuotaEntity]:
         """Compare once; return the entities whose drift was recorded.
@@ -318,30 +310,30 @@ class DriftWatch:
         Who cannot lets another process try: it may reach the cluster where this one does not.
         """
         try:
-            cluster_id = await self._admin.cluster_id()
-            if not await self._journal.try_lead(cluster_id):
+            cluster_id = await self.admin.cluster_id()
+            if not await self.journal.try_lead(cluster_id):
                 return ()
             return await self._compare(cluster_id)
         except Exception:
             with suppress(NotSentError):
-                await self._journal.let_others_lead()
+                await self.journal.let_others_lead()
             raise
 
     async def _compare(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
-        baseline = await self._journal.baseline(cluster_id)
+        baseline = await self.journal.baseline(cluster_id)
         described, verified = await self._describe()
         if baseline is None:
-            await self._journal.keep_baseline(cluster_id, described.quotas)
+            await self.journal.keep_baseline(cluster_id, described.quotas)
             return ()
         number = len(baseline) + len(described.quotas)
         changes = await off_loop(
             number, self._find_confirmed, baseline, described, verified=verified
         )
-        self._metrics.scanned_for_drift()
+        self.metrics.scanned_for_drift()
         if not changes:
             return ()
         linked = await self._link(cluster_id, changes)
-        recorded = await self._journal.record_drift(cluster_id, linked)
+        recorded = await self.journal.record_drift(cluster_id, linked)
         for entity in recorded:
             self._sightings.pop(entity, None)
         self._count(recorded, linked)
@@ -352,13 +344,13 @@ class DriftWatch:
         for change in changes:
             if change.entity in recorded_entities:
                 late = change.linked_alteration_id is not None
-                self._metrics.drifted(DriftOrigin.LATE_APPLY if late else DriftOrigin.OUTSIDE)
+                self.metrics.drifted(DriftOrigin.LATE_APPLY if late else DriftOrigin.OUTSIDE)
 
     async def _describe(self) -> tuple[Described, bool]:
         """Describe everything behind a barrier, so that nothing older than the log is seen."""
-        broker_id = await self._admin.preferred_broker()
-        barrier = await self._barrier.read((), broker_id=broker_id)
-        described = await self._admin.describe_client_quotas(
+        broker_id = await self.admin.preferred_broker()
+        barrier = await self.barrier.read((), broker_id=broker_id)
+        described = await self.admin.describe_client_quotas(
             ALL_ENTITIES, broker_id=broker_id, timeout_s=DESCRIBE_TIMEOUT_S
         )
         return described, barrier.quorum is not None
@@ -378,7 +370,11 @@ class DriftWatch:
             state = baseline.get(entity)
             now = _Sighting(state.version if state else 0, after, described.as_of)
             earlier = self._sightings.get(entity)
-            again = earlier is not None and _same(earlier, now)
+            again = (
+                earlier is not None
+                and earlier.version == now.version
+                and same_values(earlier.after, now.after)
+            )
             sightings[entity] = earlier if earlier is not None and again else now
             if verified or again:
                 first_seen = sightings[entity].first_seen
@@ -387,7 +383,7 @@ class DriftWatch:
         return drifts
 
     async def _link(self, cluster_id: str, changes: Sequence[Drift]) -> list[Drift]:
-        doubtful = await self._journal.recent_doubtful(
+        doubtful = await self.journal.recent_doubtful(
             cluster_id, [change.entity for change in changes]
         )
         return [
@@ -399,7 +395,3 @@ class DriftWatch:
             )
             for change in changes
         ]
-
-
-def _same(earlier: _Sighting, now: _Sighting) -> bool:
-    return earlier.version == now.version and same_values(earlier.after, now.after)
