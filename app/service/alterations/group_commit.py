@@ -42,6 +42,7 @@ def admit_all() -> Callable[[object], bool]:
     return lambda _: True
 
 
+@dataclass(eq=False)
 class Batcher(Generic[Item, Done]):
     """Does the work of many callers in batches, one after the other.
 
@@ -53,19 +54,12 @@ class Batcher(Generic[Item, Done]):
         max_batch_wait_s: A batch that takes longer holds up nobody else, in seconds.
     """
 
-    def __init__(
-        self,
-        work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
-        admits: Callable[[], Callable[[Item], bool]] = admit_all,
-        *,
-        max_batch_wait_s: float,
-    ) -> None:
-        self._work = work
-        self._admits = admits
-        self._max_batch_wait_s = max_batch_wait_s
-        self._waiting: list[_PendingItem[Item, Done]] = []
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._blocking: asyncio.Task[None] | None = None
+    work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]]
+    admits: Callable[[], Callable[[Item], bool]] = admit_all
+    max_batch_wait_s: float = field(kw_only=True)
+    _waiting: list[_PendingItem[Item, Done]] = field(default_factory=list, init=False)
+    _in_flight: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _blocking: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def submit(self, item: Item) -> Done:
         """Do this with others; return its result, or raise its error.
@@ -88,7 +82,7 @@ class Batcher(Generic[Item, Done]):
         self._waiting = [pending for pending in self._waiting if not pending.done.cancelled()]
         if not self._waiting or len(self._in_flight) >= MAX_BATCHES:
             return
-        fits = self._admits()
+        fits = self.admits()
         items: list[_PendingItem[Item, Done]] = []
         later: list[_PendingItem[Item, Done]] = []
         for pending in self._waiting:
@@ -99,7 +93,7 @@ class Batcher(Generic[Item, Done]):
         self._in_flight.add(batch)
         self._blocking = batch
         impatient = asyncio.get_running_loop().call_later(
-            self._max_batch_wait_s, self._unblock, batch
+            self.max_batch_wait_s, self._unblock, batch
         )
         batch.add_done_callback(lambda _: impatient.cancel())
         batch.add_done_callback(self._end)
@@ -119,7 +113,7 @@ class Batcher(Generic[Item, Done]):
     async def _run_batch(self, items: Sequence[_PendingItem[Item, Done]]) -> None:
         pairs: Sequence[tuple[_PendingItem[Item, Done], Done | Exception]]
         try:
-            done = await self._work([pending.item for pending in items])
+            done = await self.work([pending.item for pending in items])
             pairs = list(zip(items, done, strict=True))
         except asyncio.CancelledError:
             for pending in items:

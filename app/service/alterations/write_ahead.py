@@ -53,22 +53,15 @@ def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
     return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
 
 
+@dataclass(eq=False)
 class OutcomeWriter:
     """Writes conclusions, in the background if it must."""
 
-    def __init__(
-        self,
-        journal: AuditJournal,
-        tasks: AlterationTasks,
-        metrics: AlterationMetrics,
-        *,
-        wait_s: float = USUAL.record_s,
-    ) -> None:
-        self._wait_s = wait_s
-        self._journal = journal
-        self._tasks = tasks
-        self._metrics = metrics
-        self.waiting = 0
+    journal: AuditJournal
+    tasks: AlterationTasks
+    metrics: AlterationMetrics
+    wait_s: float = USUAL.record_s
+    waiting: int = field(default=0, init=False)
 
     def refuse_if_full(self) -> None:
         """Take no new alteration while too many outcomes wait.
@@ -82,14 +75,14 @@ class OutcomeWriter:
 
     async def write(self, conclusion: AuditConclusion) -> bool:
         """Write; tell whether it was done in the time for so many entities."""
-        task = self._tasks.start(self._until_written(conclusion))
-        wait_s = self._wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
+        task = self.tasks.start(self._until_written(conclusion))
+        wait_s = self.wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
         done, _ = await asyncio.wait({task}, timeout=wait_s)
         return bool(done)
 
     def write_later(self, conclusion: AuditConclusion) -> None:
         """Write in the background; an intent that turns out not to exist needs no conclusion."""
-        self._tasks.start(self._until_written(conclusion))
+        self.tasks.start(self._until_written(conclusion))
 
     async def _until_written(self, conclusion: AuditConclusion) -> None:
         pause = _FIRST_PAUSE_S
@@ -97,9 +90,9 @@ class OutcomeWriter:
         try:
             while True:
                 try:
-                    await self._journal.record_conclusion(conclusion)
+                    await self.journal.record_conclusion(conclusion)
                 except NotSentError:
-                    self._metrics.audit_write_failed("tx2")
+                    self.metrics.audit_write_failed("tx2")
                     logger.warning("outcome of %s not yet recorded", conclusion.alteration_id)
                 except NotFoundError:
                     logger.warning("%s has no intent to conclude", conclusion.alteration_id)
@@ -108,7 +101,7 @@ class OutcomeWriter:
                     logger.exception("another outcome stands in the log; it is left as it is")
                     return
                 except Exception:  # the outermost boundary of this task: the truth must not be lost
-                    self._metrics.audit_write_failed("tx2")
+                    self.metrics.audit_write_failed("tx2")
                     logger.exception("outcome of %s not yet recorded", conclusion.alteration_id)
                 else:
                     return
@@ -119,7 +112,7 @@ class OutcomeWriter:
 
     def _count(self, step: int) -> None:
         self.waiting += step
-        self._metrics.outcomes_are_waiting(self.waiting)
+        self.metrics.outcomes_are_waiting(self.waiting)
 
 
 SEND_BY_S: Final = 3.0

@@ -11,7 +11,7 @@ import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -304,17 +304,15 @@ class AuthenticationFailures:
         return [FailureCount(str(uuid4()), *key, self._counts.pop(key)) for key in over]
 
 
+@dataclass(eq=False)
 class FailureWriter:
     """Writes what was counted, once a minute and at the end."""
 
-    def __init__(
-        self, failures: AuthenticationFailures, record: RecordFailures, metrics: AlterationMetrics
-    ) -> None:
-        self._failures = failures
-        self._record = record
-        self._metrics = metrics
-        self._waiting: list[FailureCount] = []
-        self._begun: list[FailureCount] = []
+    failures: AuthenticationFailures
+    record: RecordFailures
+    metrics: AlterationMetrics
+    _waiting: list[FailureCount] = field(default_factory=list, init=False)
+    _begun: list[FailureCount] = field(default_factory=list, init=False)
 
     async def run(self) -> None:
         """Write each minute's counts soon after its end, until cancelled."""
@@ -323,17 +321,17 @@ class FailureWriter:
             try:
                 await self.write()
             except Exception:  # the outermost boundary of this task, which must not end
-                self._metrics.audit_write_failed(_STAGE)
+                self.metrics.audit_write_failed(_STAGE)
                 logger.exception("counts of refused credentials wait")
 
     async def write(self, *, with_present: bool = False) -> bool:
         """Write what is over; tell whether nothing is left waiting."""
-        self._waiting += self._failures.take(with_present=with_present)
+        self._waiting += self.failures.take(with_present=with_present)
         try:
             while self._begun or self._waiting:
                 await self._write_some()
         except NotSentError as error:
-            self._metrics.audit_write_failed(_STAGE)
+            self.metrics.audit_write_failed(_STAGE)
             logger.warning("counts of refused credentials wait for Postgres: %s", error.detail)
             if len(self._waiting) > MAX_WAITING:
                 self._waiting = _add_up(self._waiting)
@@ -353,7 +351,7 @@ class FailureWriter:
                 self._waiting[:ROWS_AT_ONCE],
                 self._waiting[ROWS_AT_ONCE:],
             )
-        await self._record(self._begun)
+        await self.record(self._begun)
         self._begun = []
 
 
