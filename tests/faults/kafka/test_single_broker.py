@@ -223,14 +223,6 @@ async def test_a_describe_whose_connection_breaks_is_asked_three_times():
         assert broker.received[DESCRIBE] == 3
 
 
-async def test_a_describe_that_is_not_answered_ends_at_its_deadline():
-    async with single({DESCRIBE: silent}) as (broker, _, admin):
-        await admin.live_brokers()
-        with pytest.raises(NotSentError, match="did not answer within"):
-            await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
-        assert broker.received[DESCRIBE] == 1
-
-
 async def test_an_answer_may_come_one_byte_at_a_time():
     async with single({DESCRIBE: one_byte_at_a_time}) as (_, _, admin):
         described = await admin.describe_client_quotas(ALL_ENTITIES)
@@ -245,14 +237,6 @@ async def test_an_entity_that_the_broker_leaves_out_is_unknown():
     assert set(answer.verdicts) == {ALICE, BOB}
     assert answer.verdicts[ALICE] == EntityVerdict(Outcome.APPLIED, None, 250)
     assert answer.verdicts[BOB].outcome is Outcome.UNKNOWN
-
-
-async def test_a_time_out_that_the_broker_tells_of_is_unknown():
-    async with single({ALTER: answering(verdicts(alice=7))}) as (_, _, admin):
-        verdict = (await alter(admin, ALICE)).verdicts[ALICE]
-    assert verdict.outcome is Outcome.UNKNOWN
-    assert verdict.error is not None
-    assert verdict.error.kafka_error == "REQUEST_TIMED_OUT"
 
 
 @pytest.mark.parametrize("direction", [TO_BROKER, TO_CLIENT])
@@ -271,21 +255,6 @@ async def test_a_connection_that_is_cut_after_some_bytes_is_unknown_and_sent_onc
         assert answer.late is None
         assert len(cluster.apply_log) == (direction is TO_CLIENT)
         assert outcomes_of(await alter(admin, ALICE, value=2)) == [Outcome.APPLIED]
-
-
-async def test_an_answer_that_is_delayed_comes_late():
-    async with (
-        fake_cluster() as cluster,
-        kafka_proxy(cluster.bootstrap_servers) as proxy,
-        admin_of(proxy.bootstrap_servers) as admin,
-    ):
-        await admin.live_brokers()
-        proxy.delay(2 * SHORT_S, TO_CLIENT, ALTER)
-        answer = await alter(admin, ALICE, timeout_s=SHORT_S)
-        assert outcomes_of(answer) == [Outcome.UNKNOWN]
-        assert answer.late is not None
-        late = await asyncio.wait_for(answer.late, DEADLINE_S)
-        assert outcomes_of(late) == [Outcome.APPLIED]
 
 
 answer = partial(quorum_answer, 1, 3, 100)
@@ -308,11 +277,6 @@ async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
 
 def barrier_of(behind: Single) -> Barrier:
     return Barrier(KafkaMetadataQuorum(behind.brokers), CurrentValues(behind.admin))
-
-
-async def test_a_broker_that_reports_no_published_offset_has_no_barrier():
-    async with single({DESCRIBE_QUORUM: answering(answer())}) as behind:
-        assert (await barrier_of(behind).read((), broker_id=7)).quorum is None
 
 
 @pytest.mark.parametrize("version", [0, 3])
