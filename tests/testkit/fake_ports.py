@@ -348,7 +348,6 @@ class FakeAnalytics:
     """Without results: only runs are there, once they are queued."""
 
     runs: dict[str, Row] = field(default_factory=dict)
-    usages: dict[BucketName, BucketUsage] = field(default_factory=dict)
     buckets: list[PublishedBucket] | None = None
     shares: dict[int, float] = field(default_factory=dict)
     down: bool = False
@@ -387,7 +386,7 @@ class FakeAnalytics:
     ) -> Mapping[BucketName, BucketUsage]:
         if self.down:
             raise NotSentError("Postgres does not answer.")
-        return {bucket: self.usages[bucket] for bucket in buckets if bucket in self.usages}
+        return {}
 
     async def published_buckets(
         self, cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str]

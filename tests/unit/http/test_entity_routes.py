@@ -84,13 +84,6 @@ async def test_keys_that_are_not_named_are_removed(service: FakeService):
     assert again.document["alteration_id"] == answer.document["alteration_id"]
 
 
-async def test_an_entity_is_made_where_there_was_none(service: FakeService):
-    bob = ClientQuotaEntity.of({"user": "bob"})
-    answer = await service.send("PUT", f"/quotas/{bob.key}", {"values": {PRODUCER: 1}})
-    assert answer.document["outcome"] == "applied"
-    assert service.brokers.quotas[bob] == {PRODUCER: 1.0}
-
-
 async def test_what_was_read_can_be_sent_back(service: FakeService):
     service.brokers.quotas[ALICE] = {**VALUES, "of_tomorrow": float("nan")}
     read = await service.send("GET", PATH)

@@ -131,14 +131,6 @@ async def test_an_apply_reads_its_body_as_strictly(service: FakeService):
     assert service.log == []
 
 
-async def test_items_of_a_listing_are_accepted_with_their_keys(service: FakeService):
-    service.brokers.quotas[ALICE] = {RATE: 5.0}
-    listing = (await service.get("/quotas", "bob")).document["quotas"]
-    document = {"apiVersion": "quotas/v1", "quotas": listing}
-    answer = await service.post(PLANS, {"document": document}, "bob")
-    assert answer.document["changes"] == []
-
-
 async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_request_may_have(
     service: FakeService,
 ):

@@ -121,12 +121,6 @@ async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):
     assert empty.document["code"] == "no-alterations"
 
 
-async def test_a_caller_without_a_rule_may_read_and_nothing_else(service: Narrowed):
-    answer = await service.post(ALTERATIONS, setting(50, "team-a-x"), "bert")
-    assert answer.document["errors"][0]["code"] == "principal-not-covered"
-    assert (await service.get("/quotas", "bert")).status == 200
-
-
 async def test_taking_back_is_judged_as_an_alteration(service: Narrowed, path: Path):
     made = await service.post(ALTERATIONS, setting(50, "team-a-x"))
     put(path, TEXT.replace("remove: true", "remove: false"))

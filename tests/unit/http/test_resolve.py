@@ -1,4 +1,4 @@
-"""Resolutions written together are those written one by one, with the usage that was observed."""
+"""Resolutions written together are those written one by one; levels, notes and errors."""
 
 import json
 import math
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
-from app.domain.plan_impact import BucketName
 from app.domain.resolution_index import QuotaIndex
 from app.http.encoding import json_bytes, json_texts
 from app.http.resolve.rendering import (
@@ -23,7 +22,6 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.service.auth.sessions import RefusedAtTheActError
-from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import (
     Identity,
     IndexedImage,
@@ -32,34 +30,13 @@ from app.service.queries.resolve import (
     resolved,
 )
 from tests.testkit.fake_ports import FakeImage
-from tests.unit.http.fake_service import FakeService, setting
-
-USAGE = BucketUsage(1.5, 2.0, 3.0, 4, None, 0.5)
-PATH = "/quotas/resolve?user=alice&usage=true"
-
-
-async def test_usage_is_found_by_the_bucket():
-    service = FakeService()
-    await service.post("/quotas/alterations", setting(1024))
-    service.analytics.usages[BucketName("producer_byte_rate", "alice", "")] = USAGE
-    quotas = (await service.get(PATH)).document["quotas"]
-    assert quotas["producer_byte_rate"]["usage"] == {
-        "p95": 1.5,
-        "p99": 2,
-        "max": 3,
-        "throttled_minutes": 4,
-        "data_through": None,
-        "coverage": 0.5,
-    }
-    assert quotas["consumer_byte_rate"]["usage"] is None
-    plain = (await service.get("/quotas/resolve?user=alice")).document["quotas"]
-    assert not any("usage" in quota for quota in plain.values())
+from tests.unit.http.fake_service import FakeService
 
 
 async def test_a_database_in_trouble_does_not_stop_a_resolution():
     service = FakeService()
     service.analytics.down = True
-    answer = await service.get(PATH)
+    answer = await service.get("/quotas/resolve?user=alice&usage=true")
     assert answer.status == 200
     assert {quota["usage"] for quota in answer.document["quotas"].values()} == {None}
     assert [note for note in answer.document["notes"] if note.startswith("The usage is left out")]
