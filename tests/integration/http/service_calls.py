@@ -1,12 +1,12 @@
-"""Alterations as JSON."""
+"""Alterations, rows and pages over HTTP, and what a broker would do with rules."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 
-from tests.testkit.raw_quotas import ANY, DEFAULT, EXACT, Component, Entity, Names, entity_of
-from tests.testkit.resolution_cases import describe_fixture
+from tests.testkit.raw_quotas import Entity, Names
+from tests.testkit.resolution_cases import ABSENT, DEFAULT, DefaultQuotaCallback, Name
 from tests.testkit.service import RunningService
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
@@ -38,35 +38,6 @@ def outcomes(document: Mapping[str, Any]) -> list[str]:
     return [result["outcome"] for result in document["results"]]
 
 
-F1: dict[Entity, dict[str, float]] = {
-    entity_of(entity.as_dict()): dict(values) for entity, values in describe_fixture().items()
-}
-
-USER_1 = ("user", EXACT, "user-1")
-USER_2 = ("user", EXACT, "user-2")
-CLIENT_1 = ("client-id", EXACT, "client-id-1")
-CLIENT_2 = ("client-id", EXACT, "client-id-2")
-ANY_USER, ANY_CLIENT, ANY_IP = ("user", ANY, None), ("client-id", ANY, None), ("ip", ANY, None)
-DEFAULT_USER, DEFAULT_CLIENT = ("user", DEFAULT, None), ("client-id", DEFAULT, None)
-DEFAULT_IP = ("ip", DEFAULT, None)
-
-
-def text_of(component: Component) -> str:
-    kind, match_type, match = component
-    return {EXACT: f"{kind}={match}", DEFAULT: f"{kind}:default", ANY: f"{kind}:any"}[match_type]
-
-
-def described(
-    service: RunningService, filters: list[str], **parameters: str | int | list[str]
-) -> dict[Entity, dict[str, float]]:
-    answer = service.api("bob").get("/quotas", params={"filter": filters, **parameters})
-    assert answer.status_code == 200, answer.text
-    quotas = answer.json()["quotas"]
-    found = {entity_of(quota["entity"]): quota["values"] for quota in quotas}
-    assert len(found) == len(quotas)
-    return found
-
-
 def audit(service: RunningService, principal: str = "auditor", **parameters: Any) -> httpx.Response:
     """Ask for rows, as an auditor by default."""
     return service.api(principal).get("/audit", params=parameters)
@@ -94,3 +65,47 @@ def pages(api: httpx.Client, path: str, **parameters: Any) -> Iterator[dict[str,
         assert answer.status_code == 200, answer.text
         yield answer.json()
         token = answer.json()["next_page_token"]
+
+
+CLIENT_KEYS = (P, C, R, M)
+
+World = Mapping[Entity, Mapping[str, float]]
+Limit = tuple[float | None, dict[str, str]]
+"""A value, null for unlimited, and the bucket's tags."""
+
+
+def enforced(world: World, identity: Mapping[str, str]) -> dict[str, Limit]:
+    """Return what the broker's own two steps do with a caller, by key."""
+    user, client_id = identity.get("user", ""), identity.get("client-id", "")
+    return dict(_limits(world, user, client_id))
+
+
+def _limits(world: World, user: str, client_id: str) -> Iterator[tuple[str, Limit]]:
+    for key in CLIENT_KEYS:
+        rules = {_slots(entity): values[key] for entity, values in world.items() if key in values}
+        callback = DefaultQuotaCallback(rules)
+        tags = callback.quota_metric_tags(user, client_id)
+        yield (
+            key,
+            (callback.quota_limit(tags), dict(zip(("user", "client-id"), tags, strict=True))),
+        )
+
+
+def _slots(entity: Entity) -> tuple[Name, Name]:
+    names: Mapping[str, str | None] = dict(entity)
+    user, client_id = (_slot(names, kind) for kind in ("user", "client-id"))
+    return user, client_id
+
+
+def _slot(names: Mapping[str, str | None], kind: str) -> Name:
+    if kind not in names:
+        return ABSENT
+    name = names[kind]
+    return DEFAULT if name is None else name
+
+
+def limits_of(resolution: Mapping[str, Any]) -> dict[str, Limit]:
+    """Return what a resolution says, by key."""
+    return {
+        key: (quota["value"], quota["shared_by"]) for key, quota in resolution["quotas"].items()
+    }

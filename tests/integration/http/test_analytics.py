@@ -21,7 +21,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
-from tests.integration.http.service_calls import P, change, pages
+from tests.integration.http.service_calls import C, P, change, pages
 from tests.pipeline.publish.results import (
     BUCKET,
     DAY,
@@ -94,6 +94,7 @@ def published(served: Published) -> Published:
 
 
 DEFAULT_USER = {"quota_user": "", "quota_user_default": True}
+BY_CLIENT_ID = {"quota_user": "", "quota_client_id": "etl"}
 NO_QUOTA = {"quota_user": "", "level": 0}
 
 ALICE, BOB, ETL, FREE = BUCKET, 2, 3, 4
@@ -104,22 +105,14 @@ RESULTS = {
     DIM_BUCKET: [
         bucket(),
         bucket(bucket_id=BOB, bucket_user="bob", level=6, **DEFAULT_USER),
-        bucket(
-            bucket_id=ETL,
-            key="consumer_byte_rate",
-            bucket_user="",
-            bucket_client="etl",
-            level=7,
-            quota_user="",
-            quota_client_id="etl",
-        ),
+        bucket(bucket_id=ETL, key=C, bucket_user="", bucket_client="etl", level=7, **BY_CLIENT_ID),
         bucket(bucket_id=FREE, bucket_user="", bucket_client="free", **NO_QUOTA),
     ],
     UTILIZATION_DAILY: [
         day(),
         day(broker_id=1, util_p99=0.5),
         day(bucket_id=BOB, level=6, util_p99=0.7),
-        day(bucket_id=ETL, level=7, key="consumer_byte_rate", util_p99=0.2),
+        day(bucket_id=ETL, level=7, key=C, util_p99=0.2),
         day(bucket_id=FREE, level=0, limit=None, util_p99=None, headroom=None),
         day(dt=DAY - timedelta(days=1), util_p99=0.1),
     ],
@@ -267,29 +260,27 @@ def test_a_token_belongs_to_its_query(api: httpx.Client):
 
 
 def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, subtests: pytest.Subtests):
+    names = ("key", "entity", "min_util_p99", "since", "until")
+    conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
+    fingerprint = query_fingerprint("utilization_daily", conditions)
     for position in [
         *([], {}, 1, "2026-01-01", ["2026-01-01", "1", "1"], ["today", "1", "1", "1"]),
         *(["2026-01-01", "1", str(2**63), "1"], ["2026-01-01", "1", "1", str(2**31)]),
         ["2026-01-01", "1", "9" * 5000, "1"],
     ]:
         with subtests.test(position=position):
-            names = ("key", "entity", "min_util_p99", "since", "until")
-            conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
-            fingerprint = query_fingerprint("utilization_daily", conditions)
-            answer = api.get(
-                f"/analytics/utilization?page_token={page_token(position, fingerprint)}"
-            )
+            token = page_token(position, fingerprint)
+            answer = api.get(f"/analytics/utilization?page_token={token}")
             assert problem_of(answer, 400)["code"] == "bad-page-token"
-            valid = page_token(["2026-01-01", "1.5", "-1", "1"], fingerprint)
-            assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
-
-
-KEYS = ("producer_byte_rate", "consumer_byte_rate")
+    valid = page_token(["2026-01-01", "1.5", "-1", "1"], fingerprint)
+    assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
 
 
 def test_usage_is_listed_beside_each_limit_and_is_that_of_the_last_day(published: Published):
     bob = published.service.api("bob")
-    shared = bob.get("/quotas/resolve?user=alice").json()["quotas"][KEYS[0]]["shared_by"]
+    plain = bob.get("/quotas/resolve?user=alice").json()["quotas"]
+    assert not any("usage" in quota for quota in plain.values())
+    shared = plain[P]["shared_by"]
     names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}
     published.publish(
         "usage",
@@ -308,10 +299,10 @@ def test_usage_is_listed_beside_each_limit_and_is_that_of_the_last_day(published
         "data_through": "2026-11-20T00:05:00.000Z",
         "coverage": 0.75,
     }
-    assert (usage(KEYS[0]), usage(KEYS[1])) == (found, None)
+    assert (usage(P), usage(C)) == (found, None)
     earlier = day(dt=DAY - timedelta(days=5), p99=1.0)
     published.publish("earlier days", {DIM_BUCKET: [bucket(**names)], UTILIZATION_DAILY: [earlier]})
-    assert usage(KEYS[0]) == found
+    assert usage(P) == found
 
 
 def test_an_address_and_names_that_no_database_keeps_have_no_usage(api: httpx.Client):

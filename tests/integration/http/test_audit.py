@@ -152,25 +152,23 @@ def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningS
 def test_a_token_with_a_forged_position_is_refused(
     service: RunningService, subtests: pytest.Subtests
 ) -> None:
+    names = ("entity", "actor", "since", "until", "outcome", "action")
+    conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
+    fingerprint = query_fingerprint("audit", conditions)
+    at, alteration_id = "2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000"
     for position in [
         {"at": 1},
-        ["2026-01-01T00:00:00+00:00", "no id", 0],
-        ["0001-01-01T00:00:00+23:00", "0192d1f3-0000-7000-8000-000000000000", 0],
-        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 2**31],
-        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", True],
-        ["2026-01-01T00:00:00+00:00", 1, 0],
+        [at, "no id", 0],
+        ["0001-01-01T00:00:00+23:00", alteration_id, 0],
+        [at, alteration_id, 2**31],
+        [at, alteration_id, True],
+        [at, 1, 0],
     ]:
         with subtests.test(position=position):
-            names = ("entity", "actor", "since", "until", "outcome", "action")
-            conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
-            token = page_token(position, query_fingerprint("audit", conditions))
-            answer = audit(service, "auditor", page_token=token)
+            answer = audit(service, page_token=page_token(position, fingerprint))
             assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
-            valid = page_token(
-                ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 0],
-                query_fingerprint("audit", conditions),
-            )
-            assert audit(service, "auditor", page_token=valid).status_code == 200
+    valid = page_token([at, alteration_id, 0], fingerprint)
+    assert audit(service, page_token=valid).status_code == 200
 
 
 def test_the_default_page_has_a_hundred_rows(service: RunningService) -> None:

@@ -5,22 +5,48 @@ from typing import Any
 
 import pytest
 
-from tests.integration.http.service_calls import C, I, M, P, R, change
-from tests.integration.http.worlds import (
+from tests.integration.http.service_calls import (
     CLIENT_KEYS,
-    LEVELS,
+    C,
+    I,
+    M,
+    P,
+    R,
+    World,
+    change,
     enforced,
     limits_of,
-    resolved,
-    world_of,
 )
 from tests.testkit.kafka import unique
-from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, entity_of
-from tests.testkit.resolution_cases import CASES, F2
+from tests.testkit.raw_quotas import RawQuotas, RequestLog, entity_of
+from tests.testkit.resolution_cases import CASES, F2, Store
+from tests.testkit.resolution_cases import entity_of as named
 from tests.testkit.service import RunningService
 from tests.testkit.sizes import size
 
 LARGEST = 2**63 - 1
+LEVELS = (
+    "user-client-id",
+    "user-default-client-id",
+    "user",
+    "default-user-client-id",
+    "default-user-default-client-id",
+    "default-user",
+    "client-id",
+    "default-client-id",
+)
+
+
+def world_of(store: Store) -> World:
+    return {entity_of(named(slots).as_dict()): dict(values) for slots, values in store.items()}
+
+
+def resolved(service: RunningService, **parameters: str | int) -> dict[str, Any]:
+    answer = service.api("bob").get("/quotas/resolve", params={"max_age_ms": 0, **parameters})
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    assert document["authoritative"] is True
+    return document
 
 
 def test_a_numbered_case_resolves_as_on_a_broker(
@@ -47,30 +73,6 @@ def test_a_numbered_case_resolves_as_on_a_broker(
                 key: (min(value, LARGEST) if value else None, tags)
                 for key, (value, tags) in limits.items()
             }
-
-
-def test_each_of_the_eight_levels_wins_when_those_before_it_are_gone(
-    service: RunningService, rules: RawQuotas, subtests: pytest.Subtests
-) -> None:
-    for key in CLIENT_KEYS:
-        with subtests.test(key=key):
-            entities: list[Names] = [
-                {"user": "u", "client-id": "c"}, {"user": "u", "client-id": None}, {"user": "u"},
-                {"user": None, "client-id": "c"}, {"user": None, "client-id": None}, {"user": None},
-                {"client-id": "c"}, {"client-id": None},
-            ]  # fmt: skip
-            stored = [(entity_of(names), {key: 10.0 * at}) for at, names in enumerate(entities, 1)]
-            for first in range(9):
-                rules.become(dict(stored[first:]))
-                quota = resolved(service, user="u", **{"client-id": "c"})["quotas"][key]
-                chain = [
-                    {"entity": names, "level": level, "name": name, "value": 10 * level}
-                    for level, (names, name) in enumerate(zip(entities, LEVELS, strict=True), 1)
-                ][first:]
-                winner = chain[0] if chain else None
-                assert quota["value"] == (winner and winner.pop("value"))
-                assert quota["source"] == winner
-                assert quota["overridden"] == chain[1:]
 
 
 def test_all_keys_of_an_identity_are_there_with_unit_and_scope(service: RunningService) -> None:
