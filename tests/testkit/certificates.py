@@ -62,7 +62,7 @@ class Authority:
     def __post_init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(((NameOID.COMMON_NAME, self.name),))
-        builder = self._builder(self._name, self._key, self.begins, self.ends)
+        builder = self._builder(self._name, self._key, self.ends)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = builder.add_extension(key_id, False).add_extension(_SIGNS, True)
@@ -72,24 +72,21 @@ class Authority:
         self,
         subject: Subject,
         *,
-        begins: datetime | None = None,
         ends: datetime | None = None,
         host: str | None = None,
     ) -> IssuedCertificate:
         """Return a certificate of that subject, good as long as the authority's own."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(subject)
-        builder = self._builder(name, key, begins or self.begins, ends or self.ends)
+        builder = self._builder(name, key, ends or self.ends)
         if host is not None:
             address = x509.IPAddress(ip_address(host))
             builder = builder.add_extension(x509.SubjectAlternativeName([address]), False)
         return IssuedCertificate(builder.sign(self._key, hashes.SHA256()), key)
 
-    def _builder(
-        self, subject: x509.Name, key: Key, begins: datetime, ends: datetime
-    ) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: Key, ends: datetime) -> x509.CertificateBuilder:
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
-        builder = builder.public_key(key.public_key()).not_valid_before(begins)
+        builder = builder.public_key(key.public_key()).not_valid_before(self.begins)
         signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(signed_by, critical=False)
         return builder.not_valid_after(ends).serial_number(x509.random_serial_number())

@@ -43,11 +43,9 @@ def connected(service: RunningService) -> Iterator[socket.socket]:
         yield connection
 
 
-def head(line: str, *headers: str, principal: str = "alice") -> bytes:
-    """Return a request's head: its line, a host, a credential and further header lines."""
-    lines = [line, "Host: quotas", *headers]
-    if principal:
-        lines.append(f"Authorization: Bearer {principal}")
+def head(line: str, *headers: str) -> bytes:
+    """Return a request's head: its line, a host, alice's token and further header lines."""
+    lines = [line, "Host: quotas", "Authorization: Bearer alice", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 

@@ -1,8 +1,6 @@
 """Processes of this machine, and the two commands as their users run them."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,30 +23,6 @@ def processes_of(group: int) -> list[int]:
 
 DEADLINE_S = 120.0
 """Importing everything takes a second on an idle machine, and many on a busy one."""
-
-
-def run_client(
-    *words: str, stdin: str = "", environ: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end; of the environment it sees no setting of this machine's user."""
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("KAFKA_CLIENT_")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "app.client.cli", *words],
-        input=stdin,
-        env={
-            **inherited,
-            "XDG_CONFIG_HOME": "/nonexistent",
-            "PYTHONPATH": str(Path.cwd()),
-            **(environ or {}),
-        },
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
 
 
 @contextmanager

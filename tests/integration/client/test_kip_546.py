@@ -4,11 +4,13 @@ Where the proposal leaves the order of blocks open it is that of the service: th
 names, names by code point.
 """
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.integration.client.conftest import Command
 from tests.testkit.patience import wait_until
-from tests.testkit.processes import run_client
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
@@ -58,13 +60,14 @@ def test_describe_prints_the_block_of_each_entity(command: Command, raw: RawQuot
     assert command.printed("--describe", "--names=client-id=my-client") == DESCRIBE_OUTPUT
 
 
-def test_the_command_is_a_program(command: Command, raw: RawQuotas):
+def test_the_command_is_a_program(
+    command: Command, raw: RawQuotas, monkeypatch: pytest.MonkeyPatch
+):
     raw.become(DESCRIBED)
-    environ = {
-        "KAFKA_CLIENT_QUOTAS_SERVER": command.url,
-        "KAFKA_CLIENT_QUOTAS_TOKEN_FILE": str(command.tokens / "bob"),
-    }
-    ran = run_client("--describe", "--names", "client-id=my-client", environ=environ)
+    monkeypatch.setenv("KAFKA_CLIENT_QUOTAS_SERVER", command.url)
+    monkeypatch.setenv("KAFKA_CLIENT_QUOTAS_TOKEN_FILE", str(command.tokens / "bob"))
+    words = ["-m", "app.client.cli", "--describe", "--names", "client-id=my-client"]
+    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, DESCRIBE_OUTPUT, "")
 
 
