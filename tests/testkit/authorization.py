@@ -16,10 +16,9 @@ from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.history.events import NO_LINGER
-from tests.testkit.patience import DEADLINE_S
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawQuotas, setting
-from tests.testkit.service import RunningService, acl, running_service, transport_from, write_tokens
+from tests.testkit.service import RunningService, acl, running_service, write_tokens
 
 HERE: Final = "127.0.0.1"
 NOBODY: Final = "nobody-has-this-name"
@@ -136,8 +135,7 @@ def broker_verdict(kafka: LocalKafka, user: str, host: str = HERE) -> Verdict:
 
 
 def describe_over_http(service: RunningService, user: str, host: str = HERE) -> httpx.Response:
-    with _client(service, user, host) as client:
-        return client.get("/quotas", params={"filter": f"user={NOBODY}"})
+    return service.api(user, host).get("/quotas", params={"filter": f"user={NOBODY}"})
 
 
 def validate_over_http(service: RunningService, user: str, host: str = HERE) -> httpx.Response:
@@ -145,23 +143,13 @@ def validate_over_http(service: RunningService, user: str, host: str = HERE) -> 
     op = {"key": "producer_byte_rate", "value": 1024}
     alteration = {"entity": {"user": NOBODY}, "ops": [op]}
     body = {"validate_only": True, "alterations": [alteration]}
-    with _client(service, user, host) as client:
-        return client.post("/quotas/alterations", json=body)
+    return service.api(user, host).post("/quotas/alterations", json=body)
 
 
 def service_verdict(service: RunningService, user: str, host: str = HERE) -> Verdict:
     described = describe_over_http(service, user, host)
     altered = validate_over_http(service, user, host)
     return Verdict(_STATUSES[described.status_code], _STATUSES[altered.status_code])
-
-
-def _client(service: RunningService, user: str, host: str) -> httpx.Client:
-    return httpx.Client(
-        base_url=service.url,
-        headers={"Authorization": f"Bearer {user}"},
-        transport=transport_from(host),
-        timeout=DEADLINE_S,
-    )
 
 
 def decisions_of(service: RunningService, postgres: LocalPostgres) -> DecisionOf:

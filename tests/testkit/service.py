@@ -84,12 +84,13 @@ _ADDRESSES = itertools.count(2)
 
 
 def new_address() -> str:
+    """Return an address of this machine that no other test calls from."""
     number = next(_ADDRESSES)
     return f"127.9.{number // 250}.{number % 250}"
 
 
-def transport_from(address: str) -> httpx.HTTPTransport:
-    """Return the transport of a client that calls from that address, over plain HTTP."""
+def transport_from(address: str | None) -> httpx.HTTPTransport:
+    """Return the transport of a client that calls from that address if any, over plain HTTP."""
     return httpx.HTTPTransport(local_address=address, verify=PLAIN_HTTP)
 
 
@@ -127,7 +128,7 @@ class RunningService:
     tls_url: str = ""
     operations_url: str = ""
     process: Process | None = None
-    clients: dict[str, httpx.Client] = field(default_factory=dict)
+    clients: dict[tuple[str, str | None], httpx.Client] = field(default_factory=dict)
 
     def start(self) -> None:
         self.log_path.touch()
@@ -196,27 +197,19 @@ class RunningService:
         assert self.process is not None
         return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
 
-    def api(self, principal: str = "alice") -> httpx.Client:
-        if principal not in self.clients:
-            headers = {"Authorization": f"Bearer {principal}"}
-            self.clients[principal] = httpx.Client(
-                base_url=self.url, headers=headers, timeout=DEADLINE_S, verify=PLAIN_HTTP
-            )
-        return self.clients[principal]
-
-    def api_from_new_address(self, principal: str) -> httpx.Client:
-        """Return a client of the principal at an address that no other test calls from.
+    def api(self, principal: str = "alice", host: str | None = None) -> httpx.Client:
+        """Return a client of the principal, which calls from that address of this machine if any.
 
         Of a principal and address only the first denied attempt of a minute has a row at once.
         """
-        name = f"{principal} at {new_address()}"
-        self.clients[name] = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {principal}"},
-            transport=transport_from(name.rpartition(" ")[2]),
-            timeout=DEADLINE_S,
-        )
-        return self.clients[name]
+        if (principal, host) not in self.clients:
+            self.clients[principal, host] = httpx.Client(
+                base_url=self.url,
+                headers={"Authorization": f"Bearer {principal}"},
+                transport=transport_from(host),
+                timeout=DEADLINE_S,
+            )
+        return self.clients[principal, host]
 
     def alter(self, *alterations: Mapping[str, Any], **options: Any) -> httpx.Response:
         body = {"alterations": alterations, **options}

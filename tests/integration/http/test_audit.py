@@ -10,7 +10,7 @@ import pytest
 from app.http.pagination import page_token, query_fingerprint
 from tests.integration.http.service_calls import C, P, R, applied, audit, change, pages, post, rows
 from tests.testkit.kafka import unique
-from tests.testkit.service import RunningService
+from tests.testkit.service import RunningService, new_address
 
 FIELDS = [
     "cluster_id", "alteration_id", "at", "principal", "authentication", "client_address", "action",
@@ -61,7 +61,7 @@ def test_a_failed_expectation_is_a_row_for_each_entity(service: RunningService) 
 def test_a_denied_alteration_is_a_row_with_what_was_asked_for(service: RunningService) -> None:
     entities = [{"user": unique()} for _ in range(30)]
     body = {"alterations": [change(each, {P: 5}) for each in entities], "reason": "let me in"}
-    answer = service.api_from_new_address("mallory").post("/quotas/alterations", json=body)
+    answer = service.api("mallory", new_address()).post("/quotas/alterations", json=body)
     assert answer.status_code == 403
     (row,) = denied_rows(service, answer)
     assert (row["principal"], row["outcome"]) == ("User:mallory", "refused")
@@ -90,7 +90,7 @@ def test_a_denied_request_of_which_nothing_is_read_is_a_row_without_an_entity(
     service: RunningService, method: str, path: str, body: str | None
 ) -> None:
     headers = {"Content-Type": "application/json"}
-    api = service.api_from_new_address("mallory")
+    api = service.api("mallory", new_address())
     answer = api.request(method, path, content=body, headers=headers)
     assert answer.status_code == 403
     (row,) = denied_rows(service, answer)

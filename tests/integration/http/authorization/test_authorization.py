@@ -11,7 +11,6 @@ from tests.testkit.accounts import allow, take_back
 from tests.testkit.authorization import (
     BOTH,
     CASES,
-    DEADLINE_S,
     ELSEWHERE,
     HERE,
     NEITHER,
@@ -30,7 +29,7 @@ from tests.testkit.authorization import (
 )
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import PLAIN_USERS
-from tests.testkit.patience import wait_until
+from tests.testkit.patience import DEADLINE_S, wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
 from tests.testkit.service import RunningService, acl, new_address, running_service
 from tests.testkit.sizes import size
