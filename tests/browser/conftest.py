@@ -1,13 +1,14 @@
 """The page in a real browser, on a service whose broker's answers can be lost."""
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
@@ -18,8 +19,8 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
+from scripts.npm_packages import browser
 from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, minutes, publish_rows
-from tests.testkit.browser import chromium
 from tests.testkit.event_loops import Silent, in_a_thread, served
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
@@ -100,10 +101,17 @@ def site(
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
-    """One browser for all tests of a module."""
+    """The browser that `make install` fetches; it ends early, as its event loop disturbs others."""
     expect.set_options(timeout=DEADLINE_MS)
-    with chromium() as running:
+    found = browser()
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=found.program,
+            args=["--no-sandbox", "--disable-gpu"],
+            env={**os.environ, **found.environ},
+        )
         yield running
+        running.close()
 
 
 @dataclass

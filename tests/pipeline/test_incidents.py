@@ -20,7 +20,6 @@ from app.pipeline.commands.incidents import (
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
-from tests.testkit.arrow_tables import read_arrow
 from tests.testkit.bucket_worlds import (
     Row,
     at,
@@ -30,6 +29,7 @@ from tests.testkit.bucket_worlds import (
     minute,
     observation,
     publish,
+    read_arrow,
     rows_of,
 )
 from tests.testkit.sizes import size

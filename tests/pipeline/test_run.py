@@ -9,8 +9,7 @@ import pytest
 
 from app.pipeline.tables import QUOTA_VERSION, TABLES, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
-from tests.testkit.arrow_tables import read_arrow
-from tests.testkit.bucket_worlds import at, publish, version
+from tests.testkit.bucket_worlds import at, publish, read_arrow, version
 
 WRITTEN = [name for name in TABLES if not name.startswith("quota_")]
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")

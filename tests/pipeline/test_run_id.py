@@ -15,7 +15,7 @@ from app.pipeline.lake import files_of
 from app.pipeline.tables import QUOTA_VERSION
 from tests.pipeline.ingest.points import Point, job_of, write_collected, write_parquet
 from tests.pipeline.resolve.clusters import quota_table
-from tests.testkit.arrow_tables import write_arrow
+from tests.testkit.bucket_worlds import write_arrow
 
 
 @pytest.fixture

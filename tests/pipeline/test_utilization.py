@@ -27,8 +27,7 @@ from app.pipeline.tables import (
     Table,
 )
 from tests.pipeline.conftest import Command
-from tests.testkit.arrow_tables import read_arrow
-from tests.testkit.bucket_worlds import Row, bucket, frame, minute, publish
+from tests.testkit.bucket_worlds import Row, bucket, frame, minute, publish, read_arrow
 from tests.testkit.sizes import size
 
 COUNTED, PEAKS, POOLED, UNLIMITED = "counted", "peaks", "pooled", "unlimited"

@@ -1,4 +1,4 @@
-"""Small worlds of buckets, written as tables without Spark."""
+"""Small worlds of buckets, and the tables of the pipeline without Spark: in this process."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession
 
 from app.pipeline.tables import Table
-from tests.testkit.arrow_tables import arrow_schema, write_arrow
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 Row = dict[str, Any]
@@ -94,6 +94,50 @@ def version(key: str, value: float) -> Row:
     entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
     held = {"value": value, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
     return {"cluster_id": "c1", "key": key, **entity, **held}
+
+
+_TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "tinyint": pa.int8(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+}
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    fields = [column.split() for column in table.ddl.replace("\n", " ").split(",")]
+    return pa.schema([(name, _TYPES[kind]) for name, kind in fields])
+
+
+def read_arrow(folder: Path, table: Table) -> pa.Table:
+    """Return the rows of a table below a folder, in the order of its files."""
+    from pyarrow.dataset import dataset, partitioning  # noqa: PLC0415 - brings pandas along
+
+    schema, base = arrow_schema(table), folder / table.name
+    kinds = pa.schema([(name, pa.string()) for name in table.partitions])
+    flavor = partitioning(kinds, flavor="hive") if table.partitions else None
+    rows = [
+        dataset([str(file)], format="parquet", partitioning=flavor, partition_base_dir=str(base))
+        .to_table()
+        .select(schema.names)
+        .cast(schema)
+        for file in sorted(base.rglob("*.parquet"))
+    ]
+    return pa.concat_tables(rows) if rows else schema.empty_table()
+
+
+def write_arrow(rows: pa.Table, table: Table, folder: Path) -> None:
+    """Write the rows of a table below a folder, beside those that are there."""
+    base = folder / table.name
+    base.mkdir(parents=True, exist_ok=True)
+    if table.partitions:
+        pq.write_to_dataset(rows, base, partition_cols=list(table.partitions))
+    else:
+        pq.write_table(rows, base / "part-00000.parquet")
 
 
 def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:

@@ -15,7 +15,7 @@ from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import ResolvedQuota
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
-from tests.testkit.arrow_tables import arrow_schema
+from tests.testkit.bucket_worlds import arrow_schema
 
 BEGIN: Final = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 KEYS: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)

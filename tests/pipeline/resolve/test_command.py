@@ -12,7 +12,7 @@ from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from tests.pipeline.conftest import Command
 from tests.pipeline.resolve import clusters
 from tests.pipeline.resolve.clusters import Version, minute, observation, quota_table
-from tests.testkit.arrow_tables import write_arrow
+from tests.testkit.bucket_worlds import write_arrow
 
 KEY = QuotaKey.CONSUMER_BYTE_RATE
 CLUSTER = "Kafka's id"
