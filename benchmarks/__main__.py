@@ -2,9 +2,7 @@
 
 import argparse
 import shlex
-import signal
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 def run(
     plan: Plan, wanted: Collection[str], wanted_peers: Collection[str]
 ) -> tuple[list[tuple[str, str]], Sequence[Section]]:
-    """Start everything in a folder that is forgotten afterwards, measure, and stop it.
+    """Start everything, measure, and stop it.
 
     Returns:
         The environment of the run, and what was found.
@@ -124,16 +122,12 @@ def run(
         BenchmarkError: Something did not do what is measured.
         LocalDevError: Something did not start.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     progress = Progress()
     peers = Peers()
     if set(wanted) & set(WITH_PEERS):
         progress.say("installing the other clients")
         peers = installed(progress, wanted_peers, INSTALLERS)
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        running_stack(Path(folder), progress) as stack,
-    ):
+    with running_stack(progress) as stack:
         where = environment(stack.database_url, peers)
         sections = uvloop.run(_measured(stack, plan, wanted, peers, progress))
         progress.say("stopping everything")

@@ -3,9 +3,7 @@
 import argparse
 import hashlib
 import json
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -264,16 +262,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--heap", default=_HEAP, help=f"of the broker; {_HEAP} without it")
     parser.add_argument("--page", type=Path, metavar="FILE", help=f"write it there, as {_PAGE}")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     progress, steps, failure = Progress(), list[Grown](), ""
     with (
-        tempfile.TemporaryDirectory(prefix="growth-") as folder,
-        running_stack(Path(folder), progress, heap=options.heap) as stack,
-        httpx.Client(
-            base_url=f"http://127.0.0.1:{stack.service_port}",
-            headers={"Authorization": f"Bearer {stack.token}"},
-            timeout=_PATIENCE_S,
-        ) as service,
+        running_stack(progress, heap=options.heap) as stack,
+        stack.client(_PATIENCE_S) as service,
     ):
         where = environment(stack.database_url, Peers(), heap=options.heap)
         try:

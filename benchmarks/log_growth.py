@@ -7,7 +7,6 @@ log and beside a long one, and the plan of each statement inside the two functio
 import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -106,11 +105,7 @@ class Probe:
     """Asks the service as alice, and Postgres as its superuser."""
 
     def __init__(self, stack: Stack) -> None:
-        self._api = httpx.Client(
-            base_url=f"http://127.0.0.1:{stack.service_port}",
-            headers={"Authorization": f"Bearer {stack.token}"},
-            timeout=120,
-        )
+        self._api = stack.client(timeout_s=120)
         self._value = 1000
         self.postgres = psycopg.connect(stack.superuser_url, autocommit=True)
 
@@ -170,10 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     progress = Progress()
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="log-growth-") as folder,
-            running_stack(Path(folder), progress) as stack,
-        ):
+        with running_stack(progress) as stack:
             written = _measured(stack, options.rows, progress)
     except (BenchmarkError, LocalDevError) as error:
         print(f"log_growth: {error}", file=sys.stderr)

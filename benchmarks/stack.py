@@ -1,13 +1,17 @@
 """Everything that is measured, running: a broker, Postgres, the service, the no-op server."""
 
 import os
+import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx
 
 from app.localdev.examples import ALICE, set_example_acls
 from app.localdev.kafka import LocalKafka
@@ -50,11 +54,19 @@ class Stack:
     broker_pid: int
     service_pid: int
 
+    def client(self, timeout_s: float) -> httpx.Client:
+        """Return a client of the service that calls as its caller."""
+        url = f"http://{HOST}:{self.service_port}"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
+
 
 @contextmanager
-def running_stack(folder: Path, progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[Stack]:
-    """Start everything, new and empty, in a folder; stop it when the block ends."""
+def running_stack(progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[Stack]:
+    """Start everything, new and empty; stop it when the block ends, and forget its folder."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         progress.say("starting Postgres")
         postgres = stack.enter_context(LocalPostgres(folder / "postgres"))
         progress.say("starting the broker")

@@ -6,7 +6,6 @@ What a machine lacks leaves one peer out; the run goes on without it and says so
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
@@ -17,14 +16,15 @@ from app.java import JavaMissingError, find_java
 from app.localdev.jars import class_path, kafka_version
 from app.localdev.kafka import jvm_environment
 from app.localdev.local_directory import LocalDevError
-from benchmarks.competitors.peers import CURL, Peer, Peers
+from benchmarks.competitors.peers import CURL, Peer, Peers, Start, run_to_end
+from benchmarks.measures import BenchmarkError
 from benchmarks.stack import Progress
 
 FOLDER: Final = Path("build/peers").absolute()
 """Ignored by git."""
 
 _SOURCES: Final = Path(__file__).parent
-_DEADLINE_S: Final = 600
+_DEADLINE_S: Final = 600.0
 
 
 class NotInstalledError(Exception):
@@ -162,19 +162,7 @@ def _run(command: Sequence[str], directory: Path, environ: Mapping[str, str]) ->
         NotInstalledError: It failed.
     """
     try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotInstalledError(f"`{Path(command[0]).name}` did not run", str(error)) from error
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).strip()
-        raise NotInstalledError(f"`{Path(command[0]).name} {command[1]}` failed", output)
-    return done.stdout
+        return run_to_end(Start(command, environ), directory, _DEADLINE_S)
+    except BenchmarkError as error:
+        reason = f"`{Path(command[0]).name} {command[1]}` failed"
+        raise NotInstalledError(reason, str(error)) from error

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.measures import BenchmarkError
@@ -142,20 +143,21 @@ class Start(NamedTuple):
     stdin: str = ""
 
 
-def run_to_end(start: Start) -> str:
+def run_to_end(start: Start, directory: Path | None = None, deadline_s: float = _DEADLINE_S) -> str:
     """Run a process from its start to its end; return its standard output.
 
     Raises:
-        BenchmarkError: There is no such program, it failed, or it took longer than 120 s.
+        BenchmarkError: There is no such program, it failed, or it took too long.
     """
     try:
         done = subprocess.run(
             start.command,
+            cwd=directory,
             env=dict(start.environ),
             input=start.stdin,
             capture_output=True,
             text=True,
-            timeout=_DEADLINE_S,
+            timeout=deadline_s,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
