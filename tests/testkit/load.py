@@ -5,13 +5,14 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count, groupby
 from typing import Any, Final
 
 import httpx
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, End, History, Write, answer_of
+from tests.testkit.history.events import Answer, Call, End, Write, answer_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import DEADLINE_S
 from tests.testkit.service import PLAIN_HTTP
@@ -79,7 +80,7 @@ class Driver:
         enough: Set it to end the load.
     """
 
-    def __init__(self, load: Load, urls: Sequence[str], log: History, token: str) -> None:
+    def __init__(self, load: Load, urls: Sequence[str], log: list[Call], token: str) -> None:
         self.enough = False
         self._load = load
         self._urls = urls
@@ -158,23 +159,24 @@ async def send(
     http: httpx.AsyncClient,
     urls: Sequence[str],
     plan: Plan,
-    log: History,
+    log: list[Call],
     client: str,
 ) -> Answer | None:
     """Send a request to the first replica that can be connected to; note how it went."""
     headers = {} if plan.key is None else {"Idempotency-Key": plan.key}
-    number, answer = log.begin(client, plan.writes, plan.expected, plan.key), None
+    call = Call(len(log), client, plan.writes, datetime.now(UTC), plan.expected, plan.key)
+    log.append(call)
     for url in urls:
         try:
             response = await http.post(url + _PATH, json=plan.body(), headers=headers)
-            answer = answer_of(response.status_code, response.json(), response.headers)
+            call.answer = answer_of(response.status_code, response.json(), response.headers)
         except httpx.ConnectError:
             continue
         except httpx.TransportError:
             pass
         break
-    log.end(number, answer)
-    return answer
+    call.ended = datetime.now(UTC)
+    return call.answer
 
 
 async def _is_live(http: httpx.AsyncClient, url: str) -> bool:

@@ -24,7 +24,7 @@ from tests.testkit.fake_kafka.cluster import (
 )
 from tests.testkit.fake_kafka.messages import Alteration
 from tests.testkit.history.checker import figures_of, note_figures, violations
-from tests.testkit.history.events import Answer, History, LogRecord, Write
+from tests.testkit.history.events import Answer, Call, LogRecord, Write
 from tests.testkit.history.evidence import Audit, Evidence, read_audit
 from tests.testkit.load import Driver, Load, Plan, send
 from tests.testkit.postgres import AuditDatabase
@@ -83,7 +83,7 @@ class Run:
         self.final_after_s = FINAL_AFTER_S
         self.quiet_within_s = 120.0
         self.faults = 0
-        self.log = History()
+        self.log: list[Call] = []
         self.replicas: list[RunningService] = []
         self._folders = (folder / f"replica-{number}" for number in count())
         self._bootstrap_servers = bootstrap_servers
@@ -163,7 +163,7 @@ class Run:
         )
 
     def _evidence(self, *, bounded: bool) -> Evidence:
-        calls, audit = self.log.calls, self.audit()
+        calls, audit = list(self.log), self.audit()
         records = [record for record in self._read_log() if record.at >= self._began]
         ids = {call.answer.alteration_id for call in calls if call.answer}
         with self._client() as http:

@@ -143,7 +143,7 @@ def _sent_to(cluster: FakeCluster) -> set[Write]:
 
 
 def _asked_of(run: Run) -> set[Write]:
-    return {write for call in run.log.calls for write in call.writes}
+    return {write for call in run.log for write in call.writes}
 
 
 async def _drift_is_recorded(run: Run, cluster: FakeCluster) -> None:

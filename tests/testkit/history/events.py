@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -46,9 +46,9 @@ class End(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One request to alter.
+    """One request to alter; its end and its answer are noted when it has ended.
 
     Attributes:
         number: Unique in the run.
@@ -56,7 +56,6 @@ class Call:
         writes: What was asked for, in the order of the request.
         expected: The values that had to hold, by entity and key (null: not set).
         idempotency_key: Null where none was sent.
-        end: How it ended.
         answer: The status and the members of the answer that say what became of it.
     """
 
@@ -67,8 +66,11 @@ class Call:
     expected: tuple[Write, ...] = ()
     idempotency_key: str | None = None
     ended: datetime | None = None
-    end: End = End.UNKNOWN
     answer: "Answer | None" = None
+
+    @property
+    def end(self) -> End:
+        return self.answer.end if self.answer else End.UNKNOWN
 
     @property
     def entities(self) -> tuple[ClientQuotaEntity, ...]:
@@ -119,35 +121,6 @@ def answer_of(status: int, document: Mapping[str, Any], headers: Mapping[str, st
         tuple(result["outcome"] for result in document.get("results") or ()),
         headers.get("Idempotent-Replayed") == "true",
     )
-
-
-class History:
-    """The calls of a run, in the order in which they began."""
-
-    def __init__(self) -> None:
-        self._calls: list[Call] = []
-
-    @property
-    def calls(self) -> list[Call]:
-        return list(self._calls)
-
-    def begin(
-        self,
-        client: str,
-        writes: tuple[Write, ...],
-        expected: tuple[Write, ...] = (),
-        idempotency_key: str | None = None,
-    ) -> int:
-        """Note that a call begins, and return its number."""
-        number = len(self._calls)
-        began = datetime.now(UTC)
-        self._calls.append(Call(number, client, writes, began, expected, idempotency_key))
-        return number
-
-    def end(self, number: int, answer: Answer | None) -> None:
-        end = answer.end if answer else End.UNKNOWN
-        ended = datetime.now(UTC)
-        self._calls[number] = replace(self._calls[number], ended=ended, end=end, answer=answer)
 
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0", "metadata.max.idle.interval.ms": "0"}

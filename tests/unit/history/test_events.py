@@ -1,11 +1,11 @@
-"""Histories are read as they were written, and so is the metadata log."""
+"""What an answer says of a call, and what is read of the metadata log."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, End, History, Write, answer_of, read_dump
+from tests.testkit.history.events import Answer, Call, End, Write, answer_of, read_dump
 from tests.unit.history.valid_histories import user, write
 
 PAIR = ClientQuotaEntity.of({"user": 'a\u0001 "é,', "client-id": None})
@@ -20,25 +20,13 @@ baseOffset: 18 lastOffset: 20 count: 3 CreateTime: 1795257920860 size: 229 isval
 """  # noqa: E501 - as Kafka prints it
 
 
-def test_a_history_has_each_call_with_its_end():
-    history = History()
+def test_a_call_has_the_outcomes_and_the_end_of_its_answer():
     writes = (Write(PAIR, "producer_byte_rate", 1.0), write("ann", None))
-    answer = Answer(207, alteration_id="a", outcomes=("applied", "refused"), replayed=True)
-    numbers = [
-        history.begin("one", writes, expected=(write("ann", 3),), idempotency_key="k"),
-        history.begin("two", writes),
-        history.begin("two", writes),
-    ]
-    history.end(numbers[0], answer)
-    history.end(numbers[1], None)
-    first, second, third = history.calls
-    assert (first.writes, first.answer) == (writes, answer)
-    assert (first.expected, first.idempotency_key) == ((write("ann", 3),), "k")
-    assert first.outcomes == {PAIR: "applied", user("ann"): "refused"}
-    assert [call.end for call in (first, second, third)] == [End.OK, End.UNKNOWN, End.UNKNOWN]
-    assert second.answer is None
-    assert second.ended is not None
-    assert third.ended is None
+    asked = Call(0, "client", writes, datetime.now(UTC))
+    assert (asked.outcomes, asked.end) == ({}, End.UNKNOWN)
+    asked.answer = Answer(207, alteration_id="a", outcomes=("applied", "refused"))
+    assert asked.outcomes == {PAIR: "applied", user("ann"): "refused"}
+    assert asked.end is End.OK
 
 
 def test_only_what_was_surely_not_sent_has_failed(subtests: pytest.Subtests):

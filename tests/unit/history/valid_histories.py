@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history.events import Answer, Call, End, LogRecord, Write
+from tests.testkit.history.events import Answer, Call, LogRecord, Write
 from tests.testkit.history.evidence import Audit, AuditedEntity, AuditEvent, Described, Evidence
 
 BEGINNING = datetime(2026, 11, 21, tzinfo=UTC)
@@ -27,14 +27,12 @@ def call(
     number: int, began: float, *writes: Write, ended: float | None = None, **members: object
 ) -> Call:
     """Return a call that lasts half a second."""
-    answer = members.get("answer")
     return Call(
         number,
         "client",
         writes,
         at(began),
         ended=at(began + 0.5 if ended is None else ended),
-        end=answer.end if isinstance(answer, Answer) else End.UNKNOWN,
         **members,  # type: ignore[arg-type]
     )
 
