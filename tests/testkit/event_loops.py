@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ssl import SSLContext
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tests.testkit.patience import DEADLINE_S, pauses
 
@@ -20,43 +20,29 @@ T = TypeVar("T")
 
 
 class OwnLoop:
-    """The event loop that something runs in, and its thread."""
+    """A base of what runs in the event loop in which it was made."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-
-    def do(self, action: Callable[[], T]) -> T:
-        """Do it in the loop's own thread, and return when it is done."""
-        if threading.get_ident() == self._thread:
-            return action()
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(action())
-            except Exception as error:  # noqa: BLE001 - it belongs to the caller
-                done.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
-        return done.result(DEADLINE_S)
+        self.own_loop = asyncio.get_running_loop()
+        self.own_thread = threading.get_ident()
 
 
-class HasLoop(Protocol):
-    """What has a home."""
-
-    own_loop: OwnLoop
-
-
-S = TypeVar("S", bound=HasLoop)
+S = TypeVar("S", bound=OwnLoop)
 
 
 def any_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Let a method be called from any thread; it runs in the loop's own."""
 
+    @functools.wraps(method)
     def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.own_loop.do(lambda: method(self, *args, **kwargs))
+        if threading.get_ident() == self.own_thread:
+            return method(self, *args, **kwargs)
 
-    functools.update_wrapper(called, method)
+        async def run() -> T:
+            return method(self, *args, **kwargs)
+
+        return asyncio.run_coroutine_threadsafe(run(), self.own_loop).result(DEADLINE_S)
+
     return called
 
 

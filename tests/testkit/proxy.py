@@ -77,11 +77,11 @@ class CutError(Exception):
 _USUAL_ENDS = (asyncio.IncompleteReadError, OSError, CutError)
 
 
-class KafkaProxy:
+class KafkaProxy(OwnLoop):
     """One proxy; newer rules come before older ones until ``pass_all``."""
 
     def __init__(self, upstream: str) -> None:
-        self.own_loop = OwnLoop()
+        super().__init__()
         self.port = 0
         self._upstream = _address(upstream)
         self._upstreams = {self._upstream}

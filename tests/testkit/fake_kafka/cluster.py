@@ -282,7 +282,7 @@ class _Node(FakeBroker):
         return []
 
 
-class FakeCluster:
+class FakeCluster(OwnLoop):
     """Brokers 1 to n; the controller is no broker.
 
     Attributes:
@@ -296,7 +296,7 @@ class FakeCluster:
     """
 
     def __init__(self, brokers: int, patience: Patience) -> None:
-        self.own_loop = OwnLoop()
+        super().__init__()
         self.controller = FakeController()
         self.patience = patience
         self.cluster_id = "fake"
