@@ -6,8 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from app.domain.alterations import Quotas, ReadSet, Values
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.alterations import Quotas
+from app.domain.entities import Caller
 from app.domain.errors import (
     ExpectationFailedError,
     InvalidRequestError,
@@ -231,7 +231,7 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
         plan.owner, force, {change.alteration.entity: change.holders for change in changes}
     )
     expected = (
-        _expectations(change.alteration.entity, change.before, plan.rests_on) for change in changes
+        plan.rests_on.get(change.alteration.entity) or dict(change.before) for change in changes
     )
     return replace(
         command,
@@ -245,12 +245,6 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
             _taken_over(plan),
         ),
     )
-
-
-def _expectations(
-    entity: ClientQuotaEntity, before: Values, rests_on: ReadSet
-) -> Mapping[str, float | None]:
-    return rests_on.get(entity) or dict(before)
 
 
 def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:

@@ -60,10 +60,6 @@ NOTHING_READ: Final = RequestedChange()
 ReadChange: TypeAlias = Callable[[], Awaitable[RequestedChange]]
 
 
-async def _nothing() -> RequestedChange:
-    return NOTHING_READ
-
-
 def requested_change(
     alterations: Sequence[ClientQuotaAlteration], reason: str | None
 ) -> ReadChange:
@@ -82,13 +78,14 @@ class DeniedAttempt:
 
     Attributes:
         action: Method and path of the route, without what callers write into it.
-        read: Reads what was asked for; called only for an attempt that gets a row of its own.
+        read: Reads what was asked for; called only for an attempt that gets a row of its own. Null
+            where nothing is to be read.
     """
 
     request_id: str
     action: str
     evidence: Mapping[str, Any]
-    read: ReadChange = _nothing
+    read: ReadChange | None = None
 
 
 class _Source(NamedTuple):
@@ -143,7 +140,7 @@ class DeniedAttempts:
         request = _audit_request(replace(caller, host=source.address), refusal, attempt)
         self._addresses[source.principal] += 1
         self._further[source] = _Further(request)
-        change = await attempt.read()
+        change = await attempt.read() if attempt.read else NOTHING_READ
         first = None if change.entities is None else [entity.as_dict() for entity in change.first]
         await self._append(request, 1, change.entities, first, change.reason)
 
