@@ -155,20 +155,20 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
 ):
     source = hadoop.put(write_adapter(POINTS, tmp_path), "/files/points.jsonl")
     file = ("--format", "adapter-json", "--input", source)
-    one, two, three = (f"{hadoop.uri}/files/{out}" for out in ("alone", "spread", "topic"))
-    ingested = alone("ingest", *file, "--out", one)
-    spread = standalone("ingest", *file, "--out", two)
+    first, second, third = (f"{hadoop.uri}/files/{out}" for out in ("alone", "spread", "topic"))
+    ingested = alone("ingest", *file, "--out", first)
+    spread = standalone("ingest", *file, "--out", second)
     assert spread["rows_used"] == ingested["rows_used"] == len(POINTS)
-    assert minutes(spark, two) == minutes(spark, one)
+    assert minutes(spark, second) == minutes(spark, first)
     with LocalKafka(tmp_path / "kafka", extra_properties={"num.partitions": "4"}) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         for point in POINTS:
             producer.produce("metrics", adapter_message(point))
         assert producer.flush(60) == 0
         topic = ("--format", "kafka-json", "--input", f"kafka://{kafka.bootstrap_servers}/metrics")
-        streamed = standalone("ingest", *topic, "--out", three)
+        streamed = standalone("ingest", *topic, "--out", third)
     assert sum(offset["to"] - offset["from"] for offset in streamed["offsets"]) == len(POINTS)
-    assert minutes(spark, three) == minutes(spark, one)
+    assert minutes(spark, third) == minutes(spark, first)
     done = cluster.status()["completedapps"]
     assert [item["state"] for item in done] == ["FINISHED", "FINISHED"]
 

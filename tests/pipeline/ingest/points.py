@@ -47,8 +47,8 @@ class Point(NamedTuple):
     def labels(self, **more: str) -> dict[str, str]:
         """Return the labels as an exporter gives them: names that are absent are no label."""
         names = {"user": user_tag(self.user), "clientId": client_tag(self.client_id)}
-        given = {name: tag for name, tag in names.items() if tag}
-        return {"broker_id": str(self.broker), "resource": self.resource, **given, **more}
+        present = {name: tag for name, tag in names.items() if tag}
+        return {"broker_id": str(self.broker), "resource": self.resource, **present, **more}
 
 
 def user_tag(name: str) -> str:
@@ -100,11 +100,16 @@ def write_adapter(points: Sequence[Point], folder: Path) -> Path:
     return file
 
 
-def adapter_message(one: Point) -> bytes:
-    time = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    labels = one.labels(__name__=one.metric)
-    told = {"timestamp": time, "value": repr(one.value), "name": one.metric, "labels": labels}
-    return json.dumps(told).encode()
+def adapter_message(point: Point) -> bytes:
+    time = datetime.fromtimestamp(point.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    labels = point.labels(__name__=point.metric)
+    message = {
+        "timestamp": time,
+        "value": repr(point.value),
+        "name": point.metric,
+        "labels": labels,
+    }
+    return json.dumps(message).encode()
 
 
 def write_query_range(points: Sequence[Point], folder: Path) -> Path:
@@ -155,14 +160,14 @@ Row = dict[str, Any]
 
 
 def read_each(
-    files: Mapping[str, Path], kind: str, told: MetricMap | None = None, **rules: Any
+    files: Mapping[str, Path], kind: str, metric_map: MetricMap | None = None, **rules: Any
 ) -> dict[str, list[Row]]:
     """Return what one job of Spark makes of each file or folder, in its order."""
-    known = told or MetricMap()
+    chosen = metric_map or MetricMap()
     session = SparkSession.active()
-    tags = FORMATS[kind].tags if known.urlencoded is None else known.urlencoded
-    inputs = file_inputs(session, map(str, files.values()), kind, known)
-    rows = rows_of(read_points(session, inputs, Rules(known, tags, **rules)))
+    tags = FORMATS[kind].tags if chosen.urlencoded is None else chosen.urlencoded
+    inputs = file_inputs(session, map(str, files.values()), kind, chosen)
+    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules)))
     names = list(map(Path, inputs.names))
     return {
         name: [row for row in rows if names[row["file"]].is_relative_to(file)]
@@ -170,9 +175,9 @@ def read_each(
     }
 
 
-def read(file: Path, kind: str, told: MetricMap | None = None, **rules: Any) -> list[Row]:
+def read(file: Path, kind: str, metric_map: MetricMap | None = None, **rules: Any) -> list[Row]:
     """Return what the source makes of a file or folder, in its order."""
-    return read_each({"": file}, kind, told, **rules)[""]
+    return read_each({"": file}, kind, metric_map, **rules)[""]
 
 
 def rows_of(points: DataFrame) -> list[Row]:

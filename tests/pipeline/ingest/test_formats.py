@@ -156,7 +156,7 @@ def test_files_may_be_gzipped_and_a_torn_one_is_one_row(found: Found):
 
 
 @pytest.mark.parametrize("found", ["adapter-json"], indirect=True)
-def test_lines_that_are_no_messages_are_put_aside(found: Found):
+def test_lines_that_are_no_messages_are_quarantined(found: Found):
     # Without `name` the label `__name__` says it.
     assert len(good(found["lines"])) == 2
     assert reasons(found["lines"]) == ["unparsable"] * 14
@@ -164,7 +164,7 @@ def test_lines_that_are_no_messages_are_put_aside(found: Found):
 
 
 @pytest.mark.parametrize("found", ["vm-jsonl"], indirect=True)
-def test_lines_of_an_export_that_do_not_pair_are_put_aside(found: Found):
+def test_lines_of_an_export_that_do_not_pair_are_quarantined(found: Found):
     rows = found["lines"]
     assert refused(rows) == [(1, "unparsable", 1), (2, "infinite", 1), (3, "unparsable", 1)]
     assert [(row[0], row[6]) for row in good(rows)] == [(1, 3)]
@@ -234,13 +234,13 @@ def test_a_missing_column_is_named_with_the_headers_that_are_there(tmp_path: Pat
     file.write_bytes(csv_of(header="time,broker_id,metric,resource,user,client_id,value"))
     with pytest.raises(UsageError, match=r"no column ts\. Its headers are time, broker_id"):
         read(file, "csv")
-    told = MetricMap.of({"columns": {"ts": "when"}})
+    metric_map = MetricMap.of({"columns": {"ts": "when"}})
     with pytest.raises(UsageError, match=r"no column ts \(mapped to 'when'\)"):
-        read(file, "csv", told)
+        read(file, "csv", metric_map)
 
 
 def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
-    told = MetricMap.of(
+    metric_map = MetricMap.of(
         {
             "columns": {"ts": "Time", "user": "who", "resource": None, "client_id": None},
             "instances": {"kafka-0:9404": 12},
@@ -250,14 +250,14 @@ def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
     row = "1763726400,kafka-0:9404,kafka_server_fetch_byte_rate,a%20b,3"
     file = tmp_path / "points.csv"
     file.write_bytes(csv_of(row, row.replace("%20", "%"), header="Time,instance,metric,who,value"))
-    rows = read(file, "csv", told)
+    rows = read(file, "csv", metric_map)
     key = "consumer_byte_rate"
     assert [item[1:7] for item in good(rows)] == [(12, key, "rate", "a b", "", 3)]
     assert refused(rows) == [(3, "undecodable-name", 1)]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ({"column": {}}, "mapping of columns"),
         ({"columns": {"broker": "b"}}, "`columns`"),
@@ -268,8 +268,8 @@ def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
         ([], "mapping of columns"),
     ],
 )
-def test_a_map_that_nobody_could_follow_is_refused(text: object, told: str):
-    with pytest.raises(UsageError, match=told):
+def test_a_map_that_nobody_could_follow_is_refused(text: object, sentence: str):
+    with pytest.raises(UsageError, match=sentence):
         MetricMap.of(text)
 
 
@@ -358,10 +358,10 @@ COLUMNS = {
 }
 
 
-def test_series_of_a_query_are_judged_one_by_one(tmp_path: Path):
-    told = MetricMap.of({"instances": {"k2:9404": 2, "kafka-3": 3}})
+def test_series_of_a_query_are_judged_each_by_itself(tmp_path: Path):
+    metric_map = MetricMap.of({"instances": {"k2:9404": 2, "kafka-3": 3}})
     contents = {name: query_range(series).encode() for name, (series, _, _) in QUERY_RANGES.items()}
-    found = read_each(written(tmp_path, contents), "prom-json", told)
+    found = read_each(written(tmp_path, contents), "prom-json", metric_map)
     assert {
         name: ([row[COLUMNS.get(name, 6)] for row in good(rows)], refused(rows))
         for name, rows in found.items()

@@ -29,11 +29,11 @@ def table(spark: SparkSession, out: Path, what: Any) -> Sequence[Row]:
     return Lake(spark, str(out)).read(what).orderBy(*what.partitions, *what.order).collect()
 
 
-def row(second: float, value: object, user: str = "alice", **given: str) -> str:
+def row(second: float, value: object, user: str = "alice", **others: str) -> str:
     """Return a line of CSV."""
-    told = {"metric": "byte_rate", "resource": "Fetch", "cluster": "c", "broker": "1"} | given
-    names = (told["metric"], told["resource"], user, "etl", str(value), told["cluster"])
-    return ",".join((str(START + second), told["broker"], *names))
+    columns = {"metric": "byte_rate", "resource": "Fetch", "cluster": "c", "broker": "1"} | others
+    names = (columns["metric"], columns["resource"], user, "etl", str(value), columns["cluster"])
+    return ",".join((str(START + second), columns["broker"], *names))
 
 
 THROTTLE = {"metric": "throttle_time"}
@@ -239,12 +239,14 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
     period = ("--from", "2026-11-21", "--to", "2026-11-22")
     source = write_csv([Point(86_400)], tmp_path)
     job = run_job(spark, "csv", source, out, "--cluster", "c", *period)
-    kept = table(spark, out, OBSERVATION_MINUTE)
-    assert [minute for minute in world.minutes if minute.cluster_id != "c"] == kept
+    left = table(spark, out, OBSERVATION_MINUTE)
+    assert [minute for minute in world.minutes if minute.cluster_id != "c"] == left
     assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
 
 
-def test_several_clusters_are_not_called_one(world: World, spark: SparkSession, tmp_path: Path):
+def test_several_clusters_are_not_called_by_a_single_name(
+    world: World, spark: SparkSession, tmp_path: Path
+):
     with pytest.raises(UsageError, match="the input holds the clusters c, d;"):
         run_job(spark, "csv", world.source, tmp_path / "out", "--cluster", "e")
     assert not (tmp_path / "out").exists()
@@ -269,8 +271,11 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     assert "-- observation_minute" in done.stderr
     (row,) = pq.read_table(out / "observation_minute").to_pylist()
     assert (row["rate_avg"], row["source"]) == (4.0, "vm-jsonl")
-    aside = pq.read_table(out / "quarantine").to_pylist()
-    assert [(row["line"], row["reason"]) for row in aside] == [(2, "duplicate"), (3, "negative")]
+    quarantined = pq.read_table(out / "quarantine").to_pylist()
+    assert [(row["line"], row["reason"]) for row in quarantined] == [
+        (2, "duplicate"),
+        (3, "negative"),
+    ]
 
 
 def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
@@ -295,7 +300,7 @@ def test_a_wrong_column_is_exit_code_2_and_named(spark_command: Command, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_format_is_exit_code_2_and_the_known_are_listed(
+def test_an_unknown_format_is_exit_code_2_and_all_formats_are_listed(
     spark_command: Command, tmp_path: Path
 ):
     done = spark_command("ingest", "--format", "xml", "--input", tmp_path)

@@ -54,7 +54,7 @@ def produce(producer: Producer, topic: str, *messages: bytes | None) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
-def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_parts(
+def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     producer: Producer, servers: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kafka_topic, "_RANGE", 3)
@@ -119,7 +119,7 @@ def minutes(out: Path) -> list[dict[str, Any]]:
     return sorted(table.drop_columns(["source", "ingest_run_id"]).to_pylist(), key=str)
 
 
-def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_bad_one(
+def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_bad_message(
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ):
     topic, servers = unique("metrics"), broker.bootstrap_servers

@@ -156,9 +156,9 @@ def other_types() -> Sequence[Mapping[str, pa.Array]]:
 
 
 def test_columns_may_have_any_type_even_beside_each_other(tmp_path: Path):
-    one, others = pa.Table.from_pylist([GOOD]), other_types()
-    tables = {str(number): replaced(one, new) for number, new in enumerate(others)}
-    tables["other columns {2}"] = one.append_column("more", pa.array([1])).drop_columns(
+    first, others = pa.Table.from_pylist([GOOD]), other_types()
+    tables = {str(number): replaced(first, new) for number, new in enumerate(others)}
+    tables["other columns {2}"] = first.append_column("more", pa.array([1])).drop_columns(
         "cluster_id"
     )
     tables[FOLDER] = tables["other columns {2}"]
