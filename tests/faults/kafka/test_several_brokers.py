@@ -1,4 +1,4 @@
-"""A cluster in which some brokers are gone or hang, or do not say whose code decides."""
+"""A cluster in which brokers are gone, hang, are of another, or do not say whose code decides."""
 
 import asyncio
 import logging
@@ -8,11 +8,12 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka import cluster_facts as clusters
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
+from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
@@ -30,7 +31,8 @@ from tests.testkit.fake_kafka.server import (
     silent,
 )
 from tests.testkit.http import closed_port
-from tests.testkit.kafka import alter, brokers_of, eventually
+from tests.testkit.kafka import DEADLINE_S, alter, brokers_of, eventually
+from tests.testkit.proxy import kafka_proxy
 
 REPLIES = {DESCRIBE: answering(NO_QUOTAS), ALTER: answering(verdicts(alice=0))}
 
@@ -114,8 +116,9 @@ async def test_the_cluster_id_is_remembered_when_all_brokers_are_gone(
     healthy.peers = {}
     healthy.replies[API_VERSIONS] = closing
     healthy.hang_up()
-    with pytest.raises(NotSentError):
+    with pytest.raises(NotSentError) as caught:
         await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+    assert caught.value.code == "cluster-unreachable"
     assert await admin.cluster_id() == "fake"
 
 
@@ -149,6 +152,67 @@ async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
             cluster.start(1)
             await until(lambda: logged() == ["no broker responds", "brokers respond"])
             watching.cancel()
+
+
+@pytest.fixture
+async def first() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster() as cluster:
+        cluster.cluster_id = "other"
+        yield cluster
+
+
+async def test_a_new_connection_that_leads_to_another_cluster_is_not_used(
+    first: FakeCluster, other: FakeCluster
+):
+    async with (
+        kafka_proxy(first.bootstrap_servers) as name,
+        brokers_of(name.bootstrap_servers) as brokers,
+    ):
+        admin = KafkaClientQuotaAdmin(brokers)
+        assert await admin.cluster_id() == "fake"
+        deadline = asyncio.get_running_loop().time() + DEADLINE_S
+        held = await brokers.lease(1, Purpose.ALTER, deadline)
+        name.lead_to(other.bootstrap_servers)
+        with pytest.raises(WrongClusterError, match="of the cluster 'other'"):
+            await alter(admin, ALICE, broker_id=1)
+        assert other.alterations == []
+        held.release()
+        assert not held.connection.idle
+
+
+async def test_a_bootstrap_server_of_another_cluster_replaces_no_broker(
+    first: FakeCluster, other: FakeCluster
+):
+    servers = f"{first.bootstrap_servers},{other.bootstrap_servers}"
+    async with brokers_of(KafkaSettings(servers, cluster_id="fake")) as brokers:
+        admin = KafkaClientQuotaAdmin(brokers)
+        assert await admin.live_brokers() == [1]
+        assert not brokers.another_answers()
+        first.kill(1)
+        await until(lambda: brokers.connections()["idle"] == 0)
+        with pytest.raises(WrongClusterError):
+            await admin.live_brokers()
+        first.start(1)
+        assert await admin.live_brokers() == [1]
+
+
+async def test_nothing_is_sent_to_a_broker_that_has_replaced_another():
+    async with fake_broker() as broker, brokers_of(broker.bootstrap_servers) as brokers:
+        admin = KafkaClientQuotaAdmin(brokers)
+        assert await admin.preferred_broker() == 7
+        broker.node_id = 8
+        broker.hang_up()
+        await until(lambda: brokers.connections() == {"idle": 0, "busy": 0})
+        with pytest.raises(NotSentError, match="Broker 7 is not among the live brokers"):
+            await alter(admin, ALICE, broker_id=7)
+        assert ALTER not in broker.received
+        assert await admin.preferred_broker() == 8
 
 
 CALLBACK = "com.example.Quotas"
