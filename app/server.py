@@ -40,6 +40,7 @@ class Listener:
         port: 0 for any that is free.
         tls: Speaks TLS there; null is plain HTTP.
         is_for_operations: Whether probes and metrics are served there, and nothing else.
+        reserved: The sockets that the parent of workers has bound to it.
     """
 
     setting: str
@@ -47,6 +48,7 @@ class Listener:
     port: int
     tls: ssl.SSLContext | None = None
     is_for_operations: bool = False
+    reserved: Sequence[socket.socket] = ()
 
     def refuse_unless_free(self) -> None:
         """Refuse an address that is unknown or taken, before anything is opened."""
@@ -110,7 +112,7 @@ def _bind(family: int, address: Any, *, shared: bool) -> socket.socket:
     return listening
 
 
-def listeners(settings: Settings) -> list[Listener]:
+def read_listeners(settings: Settings) -> list[Listener]:
     """Return the ports; with TLS one is plain HTTP only where TLS has a port of its own."""
     tls = tls_context(settings)
     found = []
@@ -140,14 +142,6 @@ the image or a large request: ten times as long is Python's default.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A listener, and the sockets that the parent of workers has bound to it."""
-
-    listener: Listener
-    reserved: Sequence[socket.socket] = ()
-
-
 Bound = tuple[Listener, socket.socket]
 
 
@@ -164,13 +158,13 @@ class Server(uvicorn.Server):
         connections: Connections,
         wiring: Wiring,
         delay_s: float,
-        ports: Sequence[Port],
+        listeners: Sequence[Listener],
     ) -> None:
         super().__init__(config)
         self._connections = connections
         self._wiring = wiring
         self._delay_s = delay_s
-        self._ports = ports
+        self._listeners = listeners
         self._loop: asyncio.AbstractEventLoop | None = None
         self.report: Callable[[Sequence[Bound]], None] = report_listening
 
@@ -180,7 +174,7 @@ class Server(uvicorn.Server):
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets if sockets is not None else [])
         try:
-            bound = [listening for port in self._ports for listening in self._listen(port)]
+            bound = [each for listener in self._listeners for each in self._listen(listener)]
         except OSError as error:
             logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
             self.started, self.should_exit = False, True
@@ -192,10 +186,10 @@ class Server(uvicorn.Server):
         gc.set_threshold(*_GC_THRESHOLDS)
         sys.setswitchinterval(_THREAD_SWITCH_INTERVAL_S)
 
-    def _listen(self, port: Port) -> Sequence[Bound]:
+    def _listen(self, listener: Listener) -> Sequence[Bound]:
         """Listen; uvicorn itself does so on one port, and counts no connection before TLS."""
         connections, state = self._connections, self.lifespan.state
-        if port.listener.is_for_operations:
+        if listener.is_for_operations:
             connections, state = Connections(_OPERATIONS), {**state, ON_OPERATIONS_PORT: True}
         make = partial(
             DeadlineHttpProtocol,
@@ -205,13 +199,12 @@ class Server(uvicorn.Server):
             metrics=self._wiring.metrics,
             limits=ReceiveLimits(),
         )
-        own = [reuseport_socket(listening) for listening in port.reserved] or port.listener.bind(
-            shared=False
-        )
+        own = [reuseport_socket(listening) for listening in listener.reserved]
+        own = own or listener.bind(shared=False)
         for listening in own:
-            acceptor = Acceptor(listening, connections, make, port.listener.tls, _BACKLOG)
+            acceptor = Acceptor(listening, connections, make, listener.tls, _BACKLOG)
             self.servers.append(cast("asyncio.Server", acceptor))
-        return [(port.listener, listening) for listening in own]
+        return [(listener, listening) for listening in own]
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
@@ -256,7 +249,7 @@ def _url(scheme: str, listening: socket.socket) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
+def build_server(settings: Settings, wiring: Wiring, listeners: Sequence[Listener]) -> Server:
     """Return the server of this process; it listens nowhere yet."""
     limits = ConnectionLimits(
         raise_fd_limit(settings.max_connections, _OPERATIONS.all),
@@ -274,7 +267,7 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
     )
     grace_s = int(settings.shutdown_grace_s) or 1
     config = _config(app, grace_s)
-    return Server(config, connections, wiring, settings.stop_delay_s, ports)
+    return Server(config, connections, wiring, settings.stop_delay_s, listeners)
 
 
 def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from app.http.application import create_application
 from app.http.metrics import SharedCounts, forget_worker
 from app.http.route import Services
 from app.logs import configure_logs, name_worker
-from app.server import Listener, Port, build_server, listeners, report_listening
+from app.server import Listener, build_server, read_listeners, report_listening
 from app.settings import Settings, SettingsError
 from app.startup_checks import check_dependencies, warn
 from app.wiring import Wiring
@@ -42,7 +43,7 @@ _PAUSE_S: Final = 1.0
 """Before another try of a worker that could not start while others serve, in seconds."""
 
 
-def serve_with_workers(settings: Settings, ports: Sequence[Listener]) -> int:
+def serve_with_workers(settings: Settings, listeners: Sequence[Listener]) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. The settings are checked already.
 
     Raises:
@@ -50,9 +51,10 @@ def serve_with_workers(settings: Settings, ports: Sequence[Listener]) -> int:
     """
     folder = _new_folder()
     try:
-        for port in ports:
-            port.refuse_unless_free()  # what is bound below, this user may bind again
-        workers = Workers(settings, [Port(port, port.bind()) for port in ports], folder)
+        for listener in listeners:
+            listener.refuse_unless_free()  # what is bound below, this user may bind again
+        bound = [replace(listener, reserved=listener.bind()) for listener in listeners]
+        workers = Workers(settings, bound, folder)
         workers.run()
     except OSError as error:
         logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
@@ -82,15 +84,15 @@ class Worker(Process):
     """
 
     def __init__(
-        self, number: int, settings: Settings, ports: Sequence[Port], folder: Path
+        self, number: int, settings: Settings, listeners: Sequence[Listener], folder: Path
     ) -> None:
         self.number = number
         self.serves = False
         self._settings = settings
         self._folder = folder
-        self._sizes = [len(port.reserved) for port in ports]
+        self._sizes = [len(listener.reserved) for listener in listeners]
         config = Config(__name__, log_config=None)
-        super().__init__(config, [sock for port in ports for sock in port.reserved])
+        super().__init__(config, [sock for listener in listeners for sock in listener.reserved])
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, in the process of the worker."""
@@ -99,15 +101,15 @@ class Worker(Process):
         name_worker(self.number)
         reserved = iter(sockets or [])
         try:
-            ports = [
-                Port(listener, [next(reserved) for _ in range(size)])
-                for listener, size in zip(listeners(settings), self._sizes, strict=True)
+            listeners = [
+                replace(listener, reserved=[next(reserved) for _ in range(size)])
+                for listener, size in zip(read_listeners(settings), self._sizes, strict=True)
             ]
             wiring = Wiring(settings, SharedCounts(self._folder, self.number))
         except SettingsError as error:
             print(error, file=sys.stderr)
             sys.exit(STARTUP_FAILURE)
-        server = build_server(settings, wiring, ports)
+        server = build_server(settings, wiring, listeners)
         server.report = lambda _: self.child_conn.send(True)
 
         def stop_with_parent() -> None:
@@ -137,12 +139,12 @@ class Workers(Multiprocess):
 
     processes: list[Worker]  # type: ignore[assignment]
 
-    def __init__(self, settings: Settings, ports: Sequence[Port], folder: Path) -> None:
-        sockets = [sock for port in ports for sock in port.reserved]
+    def __init__(self, settings: Settings, listeners: Sequence[Listener], folder: Path) -> None:
+        sockets = [sock for listener in listeners for sock in listener.reserved]
         super().__init__(Config(__name__, log_config=None, workers=settings.workers), sockets)
         self.exit_code = 0
         self._settings = settings
-        self._ports = ports
+        self._listeners = listeners
         self._folder = folder
         self._reported = False
 
@@ -156,8 +158,8 @@ class Workers(Multiprocess):
             worker.listen_for_report()
         if not self._reported and any(worker.serves for worker in self.processes):
             self._reported = True
-            for port in self._ports:
-                report_listening([(port.listener, sock) for sock in port.reserved])
+            for listener in self._listeners:
+                report_listening([(listener, sock) for sock in listener.reserved])
         for worker in self.processes:
             if not self.should_exit.is_set() and not worker.process.is_alive():
                 self._replace(worker)
@@ -180,7 +182,7 @@ class Workers(Multiprocess):
         self.processes[ended.number - 1] = self._start(ended.number)
 
     def _start(self, number: int) -> Worker:
-        worker = Worker(number, self._settings, self._ports, self._folder)
+        worker = Worker(number, self._settings, self._listeners, self._folder)
         worker.start()
         return worker
 
@@ -220,12 +222,12 @@ def serve(settings: Settings) -> int:
     """
     configure_logs(settings.log_format, settings.log_level)
     warn(settings)
-    ports = listeners(settings)
+    listeners = read_listeners(settings)
     logger.info("starting", brokers=settings.kafka_bootstrap_servers)
     asyncio.run(check_dependencies(settings))
     if settings.workers > 1:
-        return serve_with_workers(settings, ports)
-    server = build_server(settings, Wiring(settings), [Port(port) for port in ports])
+        return serve_with_workers(settings, listeners)
+    server = build_server(settings, Wiring(settings), listeners)
     server.run()
     return 0 if server.started else 1
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Self
 
 from pydantic import (
     AfterValidator,
@@ -62,27 +62,11 @@ class UnreadSettingError(AttributeError):
     """A setting has no value because its variable could not be read."""
 
 
-class Mode(StrEnum):
-    """In development an unsafe setting is a warning, in production it stops the start-up."""
-
-    PRODUCTION = "production"
-    DEVELOPMENT = "development"
-
-
 class LogFormat(StrEnum):
     """How log lines look."""
 
     JSON = "json"
     TEXT = "text"
-
-
-class LogLevel(StrEnum):
-    """From which severity on a line is written."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
 
 
 class AuthenticatorKind(StrEnum):
@@ -94,8 +78,10 @@ class AuthenticatorKind(StrEnum):
     BASIC = "basic"
 
 
-def _split(text: object) -> object:
-    return tuple(filter(None, map(str.strip, text.split(",")))) if isinstance(text, str) else text
+def _split(text: object, separator: str = ",") -> object:
+    if not isinstance(text, str):
+        return text
+    return tuple(filter(None, map(str.strip, text.split(separator))))
 
 
 def _principals(text: object) -> object:
@@ -159,10 +145,6 @@ def _network(text: object) -> IPv4Network | IPv6Network:
     return network
 
 
-def _origins(text: object) -> object:
-    return tuple(filter(None, map(str.strip, text.split(";")))) if isinstance(text, str) else text
-
-
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
@@ -197,11 +179,11 @@ class Settings(BaseModel):
     operations_port: Port | None = None
     """A port of its own for `/livez`, `/readyz` and `/metrics`, in plain HTTP; they are there
     alone then."""
-    mode: Mode = Mode.PRODUCTION
+    mode: Literal["production", "development"] = "production"
     """`production` or `development`."""
     log_format: LogFormat = LogFormat.JSON
     """`json` or `text`."""
-    log_level: LogLevel = LogLevel.INFO
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """`DEBUG`, `INFO`, `WARNING` or `ERROR`."""
 
     # The brokers, and the service's own account there.
@@ -359,7 +341,7 @@ class Settings(BaseModel):
 
     cors_origins: Annotated[
         tuple[str, ...],
-        BeforeValidator(_origins),
+        BeforeValidator(partial(_split, separator=";")),
         _require(
             lambda origins: all(map(_ORIGIN.fullmatch, origins)),
             "it takes origins such as https://portal.example, in lower case, without a path or *",
@@ -427,7 +409,7 @@ class Settings(BaseModel):
     @property
     def is_production(self) -> bool:
         """Whether an unsafe setting stops the start-up."""
-        return self.mode is Mode.PRODUCTION
+        return self.mode == "production"
 
     @property
     def stop_delay_s(self) -> float:

@@ -153,7 +153,7 @@ def function_of(options: argparse.Namespace) -> Callable[[Context], int]:
             "Say what to do: --describe, --resolve, --alter, or a subcommand; see --help."
         )
     module, _ = SUBCOMMANDS[name] if flag is None else _OPERATIONS[flag]
-    function = "run_resolve_one" if flag == "resolve" else f"run_{flag or name}"
+    function = "run_resolve_identity" if flag == "resolve" else f"run_{flag or name}"
     run: Callable[[Context], int] = getattr(_module(module), function)
     return run
 

@@ -14,7 +14,7 @@ from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import Presented
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
-from app.server import listeners
+from app.server import read_listeners
 from app.settings import AuthenticatorKind, Settings, SettingsError
 from app.startup_checks import load_settings, warn
 from tests.testkit.certificates import Authority, person
@@ -170,7 +170,7 @@ def test_tls_has_the_port_or_one_of_its_own(
     files: Path, changes: dict[str, str], ports: list[tuple[int, bool]]
 ):
     read = settings(files, **changes)
-    assert [(listener.port, listener.tls is not None) for listener in listeners(read)] == ports
+    assert [(listener.port, listener.tls is not None) for listener in read_listeners(read)] == ports
     assert read.has_plain_listener is any(not encrypted for _, encrypted in ports)
 
 

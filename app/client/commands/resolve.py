@@ -19,7 +19,7 @@ _COLUMNS: Final = ("key", "value", "unit", "scope", "level", "source")
 """Value, level and source are empty where a key is unlimited."""
 
 
-def run_resolve_one(context: Context) -> int:
+def run_resolve_identity(context: Context) -> int:
     """Print a line for each key that is limited; without a line it is unlimited."""
     if defaults_of(context):
         raise UsageError(

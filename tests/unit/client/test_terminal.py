@@ -113,7 +113,7 @@ def test_the_waiting_can_be_stopped(run: Run, monkeypatch: pytest.MonkeyPatch):
     ("answer", "option", "result"),
     [("n\n", "", (1, 1)), ("y\n", "", (0, 2)), ("n\n", "--yes", (0, 2))],
 )
-def test_apply_asks_unless_yes_is_said_before(
+def test_apply_asks_unless_yes_comes_with_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, option: str, result: tuple[int, int]
 ):
     monkeypatch.setattr(sys, "stdin", Typed(answer))
