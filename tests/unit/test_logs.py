@@ -149,22 +149,9 @@ def test_dev_finds_what_is_wrong_with_settings_before_it_starts_anything(
 ):
     policy = tmp_path / "policy.yaml"
     policy.write_text("rules: [", encoding="utf-8")
-    code, printed = dev(
-        PORT="80000",
-        PROT="1",
-        KAFKA_BOOTSTRAP_SERVER="kafka:9092",
-        POLICY_FILE=str(policy),
-        TLS_PORT="none",
-    )
+    code, printed = dev(PORT="80000", POLICY_FILE=str(policy))
     assert code == 2
-    beginnings = [
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVER is not a setting of this service; check its spelling. Is ",
-        "QUOTAS_PORT: input should be less than or equal to 65535.",
-        "QUOTAS_PROT is not a setting of this service; check its spelling. Is it QUOTAS_PORT?",
-        "QUOTAS_TLS_PORT: input should be a valid integer",
-        "QUOTAS_TLS_CERT_FILE is needed with QUOTAS_TLS_PORT and not set.",
-        f"QUOTAS_POLICY_FILE: {policy}, line 1: not YAML",
-    ]
+    beginnings = ["QUOTAS_PORT: input should be", f"QUOTAS_POLICY_FILE: {policy}, line 1: not YAML"]
     lines = printed.splitlines()
     assert len(lines) == len(beginnings), printed
     for line, beginning in zip(lines, beginnings, strict=True):

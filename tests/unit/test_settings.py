@@ -90,10 +90,6 @@ def test_there_are_one_to_64_workers(subtests: pytest.Subtests):
             settings(WORKERS=number)
 
 
-def test_a_process_serves_alone_by_default():
-    assert settings().workers == 1
-
-
 def test_each_secret_may_be_in_a_file(tmp_path: Path):
     files = {}
     for name in SECRETS:

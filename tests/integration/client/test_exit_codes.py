@@ -24,11 +24,6 @@ def test_a_missing_right_is_3_and_says_which(command: Command):
     assert command(*ALTER, f"{P}=1", principal="bob").code == 3
 
 
-def test_a_wrong_token_is_3(command: Command):
-    (command.tokens / "nobody").write_text("nobody")
-    assert command("--describe", principal="nobody").code == 3
-
-
 def test_a_repeated_key_does_it_once(command: Command, raw: RawQuotas):
     words = (*ALTER, f"{P}=5", "--idempotency-key", "test-exit-codes-1", "--output=json")
     first, second = command(*words), command(*words)

@@ -25,7 +25,7 @@ from tests.testkit.forkserver import fork_server
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas
-from tests.testkit.service import STARTS_WITHIN_S, Process, run_to_its_end
+from tests.testkit.service import STARTS_WITHIN_S, Process
 
 DEADLINE_S = 30
 COMMAND = [sys.executable, "-m", "app.main", "dev"]
@@ -175,20 +175,6 @@ def test_a_taken_port_is_one_sentence_that_says_what_to_do(
         output = refusal(environment(tmp_path, QUOTAS_PORT=port))
     assert output.startswith(f"Port {port} of 127.0.0.1 cannot be used (Address already in use)")
     assert output.count("\n") == 1
-
-
-def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: Path):
-    configuration = tmp_path / "jgo.conf"
-    configuration.write_text("[repositories]\nmirror = http://127.0.0.1:9\n")
-    settings = {
-        "QUOTAS_LOCAL_DIR": str(tmp_path / "dev"),
-        "QUOTAS_PORT": "0",
-        "M2_REPO": str(tmp_path / "m2"),
-        "JGO_CONFIG_FILE": str(configuration),
-    }
-    done = run_to_its_end("dev", settings, tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "connect this machine to the internet" in done.stderr.splitlines()[-1]
 
 
 def test_a_load_is_throttled_by_the_examples(dev: RunningDev):

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.client.commands import audit, lint, resolve
+from app.client.commands import audit, resolve
 from app.client.commands.imports import Collected
-from app.client.commands.lint import Finding, Severity
 from app.client.commands.plan import plan_lines
 from app.client.output import Progress, Style, table
 
@@ -160,12 +159,6 @@ def test_a_note_names_its_identities_unless_it_is_about_all():
         "Note: for all",
         "Note for {user=b}, {user=c}, {user=d} and 2 more: for some",
     ]
-
-
-def test_findings_are_counted_in_words():
-    assert list(lint._lines([], Style(coloured=False))) == ["0 warnings, 0 hints."]
-    found = [Finding("rule", Severity.WARNING, {"user": "a"}, None, "is so")]
-    assert list(lint._lines(found, Style(coloured=False)))[-1] == "1 warning, 0 hints."
 
 
 def test_an_import_has_types_in_the_order_of_an_export():

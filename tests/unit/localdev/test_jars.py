@@ -1,4 +1,4 @@
-"""The jars of the local broker."""
+"""The jars and the logs of the local broker."""
 
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.localdev.jars import OTHER_KAFKA_VERSIONS, class_path
+from app.localdev.kafka import logging_text
 from app.localdev.local_directory import LocalDevError
 from tests.testkit.event_loops import Silent, served
 
@@ -76,3 +77,8 @@ def test_a_version_that_is_not_locked_is_one_sentence_with_those_that_are(
     monkeypatch.setenv("QUOTAS_LOCAL_KAFKA_VERSION", "1.2.3")
     with pytest.raises(LocalDevError, match=r"kafka-1\.2\.3, but for: .*kafka-4\.3\.1"):
         class_path()
+
+
+def test_requests_are_logged_only_when_asked():
+    assert "kafka.request.logger" not in logging_text(None)
+    assert "kafka.request.logger" in logging_text(Path("/requests.log"))
