@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from ssl import SSLContext
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +21,9 @@ from tests.testkit.service import RunningService
 
 
 @contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]]) -> Iterator[str]:
+def serving(
+    answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]], tls: SSLContext | None = None
+) -> Iterator[str]:
     """Serve each GET with a status and a text for the length of a block; give the address."""
 
     class Handler(Silent, BaseHTTPRequestHandler):
@@ -30,7 +33,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, str]]) -> Iter
             self.end_headers()
             self.wfile.write(text.encode())
 
-    with served(Handler) as address:
+    with served(Handler, tls) as address:
         yield address
 
 

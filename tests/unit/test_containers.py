@@ -10,7 +10,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from itertools import pairwise
@@ -28,7 +27,7 @@ from app.main import main
 from app.settings import Settings
 from app.startup_checks import find_unsafe
 from tests.testkit.certificates import Authority, person
-from tests.testkit.event_loops import Silent, served
+from tests.testkit.http import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -316,16 +315,8 @@ def test_the_entry_point_is_a_script_of_the_project_and_the_command_one_of_its_c
     assert f"usage: {entry_point} serve" in capsys.readouterr().out
 
 
-class _Answering(Silent, BaseHTTPRequestHandler):
-    status = HTTPStatus.OK
-
-    def do_GET(self):
-        self.send_response(self.status if self.path == "/livez" else HTTPStatus.NOT_FOUND)
-        self.end_headers()
-
-
-class _Unwell(_Answering):
-    status = HTTPStatus.SERVICE_UNAVAILABLE
+def _answer(request: BaseHTTPRequestHandler) -> tuple[int, str]:
+    return (200 if request.path == "/livez" else 404), ""
 
 
 NOWHERE = "http://127.0.0.1:1"
@@ -347,7 +338,7 @@ def probe(url: str, **settings: str) -> int:
 
 
 def test_the_health_check_passes_when_the_service_is_alive_on_the_port_for_operations_if_any():
-    with served(_Answering) as url:
+    with serving(_answer) as url:
         assert probe(url) == 0
         operations = {"QUOTAS_OPERATIONS_PORT": port_of(url), "QUOTAS_TLS_CERT_FILE": "server.pem"}
         assert probe(NOWHERE, **operations) == 0
@@ -358,13 +349,13 @@ def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
     Authority().sign(person("server"), host="192.0.2.1").write(certificate)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
-    with served(_Answering, tls) as url:
+    with serving(_answer, tls) as url:
         assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate)) == 0
-    with served(_Answering) as url:
+    with serving(_answer) as url:
         assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
 
 
 def test_the_health_check_fails_when_the_service_is_not_well_or_nothing_listens():
-    with served(_Unwell) as url:
+    with serving(lambda _: (503, "")) as url:
         assert probe(url) == 1
     assert probe(NOWHERE) == 1

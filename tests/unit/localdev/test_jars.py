@@ -1,6 +1,5 @@
 """The jars and the logs of the local broker."""
 
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -8,14 +7,7 @@ import pytest
 from app.localdev.jars import OTHER_KAFKA_VERSIONS, class_path
 from app.localdev.kafka import logging_text
 from app.localdev.local_directory import LocalDevError
-from tests.testkit.event_loops import Silent, served
-
-
-class GarbageRepository(Silent, BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"not a jar")
+from tests.testkit.http import serving
 
 
 @pytest.fixture
@@ -42,7 +34,7 @@ def test_no_network_and_no_jars_is_one_sentence_that_says_what_to_do(
 def test_a_jar_with_another_checksum_is_refused_and_deleted(
     empty_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with served(GarbageRepository) as mirror:
+    with serving(lambda _: (200, "not a jar")) as mirror:
         use_mirror(mirror, tmp_path, monkeypatch)
         with pytest.raises(LocalDevError, match="is not what was locked"):
             class_path()
