@@ -113,3 +113,52 @@ class _Handler(Silent, BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.do_GET()
+
+
+PLAN: Any = {
+    "plan_id": "p1",
+    "owner": "team-a",
+    "prune": False,
+    "expires_at": "2026-11-22T00:00:00.000Z",
+    "changes": [
+        {
+            "entity": {"user": "alice"},
+            "ops": [
+                {"key": "producer_byte_rate", "value": 2048},
+                {"key": "request_percentage", "remove": True},
+            ],
+            "before": {"producer_byte_rate": 1024, "request_percentage": 50},
+            "after": {"producer_byte_rate": 2048},
+            "impact": {
+                "keys": {
+                    "producer_byte_rate": {
+                        "change": "raised",
+                        "factor": 2.0,
+                        "effective_after": 2048,
+                        "source": {"entity": {"user": "alice"}},
+                        "more_specific": 1,
+                    },
+                    "request_percentage": {
+                        "change": "removed",
+                        "factor": None,
+                        "effective_after": 80.5,
+                        "source": {"entity": {"user": None}},
+                        "more_specific": 0,
+                    },
+                }
+            },
+        }
+    ],
+    "conflicts": [
+        {
+            "entity": {"user": "alice"},
+            "key": "producer_byte_rate",
+            "owner": "team\x1b[b",
+            "held": 1024,
+            "current": 1024,
+            "proposed": 2048,
+        }
+    ],
+    "kept": [{"entity": {"user": "bob"}, "key": "producer_byte_rate", "value": 7}],
+}
+"""An answer of ``POST /quotas/plans``."""

@@ -9,51 +9,7 @@ from app.client.commands import audit, resolve
 from app.client.commands.imports import Collected
 from app.client.commands.plan import plan_lines
 from app.client.output import Progress, Style, table
-
-PLAN = {
-    "plan_id": "p1",
-    "expires_at": "2026-11-22T00:00:00.000Z",
-    "changes": [
-        {
-            "entity": {"user": "alice"},
-            "ops": [
-                {"key": "producer_byte_rate", "value": 2048},
-                {"key": "request_percentage", "remove": True},
-            ],
-            "before": {"producer_byte_rate": 1024, "request_percentage": 50},
-            "after": {"producer_byte_rate": 2048},
-            "impact": {
-                "keys": {
-                    "producer_byte_rate": {
-                        "change": "raised",
-                        "factor": 2.0,
-                        "effective_after": 2048,
-                        "source": {"entity": {"user": "alice"}},
-                        "more_specific": 1,
-                    },
-                    "request_percentage": {
-                        "change": "removed",
-                        "factor": None,
-                        "effective_after": 80.5,
-                        "source": {"entity": {"user": None}},
-                        "more_specific": 0,
-                    },
-                }
-            },
-        }
-    ],
-    "conflicts": [
-        {
-            "entity": {"user": "alice"},
-            "key": "producer_byte_rate",
-            "owner": "team\x1b[b",
-            "held": 1024,
-            "current": 1024,
-            "proposed": 2048,
-        }
-    ],
-    "kept": [{"entity": {"user": "bob"}, "key": "producer_byte_rate", "value": 7}],
-}
+from tests.unit.client.conftest import PLAN
 
 PLAIN = """\
 {user=alice}

@@ -11,7 +11,7 @@ import pytest
 
 from app.client.commands import alter, top
 from app.client.output import Context
-from tests.unit.client.conftest import Reply, Run, raising
+from tests.unit.client.conftest import PLAN, Reply, Run, raising
 
 P = "producer_byte_rate"
 ALICE = {"user": "alice"}
@@ -43,23 +43,6 @@ LOST = Reply(
     {"title": "The outcome is unknown", "code": "outcome-unknown", "sent_to_cluster": "maybe"},
     {"Location": "/quotas/alterations/a1"},
 )
-RAISED = {"change": "raised", "factor": 2, "effective_after": 2, "source": None, "more_specific": 0}
-CHANGE = {
-    "entity": ALICE,
-    "ops": [{"key": P, "value": 2}],
-    "before": {P: 1},
-    "after": {P: 2},
-    "impact": {"keys": {P: RAISED}},
-}
-PLAN = {
-    "plan_id": "p1",
-    "owner": "team-a",
-    "prune": False,
-    "expires_at": "2026-11-24T00:00:00.000Z",
-    "changes": [CHANGE],
-    "conflicts": [],
-    "kept": [],
-}
 ALTER = f"--alter --names user=alice --add {P}=2"
 
 
@@ -154,7 +137,8 @@ def test_a_check_and_a_plan_say_how_often_past_use_was_over_the_new_limit(
 
 
 def test_a_long_plan_is_summed_up(run: Run):
-    plan = {**PLAN, "changes": [{**CHANGE, "entity": {"user": f"u{n}"}} for n in range(25)]}
+    (change,) = PLAN["changes"]
+    plan = {**PLAN, "changes": [{**change, "entity": {"user": f"u{n}"}} for n in range(25)]}
     short = run("apply --plan p1", Reply(200, plan)).err
     long = run("apply --plan p1 --details", Reply(200, plan)).err
     assert "and 5 more: --details prints all of them" in short
