@@ -285,29 +285,18 @@ class LocalKafka(LocalServer):
         return str(self._state["cluster_id"])
 
     @property
-    def controller_port(self) -> int:
-        """The port of the controller's listener."""
-        return self._ports["CONTROLLER"]
-
-    @property
     def bootstrap_servers(self) -> str:
         """The PLAINTEXT listener; its callers are `User:ANONYMOUS`."""
-        return self._address("PLAINTEXT")
+        return self.address("PLAINTEXT")
 
     @property
     def sasl_bootstrap_servers(self) -> str:
         """The SASL_PLAINTEXT listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512."""
-        return self._address("SASL_PLAINTEXT")
+        return self.address("SASL_PLAINTEXT")
 
-    @property
-    def ssl_bootstrap_servers(self) -> str:
-        """The SSL listener, where `tls` is set."""
-        return self._address("SSL")
-
-    @property
-    def sasl_ssl_bootstrap_servers(self) -> str:
-        """The SASL_SSL listener, where `tls` is set."""
-        return self._address("SASL_SSL")
+    def address(self, listener: str) -> str:
+        """Return where a listener is: also SSL and SASL_SSL, where `tls` is set."""
+        return f"{HOST}:{self._state['ports'][listener]}"
 
     @property
     def metrics_url(self) -> str:
@@ -319,14 +308,6 @@ class LocalKafka(LocalServer):
         if not self.is_running():
             self.directory.mkdir(parents=True, exist_ok=True)
             self.bring_up(self._launch)
-
-    @property
-    def _ports(self) -> dict[str, int]:
-        ports: dict[str, int] = self._state["ports"]
-        return ports
-
-    def _address(self, listener: str) -> str:
-        return f"{HOST}:{self._ports[listener]}"
 
     def _prepare(self) -> None:
         names = listener_names(self.tls)
@@ -344,9 +325,10 @@ class LocalKafka(LocalServer):
         write_state(self._state_path, self._state)
 
     def _write_configuration(self) -> None:
+        ports: dict[str, int] = self._state["ports"]
         properties = {
-            **broker_properties(self.directory, self._ports, self.super_users),
-            **sasl_properties(self._ports, self.plain_users),
+            **broker_properties(self.directory, ports, self.super_users),
+            **sasl_properties(ports, self.plain_users),
             **tls_properties(self.tls),
             **self.extra_properties,
         }

@@ -33,9 +33,9 @@ from tests.testkit.kafka import (
 def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str) -> KafkaSettings:
     addresses = {
         "PLAINTEXT": broker.bootstrap_servers,
-        "SSL": broker.ssl_bootstrap_servers,
+        "SSL": broker.address("SSL"),
         "SASL_PLAINTEXT": broker.sasl_bootstrap_servers,
-        "SASL_SSL": broker.sasl_ssl_bootstrap_servers,
+        "SASL_SSL": broker.address("SASL_SSL"),
     }
     users = PLAIN_USERS if mechanism == "PLAIN" else SCRAM_USERS
     return KafkaSettings(

@@ -55,9 +55,8 @@ def test_each_mechanism_lets_its_users_in(
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_both_tls_listeners_answer(kafka: LocalKafka, tls: LocalTls, protocol: str):
-    addresses = {"SSL": kafka.ssl_bootstrap_servers, "SASL_SSL": kafka.sasl_ssl_bootstrap_servers}
     encrypted = {"security_protocol": protocol, "ssl_ca_location": str(tls.truststore_file)}
-    client = sasl_admin(addresses[protocol], "PLAIN", "bob", "bob-secret", **encrypted)
+    client = sasl_admin(kafka.address(protocol), "PLAIN", "bob", "bob-secret", **encrypted)
     assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
 
 

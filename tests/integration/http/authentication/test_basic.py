@@ -72,7 +72,7 @@ def basic(
         kafka.bootstrap_servers,
         service_url,
         basic_sasl_mechanism="SCRAM-SHA-512",
-        basic_bootstrap_servers=kafka.sasl_ssl_bootstrap_servers,
+        basic_bootstrap_servers=kafka.address("SASL_SSL"),
         kafka_ssl_ca_file=str(tls.truststore_file),
     ) as running:
         yield running

@@ -168,7 +168,7 @@ def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
     for name, certificate in people.items():
         with subtests.test(name=name):
             context = callers.context(certificate)
-            with CertifiedPrincipal(judge.ssl_bootstrap_servers, context) as broker:
+            with CertifiedPrincipal(judge.address("SSL"), context) as broker:
                 expected = judgement(broker)
             with (
                 callers.over_tls(certificate) as direct,

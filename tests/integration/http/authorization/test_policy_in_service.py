@@ -61,7 +61,7 @@ def narrowed(
         "mode": "production",
         "shutdown_delay_s": "0",
         "basic_sasl_mechanism": "PLAIN",
-        "basic_bootstrap_servers": broker.sasl_ssl_bootstrap_servers,
+        "basic_bootstrap_servers": broker.address("SASL_SSL"),
         "kafka_ssl_ca_file": str(tls.truststore_file),
     }
     folder = tmp_path_factory.mktemp("narrowed")
