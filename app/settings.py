@@ -78,14 +78,13 @@ class AuthenticatorKind(StrEnum):
     BASIC = "basic"
 
 
-def _split(text: object, separator: str = ",") -> object:
-    if not isinstance(text, str):
-        return text
+def _read(read: Callable[[str], object]) -> BeforeValidator:
+    """Read the text of a variable; a default has its type already."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+def _split(text: str, separator: str = ",") -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(separator))))
-
-
-def _principals(text: object) -> object:
-    return parse_super_users(text) if isinstance(text, str) else text
 
 
 def _readable(read: Callable[[Any], object]) -> AfterValidator:
@@ -148,15 +147,11 @@ def _network(text: object) -> IPv4Network | IPv6Network:
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
-def _failpoint(text: object) -> object:
-    return Failpoints.read(text) if isinstance(text, str) else text
-
-
 Port = Annotated[int, Field(ge=0, le=65535)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 """So many a second; 0 for no limit, in development only."""
 TimeoutMs = Annotated[int, Field(ge=10, le=60_000)]
-Principals = Annotated[frozenset[str], BeforeValidator(_principals)]
+Principals = Annotated[frozenset[str], _read(parse_super_users)]
 BootstrapServers = Annotated[str, _readable(KafkaSettings)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 DatabaseUrl = Annotated[Secret, _readable(read_url)]
@@ -224,7 +219,7 @@ class Settings(BaseModel):
     """`https://…` of its keys; default: as its discovery document says."""
     oidc_algorithms: Annotated[
         tuple[str, ...],
-        BeforeValidator(_split),
+        _read(_split),
         _require(ALGORITHMS.issuperset, f"it takes some of {', '.join(sorted(ALGORITHMS))}"),
     ] = ("RS256", "PS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
@@ -240,7 +235,7 @@ class Settings(BaseModel):
     machine."""
     authenticators: Annotated[
         tuple[AuthenticatorKind, ...],
-        BeforeValidator(_split),
+        _read(_split),
         _require(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
     ] = ()
     """Some of `bearer`, `certificate`, `proxy-certificate`, `basic`, in the order in which callers
@@ -294,7 +289,7 @@ class Settings(BaseModel):
     # Alterations.
     drift_interval_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
     """How often the cluster is compared with the audit log, in seconds."""
-    test_failpoint: Annotated[Failpoints, BeforeValidator(_failpoint)] = Failpoints()
+    test_failpoint: Annotated[Failpoints, _read(Failpoints.read)] = Failpoints()
     """For tests, in development only: kill or freeze at a point of an alteration."""
     test_final_after_s: Annotated[float, Field(ge=1, le=95)] = FINAL_AFTER_S
     """For tests, in development only: when recovery is final, in seconds."""
@@ -328,7 +323,7 @@ class Settings(BaseModel):
     `ssl.principal.mapping.rules`."""
 
     # Proxies.
-    trusted_proxies: Annotated[tuple[Network, ...], BeforeValidator(_split)] = ()
+    trusted_proxies: Annotated[tuple[Network, ...], _read(_split)] = ()
     """`10.0.0.5,10.1.0.0/16`: the proxies whose headers are believed."""
     forwarded_header: ForwardedHeader = ForwardedHeader.NONE
     """Where they note the caller's address: `forwarded`, `x-forwarded-for` or `none`."""
@@ -341,7 +336,7 @@ class Settings(BaseModel):
 
     cors_origins: Annotated[
         tuple[str, ...],
-        BeforeValidator(partial(_split, separator=";")),
+        _read(partial(_split, separator=";")),
         _require(
             lambda origins: all(map(_ORIGIN.fullmatch, origins)),
             "it takes origins such as https://portal.example, in lower case, without a path or *",

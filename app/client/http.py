@@ -78,7 +78,8 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
     asked = arguments.get("profile") or environ.get(f"{PREFIX}PROFILE")
     merged: dict[str, Any] = {}
     for layer in (near, middle, _profile(config_file(environ), asked)):
-        _one_credential(layer)
+        if "token_file" in layer and "user" in layer:
+            raise UsageError("Both a token file and a user are set: name one of them.")
         merged = _without_hidden(layer, merged) | merged
     if "password_file" in merged and "user" not in merged:
         raise UsageError("A password file needs a user: give --user.")
@@ -88,11 +89,6 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
         if name in merged:
             merged[name] = Path(merged[name]).expanduser()
     return Configuration(**merged)
-
-
-def _one_credential(layer: Mapping[str, Any]) -> None:
-    if "token_file" in layer and "user" in layer:
-        raise UsageError("Both a token file and a user are set: name one of them.")
 
 
 def _without_hidden(layer: Mapping[str, Any], nearer: Mapping[str, Any]) -> dict[str, Any]:

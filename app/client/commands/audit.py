@@ -67,7 +67,8 @@ def run_audit(context: Context) -> int:
     if limit < 0:
         raise UsageError("--limit is a number of rows, or 0 for all of them.")
     rows = list(_rows(context, limit))
-    if context.is_watched and not _sees_everything(context):
+    me = document(context.service.get("/me"), "permissions") if context.is_watched else None
+    if me and not me["permissions"]["audit"]:
         context.tell("Your own changes alone are listed: to see all needs the permission `audit`.")
     if not rows:
         context.tell("Nothing found.")
@@ -76,16 +77,9 @@ def run_audit(context: Context) -> int:
     return DONE
 
 
-def _sees_everything(context: Context) -> bool:
-    me = document(context.service.get("/me"), "permissions")
-    return bool(me["permissions"]["audit"])
-
-
 def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
     parameters = [("entity", component) for component in context.option("entity", [])]
-    parameters += [
-        (name, context.option(name)) for name in _FILTERS if context.option(name) is not None
-    ]
+    parameters += context.chosen(*_FILTERS).items()
     progress, count, token = Progress("rows of the audit log"), 0, None
     while count == 0 or token is not None:
         size = min(_PAGE, limit - count) if limit else _PAGE

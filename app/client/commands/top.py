@@ -11,7 +11,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from app.client.arguments import seconds
 from app.client.entities import show_value
@@ -37,11 +37,8 @@ _ENDPOINT: Final = re.compile(r"([0-9]{1,10})=(https?://[^/?#\s]+)(/\S*)?")
 _NEAR: Final = 0.8
 
 
-class Endpoint(NamedTuple):
-    """The metrics of one broker."""
-
-    broker: int
-    url: str
+Endpoint = tuple[int, str]
+"""A broker, and where its metrics are."""
 
 
 @dataclass
@@ -89,7 +86,7 @@ def _endpoint(text: str) -> Endpoint:
         message = f"{text!r} is not as in 1=http://broker-1:9404/metrics"
         raise ArgumentTypeError(message)
     path = "/metrics" if read[3] in (None, "/") else read[3]
-    return Endpoint(int(read[1]), f"{read[2]}{path}")
+    return int(read[1]), f"{read[2]}{path}"
 
 
 def run_top(context: Context) -> int:
@@ -110,23 +107,23 @@ def run_top(context: Context) -> int:
 def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
     """Yield what the brokers report; one that does not answer is noted."""
     with ThreadPoolExecutor(len(endpoints)) as pool:
-        answers = list(pool.map(_metrics, endpoints))
+        answers = list(pool.map(_metrics, [url for _, url in endpoints]))
     if all(isinstance(answer, Exception) for answer in answers):
         raise UnreachableError(f"No broker's metrics can be read: {visible(str(answers[0]))}.")
-    for endpoint, answer in zip(endpoints, answers, strict=True):
+    for (broker, _), answer in zip(endpoints, answers, strict=True):
         if isinstance(answer, Exception):
-            context.note(f"Broker {endpoint.broker} is left out: {answer}")
+            context.note(f"Broker {broker} is left out: {answer}")
         else:
-            yield from usages_of(endpoint.broker, answer)
+            yield from usages_of(broker, answer)
 
 
-def _metrics(endpoint: Endpoint) -> str | Exception:
+def _metrics(url: str) -> str | Exception:
     import httpx  # noqa: PLC0415 - takes a while to import
 
     try:
         # A proxy of this shell is not for brokers.
         with httpx.Client(trust_env=False, timeout=_BROKER_TIMEOUT_S) as client:
-            answer = client.get(endpoint.url, follow_redirects=True).raise_for_status()
+            answer = client.get(url, follow_redirects=True).raise_for_status()
             return answer.content.decode()
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeDecodeError) as error:
         return error
