@@ -38,20 +38,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version(parser.prog)}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve the HTTP interface until stopped")
-    serve.set_defaults(run=_serve)
-    migrate = commands.add_parser("migrate", help="create or update the tables of the audit log")
-    migrate.set_defaults(run=_migrate)
-    dev = commands.add_parser("dev", help="everything on this machine: broker, Postgres, service")
-    dev.add_argument(
+    for name, run, line in (
+        ("serve", _serve, "serve the HTTP interface until stopped"),
+        ("migrate", _migrate, "create or update the tables of the audit log"),
+        ("dev", _dev, "everything on this machine: broker, Postgres, service"),
+        ("openapi", _openapi, "write the OpenAPI document"),
+    ):
+        commands.add_parser(name, help=line).set_defaults(run=run)
+    commands.choices["dev"].add_argument(
         "--load", action="store_true", help="with producers and consumers over and under limits"
     )
-    dev.set_defaults(run=_dev)
-    openapi = commands.add_parser("openapi", help="write the OpenAPI document")
-    openapi.add_argument(
+    commands.choices["openapi"].add_argument(
         "--check", action="store_true", help=f"compare it with {OPENAPI_FILE} instead"
     )
-    openapi.set_defaults(run=_openapi)
     return parser
 
 

@@ -14,10 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 from uvicorn import Config
@@ -26,7 +25,6 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from app.http.application import create_application
 from app.http.metrics import SharedCounts, forget_worker
-from app.http.route import Services
 from app.logs import configure_logs, name_worker
 from app.server import Listener, build_server, read_listeners, report_listening
 from app.settings import Settings, SettingsError
@@ -234,12 +232,9 @@ def serve(settings: Settings) -> int:
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document; needs no settings and connects to nothing."""
-    return create_application(_Unopened).openapi()
+    return create_application(_never_opened).openapi()
 
 
-class _Unopened(AbstractAsyncContextManager[Services]):
-    """Stands in for the services of an application that only describes itself."""
-
-    async def __aenter__(self) -> Services:
-        message = "this application only describes itself"
-        raise RuntimeError(message)
+def _never_opened() -> NoReturn:
+    message = "this application only describes itself"
+    raise RuntimeError(message)

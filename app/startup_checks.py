@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from app.authenticators import bearer_tokens, oidc_authorities, proxied_certificates, tls_context
 from app.domain.errors import NotSentError, WrongClusterError
@@ -313,17 +313,12 @@ def _risky(settings: Settings) -> Iterator[str]:
 def is_local_postgres(settings: Settings) -> bool:
     """Tell whether Postgres is on this machine: a socket, or a loopback address."""
     parameters = read_url(settings.database_url.get_secret_value())
-    return all(_is_local(host) for host in _postgres_hosts(parameters))
-
-
-def _postgres_hosts(parameters: Mapping[str, Any]) -> list[str]:
-    """Return the hosts as libpq sees them; an empty one is its socket."""
+    # As libpq sees them; an empty one is its socket.
     named = parameters.get("hostaddr") or parameters.get("host") or os.environ.get("PGHOST") or ""
-    return str(named).split(",")
-
-
-def _is_local(host: str) -> bool:
-    return not host or host.startswith(("/", "@")) or is_this_machine(host)
+    return all(
+        not host or host.startswith(("/", "@")) or is_this_machine(host)
+        for host in str(named).split(",")
+    )
 
 
 def _other_hosts(bootstrap_servers: str) -> list[str]:
