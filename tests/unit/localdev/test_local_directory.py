@@ -38,12 +38,6 @@ def test_a_directory_in_use_is_refused_with_the_process_that_has_it(tmp_path: Pa
         pass
 
 
-def test_a_directory_can_be_had_again_after_its_user_left(tmp_path: Path):
-    for _ in range(2):
-        with held(tmp_path):
-            pass
-
-
 def test_a_directory_in_use_is_not_forgotten(tmp_path: Path):
     with held(tmp_path), pytest.raises(LocalDevError, match="Another"):
         forget(tmp_path)
