@@ -147,7 +147,7 @@ class Context:
         value = getattr(self.options, name, None)
         return default if value is None else value
 
-    def chosen(self, *names: str) -> dict[str, Any]:
+    def pick(self, *names: str) -> dict[str, Any]:
         """Return those of some options that are set."""
         return {name: self.option(name) for name in names if self.option(name) is not None}
 

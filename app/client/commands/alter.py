@@ -236,7 +236,7 @@ def run_alter(context: Context) -> int:
         "validate_only": validate_only,
         "impact": validate_only,
         "alterations": [{"entity": entity_chosen(context), "ops": ops}],
-        **context.chosen("reason"),
+        **context.pick("reason"),
     }
     with locate_refusals(lambda pointer: _user_input(body, pointer)):
         return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
@@ -264,6 +264,6 @@ def add_revert_options(parser: ArgumentParser) -> None:
 def run_revert(context: Context) -> int:
     """Send the inverse; refused where the values have changed since."""
     context.refuse_output("csv")
-    body = context.chosen("validate_only", "reason")
+    body = context.pick("validate_only", "reason")
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
     return _tell_what_was_done(context, *send(context, path, body))

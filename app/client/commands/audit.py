@@ -79,7 +79,7 @@ def run_audit(context: Context) -> int:
 
 def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
     parameters = [("entity", component) for component in context.option("entity", [])]
-    parameters += context.chosen(*_FILTERS).items()
+    parameters += context.pick(*_FILTERS).items()
     progress, count, token = Progress("rows of the audit log"), 0, None
     while count == 0 or token is not None:
         size = min(_PAGE, limit - count) if limit else _PAGE

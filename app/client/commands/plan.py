@@ -58,7 +58,7 @@ def _add_options(parser: ArgumentParser) -> None:
 def _make_plan(context: Context, file: str) -> Any:
     wanted = read_document(file)
     body: dict[str, Any] = {"document": wanted.body(), "impact": True}
-    body |= context.chosen("owner", "scope", "prune", "adopt")
+    body |= context.pick("owner", "scope", "prune", "adopt")
     with locate_refusals(wanted.locate):
         return context.service.ask("/quotas/plans", body, *_PLAN_MEMBERS)
 
@@ -215,7 +215,7 @@ def run_apply(context: Context) -> int:
     if needs_consent and not context.confirm("Apply this plan?"):
         context.note("Nothing was changed.")
         return REFUSED
-    body = context.chosen("force", "reason")
+    body = context.pick("force", "reason")
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
     code, report = send(context, path, body, again)
