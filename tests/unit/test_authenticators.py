@@ -50,7 +50,7 @@ def environ(files: Path, **changes: str) -> dict[str, str]:
     return {**NEEDED, **tokens, **named}
 
 
-def named(words: str) -> dict[str, str]:
+def pairs(words: str) -> dict[str, str]:
     """Return settings that are written as ``name=value name=value``."""
     return dict(word.split("=", 1) for word in words.split())
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, subtests:
     for words, beginning in zip(lines[::2], lines[1::2], strict=True):
         with subtests.test(words):
             with pytest.raises(SettingsError) as caught:
-                settings(files, **named(words))
+                settings(files, **pairs(words))
             assert str(caught.value).startswith(beginning.strip())
             assert "\n" not in str(caught.value)
 
@@ -195,11 +195,11 @@ def test_authenticators_are_enabled_by_what_is_configured(files: Path, subtests:
         (f"{ALL} authenticators=proxy-certificate,bearer", [PROXY_CERTIFICATE, BEARER]),
     ]:
         with subtests.test(words):
-            assert list(settings(files, **named(words)).enabled_authenticators) == enabled
+            assert list(settings(files, **pairs(words)).enabled_authenticators) == enabled
 
 
 async def test_authenticators_are_tried_in_their_order(files: Path):
-    changes = named(f"{ALL} authenticators=certificate,bearer")
+    changes = pairs(f"{ALL} authenticators=certificate,bearer")
     async with AsyncExitStack() as stack:
         chosen = settings(files, **changes)
         chain = open_authenticators(chosen, HttpMetrics(), stack, _no_sessions)
@@ -292,7 +292,7 @@ def test_what_cannot_be_or_shows_passwords_stops_the_start(subtests: pytest.Subt
     for words in REFUSED:
         refusal = pytest.raises(SettingsError, match=r"\AQUOTAS_(BASIC|KAFKA_SSL)_.*\Z")
         with subtests.test(words), refusal:
-            load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **named(words)}))
+            load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **pairs(words)}))
 
 
 def test_in_development_passwords_in_the_clear_are_warned_of(
