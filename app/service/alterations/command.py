@@ -137,21 +137,6 @@ class AlterationReport:
         return overall_outcome([result.outcome for result in self.results])
 
 
-def refusal_violations(results: Mapping[int, AlterationResult]) -> tuple[Violation, ...]:
-    """Return the refused results as violations, each with its position in the request."""
-    return tuple(
-        Violation(
-            f"/alterations/{ordinal}",
-            "refused-by-broker",
-            result.error.message,
-            result.error.kafka_error,
-            ordinal,
-        )
-        for ordinal, result in sorted(results.items())
-        if result.outcome is Outcome.REFUSED and result.error is not None
-    )
-
-
 def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
     """Refuse the request as a whole where it must be.
 
@@ -306,6 +291,8 @@ def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclu
     return AuditConclusion(request.alteration_id, results, (event,))
 
 
+_REFUSED: Final = "refused-by-broker"
+
 _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
     "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
     "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
@@ -352,9 +339,13 @@ def _is_overtaken(outcomes: set[Outcome]) -> bool:
 def _refusal(
     report: AlterationReport, sending: AuditConclusion, common: dict[str, Any]
 ) -> QuotaError:
-    violations = refusal_violations(dict(enumerate(report.results)))
+    violations = [
+        Violation(f"/alterations/{n}", _REFUSED, each.error.message, each.error.kafka_error, n)
+        for n, each in enumerate(report.results)
+        if each.outcome is Outcome.REFUSED and each.error is not None
+    ]
     kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
-    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, "refused-by-broker"))
+    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, _REFUSED))
     throttled = error is TooManyRequestsError
     return error(
         "Nothing was applied: " + _first_message(report, Outcome.REFUSED),
