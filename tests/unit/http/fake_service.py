@@ -1,5 +1,6 @@
 """The whole HTTP interface on fakes, and a caller who sends exactly what is asked."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -248,6 +249,15 @@ class FakeService:
     ) -> Answer:
         """Send a POST; a header's underscores are dashes."""
         return await self.send("POST", path, body, principal, **headers)
+
+    async def held(self, body: Any, **headers: str) -> asyncio.Task[Answer]:
+        """Begin an alteration that is recorded, and waits until ``brokers.gate`` is set."""
+        self.brokers.gate = self.brokers.gate or asyncio.Event()
+        before = len(self.journal.intents)
+        running = asyncio.create_task(self.post(ALTERATIONS, body, **headers))
+        while len(self.journal.intents) == before:
+            await asyncio.sleep(0)
+        return running
 
     async def send(
         self,

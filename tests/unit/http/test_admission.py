@@ -145,12 +145,7 @@ async def test_bad_credentials_are_limited_counted_and_hurt_nobody(service: Fake
 
 async def test_only_so_many_requests_of_one_caller_are_worked_on(service: FakeService):
     service = FakeService(replace(UNLIMITED, requests_at_once=2))
-    service.brokers.gate = asyncio.Event()
-    running = [
-        asyncio.create_task(service.post(ALTERATIONS, setting(1, user))) for user in ("a", "b")
-    ]
-    while len(service.journal.intents) < 2:
-        await asyncio.sleep(0)
+    running = [await service.held(setting(1, user)) for user in ("a", "b")]
     answer = await service.post(ALTERATIONS, setting(1, "c"))
     assert (answer.status, answer.document["code"]) == (429, "rate-limited")
     assert answer.headers["retry-after"] == "1"
@@ -208,10 +203,7 @@ async def test_an_answer_that_is_still_going_is_no_work():
 
 async def test_a_request_that_is_cut_off_is_no_longer_worked_on():
     service = FakeService(replace(UNLIMITED, requests_at_once=1))
-    service.brokers.gate = asyncio.Event()
-    running = asyncio.create_task(service.post(ALTERATIONS, setting(1)))
-    while not service.journal.intents:
-        await asyncio.sleep(0)
+    running = await service.held(setting(1))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -1,6 +1,5 @@
 """Altering, repeating and reverting over HTTP; every response fits the OpenAPI document."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,10 +74,7 @@ async def test_another_body_with_the_same_key_is_refused(service: FakeService):
 
 
 async def test_while_the_first_request_runs_the_second_is_a_conflict(service: FakeService):
-    service.brokers.gate = asyncio.Event()
-    running = asyncio.create_task(service.post(ALTERATIONS, setting(9), idempotency_key="k"))
-    while not service.journal.intents:
-        await asyncio.sleep(0)
+    running = await service.held(setting(9), idempotency_key="k")
     answer = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     assert (answer.status, answer.document["code"]) == (409, "idempotency-key-running")
     assert answer.document["retry"] == "same-key-only"
@@ -273,10 +269,7 @@ async def test_what_was_not_applied_cannot_be_taken_back(
 
 
 async def test_what_still_runs_cannot_be_taken_back_yet(service: FakeService):
-    service.brokers.gate = asyncio.Event()
-    running = asyncio.create_task(service.post(ALTERATIONS, setting(9)))
-    while not service.journal.intents:
-        await asyncio.sleep(0)
+    running = await service.held(setting(9))
     answer = await revert(service, service.journal.intents[0].alteration_id)
     assert (answer.status, answer.document["code"]) == (422, "not-concluded")
     service.brokers.gate.set()
