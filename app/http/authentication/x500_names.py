@@ -1,7 +1,7 @@
 """Distinguished names as a Java broker writes them, which is how ACLs name them.
 
 Source: ``X500Principal.getName()``, that is ``sun.security.x509.AVA.toRFC2253String``; compared in
-tests/unit/http/authentication/test_distinguished_names.py with what Java 17, 21 and 25 make of the
+tests/unit/http/authentication/test_principal_mapping.py with what Java 17, 21 and 25 make of the
 same bytes. What breaks the Distinguished Encoding Rules (X.690) is a ``ValueError``.
 """
 

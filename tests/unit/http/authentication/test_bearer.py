@@ -21,6 +21,7 @@ from app.http.errors import InvalidTokenError
 from app.http.problems import problem_headers
 from app.http.rate_limits import LoginAttempts
 from app.service.auth.sessions import Sessions
+from tests.testkit.virtual_time import ManualClock
 
 EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -28,13 +29,10 @@ EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
 class Clocks:
     def __init__(self) -> None:
         self.wall = datetime(2026, 11, 21, tzinfo=UTC)
-        self.seconds = 0.0
+        self.monotonic = ManualClock(0.0)
 
     def now(self) -> datetime:
         return self.wall
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -175,7 +173,7 @@ def test_a_changed_file_is_followed_within_a_second(
 ):
     write(path, [entry("User:carol", "carol-token-of-another-length")])
     assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
-    clocks.seconds += 1.0
+    clocks.monotonic.now += 1.0
     assert refused(tokens, "Bearer alice-token") is InvalidTokenError
     caller = tokens.authenticate(headers("Bearer carol-token-of-another-length"), "::1")
     assert caller.principal == "User:carol"
@@ -187,11 +185,11 @@ def test_a_bad_file_is_logged_once_and_the_tokens_read_before_stay_good(
     write(path, '[{"principal": "User:mallory"')
     with capture_logs() as lines:
         for _ in range(3):
-            clocks.seconds += 1.0
+            clocks.monotonic.now += 1.0
             assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
     assert [line["log_level"] for line in lines] == ["error"]
     write(path, [])
-    clocks.seconds += 1.0
+    clocks.monotonic.now += 1.0
     assert refused(tokens, "Bearer alice-token") is InvalidTokenError
 
 
@@ -199,7 +197,7 @@ def test_a_file_that_vanished_is_logged_and_the_tokens_stay_good(
     tokens: Authentication, clocks: Clocks, path: Path
 ):
     path.unlink()
-    clocks.seconds += 1.0
+    clocks.monotonic.now += 1.0
     with capture_logs() as lines:
         assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
     assert len(lines) == 1
