@@ -189,7 +189,8 @@ async def post(service: FakeService, headers: RawHeaders, *body: bytes) -> Answe
 
 
 async def test_json_in_utf_8_is_read(service: FakeService):
-    for kind in ("application/json", "Application/JSON", 'application/json;charset="UTF-8"'):
+    parameters = ("", "; charset=utf-8", ';charset="UTF-8"')
+    for kind in ("Application/JSON", *(f"application/json{each}" for each in parameters)):
         headers = [(b"content-type", kind.encode()), (b"content-encoding", b"identity")]
         answer = await post(service, headers, b'{"identities"', b":[]}")
         assert (answer.status, answer.document["results"]) == (200, [])
