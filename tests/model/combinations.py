@@ -5,8 +5,7 @@
 
 from typing import Final
 
-from tests.model.broker_queue import Assumption, Lock, Rules
-from tests.model.service_rules import explore
+from tests.model.broker_queue import Assumption, Lock, Rules, explore
 
 ASSUMPTIONS: Final = (
     Assumption("no break"),

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.broker_queue import Assumption
+from tests.model.broker_queue import Assumption, explore
 from tests.model.combinations import ASSUMPTIONS, RULES, table
-from tests.model.service_rules import explore
 from tests.testkit.sizes import size
 
 DOCUMENT = Path("docs/recovery-model.md")
