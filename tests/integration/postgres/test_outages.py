@@ -184,6 +184,7 @@ async def test_a_log_that_cannot_take_a_row_is_an_error_that_says_why(
     run_as(audit_database.owner_url, breaking)
     for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
         assert cause in error.detail
+        assert error.alteration_id is None, "before the commit there is no doubt"
     run_as(audit_database.owner_url, repair)
     await assert_works(journal)
 
@@ -246,14 +247,6 @@ async def test_a_read_that_takes_too_long_is_cancelled_and_reported_as_such(data
         await database.writing.run(slow, within_s=0.2)
     assert caught.value.code == "audit-log-unavailable"
     assert await database.querying.run(limit) == await database.writing.run(limit) == "1s"
-
-
-async def test_an_error_before_the_commit_leaves_no_doubt(
-    journal: PostgresJournal, audit_database: AuditDatabase
-):
-    run_as(audit_database.owner_url, DROP_THE_PARTITION)
-    (error,) = await assert_unavailable(intend(journal, intent()))
-    assert error.alteration_id is None
 
 
 async def backend(lease: Lease) -> int:
