@@ -247,25 +247,32 @@ async def test_an_unreadable_body_is_a_problem_with_its_pointer(service: FakeSer
         assert [error["pointer"] for error in answer.document["errors"]] == [pointer]
 
 
-def slow_request(chunks: list[bytes]) -> Request:
-    scope = {"type": "http", "method": "POST", "headers": [JSON]}
+def request_of(
+    *chunks: bytes, length: int | None = None, ends: bool = True
+) -> tuple[Request, list[bytes]]:
+    """Return a request with these chunks, and those that were not asked for yet."""
+    waiting = list(chunks)
 
     async def receive() -> Message:
-        if not chunks:
+        if not waiting:
             await asyncio.Event().wait()
-        return {"type": "http.request", "body": chunks.pop(0), "more_body": True}
+        body = waiting.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(waiting) or not ends}
 
-    return Request(scope, receive)
+    headers = [JSON] if length is None else [JSON, (b"content-length", b"%d" % length)]
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive), waiting
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_refused():
+    request, _ = request_of(b"{", ends=False)
     with pytest.raises(RequestTimeoutError):
-        await read_json_body(slow_request([b"{"]), deadline_s=0.01)
+        await read_json_body(request, deadline_s=0.01)
 
 
 async def test_the_limit_is_checked_while_reading():
+    request, _ = request_of(b"{}", b"  ", ends=False)
     with pytest.raises(BodyTooLargeError):
-        await read_json_body(slow_request([b"{}", b"  "]), limit=3)
+        await read_json_body(request, limit=3)
 
 
 class Bodies:
@@ -348,18 +355,6 @@ def is_taken(slot: BodySlot) -> bool:
     return slot._bodies.slots._value < AT_ONCE
 
 
-def request_of(*sizes: int) -> tuple[Request, list[int]]:
-    """Return a request with chunks of these sizes, and the sizes that were not asked for yet."""
-    waiting = list(sizes)
-
-    async def receive() -> Message:
-        size = waiting.pop(0)
-        return {"type": "http.request", "body": b" " * size, "more_body": bool(waiting)}
-
-    headers = [JSON, (b"content-length", b"%d" % sum(sizes))]
-    return Request({"type": "http", "method": "POST", "headers": headers}, receive), waiting
-
-
 async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
     for sizes, taken in [
         ((0,), 0),
@@ -370,7 +365,8 @@ async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
         with subtests.test(taken=taken):
             bodies = LargeBodies()
             async with BodySlot(bodies, "User:alice") as slot:
-                request, _ = request_of(*sizes)
+                chunks = [b" " * size for size in sizes]
+                request, _ = request_of(*chunks, length=sum(sizes))
                 assert len(await read_json_body(request, slot)) == sum(sizes)
                 assert is_taken(slot) == taken, "it is held until the body is parsed"
             assert not is_taken(slot)
@@ -383,13 +379,9 @@ async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
 async def test_a_body_is_very_large_that_says_so_or_says_nothing(
     length: int | None, very_large: bool
 ):
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b" " * (SMALL_BYTES + 1), "more_body": False}
-
-    headers = [JSON] if length is None else [JSON, (b"content-length", b"%d" % length)]
     bodies = LargeBodies()
     async with BodySlot(bodies, "User:alice") as slot:
-        request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+        request, _ = request_of(b" " * (SMALL_BYTES + 1), length=length)
         await read_json_body(request, slot)
         free = bodies.slots._value, bodies.very_large_slots._value
         whole = (AT_ONCE, VERY_LARGE_AT_ONCE)
@@ -398,17 +390,17 @@ async def test_a_body_is_very_large_that_says_so_or_says_nothing(
 
 async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
     slot._bodies.slots = asyncio.Semaphore(0)
-    request, waiting = request_of(SMALL_BYTES, 1, 1000)
+    chunks = [b" " * size for size in (SMALL_BYTES, 1, 1000)]
+    request, waiting = request_of(*chunks, length=SMALL_BYTES + 1001)
     with pytest.raises(RequestTimeoutError):
         await read_json_body(request, slot, deadline_s=0.01)
-    assert waiting == [1000]
+    assert waiting == [chunks[-1]]
 
 
 async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
     bodies = LargeBodies()
     async with BodySlot(bodies, "User:alice") as slot:
-        request, waiting = request_of(SMALL_BYTES + 1, SMALL_BYTES)
-        request.scope["headers"].pop()
+        request, waiting = request_of(b" " * (SMALL_BYTES + 1), b" " * SMALL_BYTES)
         with pytest.raises(BodyTooLargeError):
             await read_json_body(request, slot, limit=SMALL_BYTES + 2)
         assert not waiting, "its size was not announced"
