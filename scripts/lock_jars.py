@@ -39,6 +39,7 @@ SDK_GROUPS |= {"org.apache.httpcomponents"}
 """What of its dependencies Spark lacks. All of the SDK as one bundle has 600 MB, this 13."""
 
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 
 AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
@@ -63,6 +64,8 @@ def main() -> None:
     alone = [_alone(SDK.format(name)) for name in ("s3-transfer-manager", "sts")]
     _write("s3a", [*s3a, *sdk, *alone])
     _write("iceberg", _resolve(ICEBERG))
+    # PySpark brings the rest, but for the client of Unity Catalog.
+    _write("delta", [jar for jar in _resolve(DELTA) if jar.group == "io.delta"])
     # The agent's jar holds what it needs.
     _write(AGENT_LOCK, [jar for jar in _resolve(AGENT) if jar.artifact in AGENT])
 

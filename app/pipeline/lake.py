@@ -119,7 +119,10 @@ class Lake:
         )
         scope = [dict(item) for item in replaces]
         if self._catalog:
+            # Counted first: a catalog may plan the rows anew, as Delta does, unobserved.
+            rows.persist().count()
             self._write_catalog(rows, table, scope)
+            rows.unpersist()
             return int(counted.get[_ROWS])
         return self._write_folder(rows, table, scope, counted)
 

@@ -1,4 +1,4 @@
-"""Tables in an object store and in a catalog of Iceberg are those of a local folder."""
+"""Tables in an object store, and in catalogs of Iceberg and Delta, are those of a local folder."""
 
 import os
 import subprocess
@@ -92,6 +92,20 @@ def iceberg(tmp_path: Path) -> Store:
     return Store("--catalog", "lake.usage", jars("iceberg") | catalog)
 
 
+@pytest.fixture
+def delta(tmp_path: Path) -> Store:
+    metastore = f"jdbc:derby:{tmp_path}/metastore;create=true"
+    catalog = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.sources.default": "delta",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": metastore,
+    }
+    return Store("--catalog", "spark_catalog.default", jars("delta") | catalog)
+
+
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with points and quotas, and with the results of the chain in ``alone``."""
@@ -106,7 +120,7 @@ def inputs_in(folder: Path) -> list[str]:
     return ["--format", "adapter-json", "--input", str(points), "--quotas", str(quotas)]
 
 
-@pytest.mark.parametrize("where", ["s3a", "iceberg"])
+@pytest.mark.parametrize("where", ["s3a", "iceberg", "delta"])
 def test_the_chain_to_incidents_gives_there_what_it_gives_in_a_folder(
     *, where: str, folder: Path, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ):
