@@ -132,13 +132,11 @@ def _check(file: Path, content: Mapping[str, Any]) -> None:
         if not isinstance(profile, dict):
             faults.append(f"profiles.{name} is not a table")
             continue
-        faults += [
-            f"profiles.{name}.{member} is unknown here"
-            if member not in MEMBERS
-            else f"profiles.{name}.{member} is not a text"
-            for member, value in profile.items()
-            if member not in MEMBERS or not isinstance(value, str)
-        ]
+        for member, value in profile.items():
+            if member not in MEMBERS:
+                faults.append(f"profiles.{name}.{member} is unknown here")
+            elif not isinstance(value, str):
+                faults.append(f"profiles.{name}.{member} is not a text")
     if faults:
         raise UsageError(f"{file}: {visible('; '.join(faults))}.")
 

@@ -166,7 +166,10 @@ def send(
         context.tell(*explain(error))
         return show(context, error.location.rpartition("/")[2], wait=True), None
     report = document(answer, "outcome", "results", "validate_only", "alteration_id")
-    _print(context, report)
+    context.write(report, ())
+    for result in report["results"]:
+        for sentence in _sentences(result):
+            context.note(f"{show_entity(result['entity'])}: {sentence}")
     code = EXIT_CODES.get(report["outcome"], UNKNOWN_OUTCOME)
     if code == UNKNOWN_OUTCOME:
         return _unknown(context, report, answer), None
@@ -174,13 +177,6 @@ def send(
         context.note("Applied; it could not be described within the time to wait.")
     sys.stderr.flush()
     return code, report
-
-
-def _print(context: Context, report: Mapping[str, Any]) -> None:
-    context.write(report, ())
-    for result in report["results"]:
-        for sentence in _sentences(result):
-            context.note(f"{show_entity(result['entity'])}: {sentence}")
 
 
 def _unknown(context: Context, report: Mapping[str, Any], answer: Any) -> int:

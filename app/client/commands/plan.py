@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
@@ -125,9 +125,6 @@ def _of(value: Any, source: Mapping[str, Any]) -> str:
 
 
 def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
-    if not conflicts:
-        return
-    yield style.paint("Held by other owners:", "red")
     rows = [
         [
             f"  {show_entity(entry['entity'])}",
@@ -139,11 +136,10 @@ def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Ite
         ]
         for entry in conflicts
     ]
-    yield from table(rows)
-    yield ""
+    yield from _section(style.paint("Held by other owners:", "red"), rows)
 
 
-def _unpruned_lines(unpruned: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _unpruned_lines(unpruned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     rows = [
         [
             f"  {show_entity(entry['entity'])}",
@@ -151,10 +147,12 @@ def _unpruned_lines(unpruned: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for entry in unpruned
     ]
+    yield from _section("Not pruned, because another caller has changed them since:", rows)
+
+
+def _section(title: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if rows:
-        yield "Not pruned, because another caller has changed them since:"
-        yield from table(rows)
-        yield ""
+        yield from (title, *table(rows), "")
 
 
 def _summary(plan: Mapping[str, Any]) -> str:
