@@ -131,6 +131,7 @@ class Plans:
             ExpectationFailedError: What it rests on has changed.
             QuotaError: As ``AlterQuotas.alter``.
         """
+        command.refuse_if_broken()
         try:
             return await self._apply(command, plan_id, force=force)
         except ExpectationFailedError as error:
@@ -138,10 +139,10 @@ class Plans:
 
     async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
         plan = await self.plan(plan_id)
-        check = partial(_check, plan, force=force or bool(command.violations))
+        check = partial(_check, plan, force=force)
         number = len(plan.changes) + len(plan.rests_on)
         applying = await off_loop(number, _alterations, command, plan, force=force)
-        if plan.changes or command.violations:
+        if plan.changes:
             return await self.alter.alter(applying, check)
         replay = await self.alter.replay(applying)
         if replay is not None:

@@ -105,6 +105,14 @@ class AlterCommand:
     supersedes: str | None = None
     plan: PlanApplication | None = None
 
+    def refuse_if_broken(self) -> None:
+        """Refuse what the request alone shows to be wrong, before anything is looked up.
+
+        Raises:
+            InvalidRequestError: With every violation.
+        """
+        raise_violations(Judgement((), self.violations, (), needs_stored=False))
+
     @property
     def options(self) -> dict[str, Any]:
         """The options as the audit log has them."""
@@ -137,7 +145,7 @@ class AlterationReport:
         return overall_outcome([result.outcome for result in self.results])
 
 
-def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
+def raise_violations(judgement: Judgement, *, all_or_nothing: bool = True) -> None:
     """Refuse the request as a whole where it must be.
 
     Raises:

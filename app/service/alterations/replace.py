@@ -143,6 +143,7 @@ class RevertAlterations:
             ExpectationFailedError: The present values are not its ``after``.
             QuotaError: As ``AlterQuotas.alter``.
         """
+        command.refuse_if_broken()
         record = await self.audit.alteration(command.caller, alteration_id)
         alterations, expected = _inverse(record)
         inverted = replace(

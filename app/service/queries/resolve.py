@@ -403,7 +403,7 @@ def _apply_proposal(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
     entities |= {canonical_entity(alteration, {}) for alteration in query.alterations}
     stored = {entity: values for entity in entities if (values := index.values_of(entity))}
     judgement = judge(query.alterations, stored)
-    raise_violations(judgement, all_or_nothing=True)
+    raise_violations(judgement)
     _check_expectations(query, judgement.alterations, stored)
     return index.with_alterations(judgement.alterations)
 

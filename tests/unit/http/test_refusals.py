@@ -433,6 +433,8 @@ BROKEN: list[tuple[str, Json, str]] = [
     (ALTERATIONS, {"reason": "x" * 1001}, "/reason reason-too-long"),
     (ALTERATIONS, {"reason": "a\0b"}, "/reason nul-in-reason"),
     (ALTERATIONS, {"reason": "a\ud800"}, "/reason lone-surrogate"),
+    (f"{ALTERATIONS}/0/revert", {"reason": "x" * 1001}, "/reason reason-too-long"),
+    (f"{PLANS}/0/apply", {"wait": "soon"}, "/wait unknown-word"),
     (RESOLVE, {"identities": [{}]}, "/identities/0/user identity-without-user"),
     (RESOLVE, {"identities": [{"client-id": "b"}]}, "/identities/0/user identity-without-user"),
     *(
