@@ -112,6 +112,24 @@ async def test_a_controller_that_hangs_is_not_the_fault_of_the_broker(
     assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == preferred
 
 
+async def test_many_who_wait_for_a_frozen_controller_hold_up_no_read(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    preferred = await admin.preferred_broker()
+    cluster.pause_controller()
+    quorum = KafkaMetadataQuorum(brokers)
+    waiting = [
+        *(asyncio.create_task(quorum.quorum(timeout_s=DEADLINE_S)) for _ in range(20)),
+        *(asyncio.create_task(alter_patiently(admin)) for _ in range(20)),
+    ]
+    for _ in range(20):
+        described = await admin.describe_client_quotas(ALL_ENTITIES)
+        assert described.broker_id == preferred
+    assert not any(task.done() for task in waiting)
+    cluster.resume_controller()
+    await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE_S)
+
+
 async def alter_patiently(admin: KafkaClientQuotaAdmin) -> None:
     answer = await kafka.alter(admin, ALICE, timeout_s=DEADLINE_S)
     assert outcomes_of(answer) == [Outcome.APPLIED]
