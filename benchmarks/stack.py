@@ -35,8 +35,6 @@ BROKER_HEAP = "1g"
 _DRIFT_INTERVAL_S = "3600"
 """What other clients change here is not to be recorded in the middle of a measurement."""
 
-_STOP_DEADLINE_S = 10.0
-
 
 @dataclass(frozen=True)
 class Stack:

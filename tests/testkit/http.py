@@ -66,9 +66,6 @@ MEMBERS: Final = {
     "errors",
 }
 
-Violations = set[tuple[str, str]]
-"""Pointer (or parameter) and code of each violation."""
-
 
 def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
     """Return the problem document of an answer that has this status.
@@ -86,20 +83,6 @@ def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert problem["title"]
     assert problem["detail"]
     assert "Traceback" not in answer.text
-    return problem
-
-
-def pointers_of(problem: dict[str, Any]) -> Violations:
-    """Return where the violations are; each says something."""
-    assert all(error["detail"] for error in problem["errors"])
-    return {(error["pointer"], error["code"]) for error in problem["errors"]}
-
-
-def assert_refused(answer: httpx.Response, status: int, pointers: Violations) -> dict[str, Any]:
-    """Check that these and no other violations are listed and that nothing was sent."""
-    problem = problem_of(answer, status)
-    assert pointers_of(problem) == pointers
-    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
     return problem
 
 

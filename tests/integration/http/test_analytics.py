@@ -35,7 +35,7 @@ from tests.pipeline.publish.results import (
     minutes,
     publish_rows,
 )
-from tests.testkit.http import assert_refused, problem_of
+from tests.testkit.http import problem_of
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
@@ -483,9 +483,13 @@ def test_results_of_another_cluster_count_for_nothing(published: Published, alic
 
 
 def test_an_impact_of_nothing_proposed_is_refused(alice: httpx.Client):
-    body = {"impact": True, "alterations": [alteration(700_000)]}
-    refused = {("/impact", "impact-of-nothing")}
-    assert_refused(alice.post("/quotas/alterations", json=body), 422, refused)
-    body = {"impact": True, "identities": [{"user": "alice"}]}
-    assert_refused(alice.post("/quotas/resolve", json=body), 422, refused)
+    for path, members in {
+        "/quotas/alterations": {"alterations": [alteration(700_000)]},
+        "/quotas/resolve": {"identities": [{"user": "alice"}]},
+    }.items():
+        problem = problem_of(alice.post(path, json={"impact": True, **members}), 422)
+        (error,) = problem["errors"]
+        assert (error["pointer"], error["code"]) == ("/impact", "impact-of-nothing")
+        assert error["detail"]
+        assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
     assert "impact" not in alice.post("/quotas/resolve", json={"identities": []}).json()
