@@ -32,7 +32,7 @@ from app.domain.entities import (
 )
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.http.authentication.bearer import is_principal
-from app.http.encoding import quote
+from app.http.models import quote
 from app.http.query_params import GRAMMAR, parse_component
 
 MAX_BYTES: Final = 1024 * 1024

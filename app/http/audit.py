@@ -9,13 +9,13 @@ from pydantic import MISSING, Field, Strict
 
 from app.domain.alterations import Outcome
 from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
-from app.http.encoding import JsonResponse
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
     AuditAction,
     ClusterId,
     Entity,
+    JsonResponse,
     NextPageToken,
     Op,
     Refusal,
@@ -24,7 +24,6 @@ from app.http.models import (
     Time,
     Values,
 )
-from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
     Filter,
     PageSize,
@@ -32,7 +31,10 @@ from app.http.query_params import (
     QueryParameters,
     StrictQuery,
     TimeParameter,
+    page_token,
     parse_filter,
+    query_fingerprint,
+    read_page_token,
 )
 from app.http.responses import answers
 from app.http.route import MayReadAudit, feature_router, services_of

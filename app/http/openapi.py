@@ -12,7 +12,7 @@ from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
 from app.http.models import AlterationId, AlterationResult, QuotaValues, RequestId, ResponseModel
-from app.http.quotas.models import QuotaDocument
+from app.http.quotas.formats import QuotaDocument
 from app.http.responses import PROBLEM_RESPONSES
 
 _CODE: Final = "[a-z0-9]+(-[a-z0-9]+)*"

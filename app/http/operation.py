@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from fastapi import Depends, Request, Response
 from pydantic import Field
 
-from app.http.encoding import JsonResponse
-from app.http.models import ResponseModel
+from app.http.models import JsonResponse, ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import answer_of, answers, text_answer
 from app.http.route import PUBLIC, feature_router, services_of

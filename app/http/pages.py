@@ -15,9 +15,8 @@ from fastapi import Depends, Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
-from app.http.encoding import JsonResponse
 from app.http.headers import best_match, list_field, names_tag
-from app.http.models import ResponseModel
+from app.http.models import JsonResponse, ResponseModel
 from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import any_query
 from app.http.responses import answer_of, content_of, problems, text_answer

@@ -17,10 +17,9 @@ from app.domain.errors import (
     UnauthenticatedError,
     Violation,
 )
-from app.http.encoding import json_bytes, plain_json
 from app.http.errors import InvalidTokenError
 from app.http.headers import REPLAYED_HEADER
-from app.http.models import alteration_results
+from app.http.models import alteration_results, json_bytes, plain_json
 from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"

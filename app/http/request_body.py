@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError, Violation
-from app.http.encoding import child, quote
 from app.http.errors import BodyTooLargeError, RequestTimeoutError, UnsupportedMediaTypeError
+from app.http.models import child, quote
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]

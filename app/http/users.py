@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaFilter
-from app.http.encoding import JsonResponse
-from app.http.models import ClusterId, Number, ResponseModel, Time
+from app.http.models import ClusterId, JsonResponse, Number, ResponseModel, Time
 from app.http.responses import answers
 from app.http.route import AnyCaller, feature_router, may_list_scram, services_of
 

@@ -25,7 +25,7 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.http.encoding import child, has_lone_surrogate, quote
+from app.http.models import child, has_lone_surrogate, quote
 from app.http.request_body import JsonValue
 
 Location = tuple[int | str, ...]

@@ -24,11 +24,11 @@ from app.domain.quota_keys import (
 )
 from app.domain.validation import MAX_NAME_BYTES
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_nothing
-from app.http.encoding import NOT_NUMBERS, has_lone_surrogate, quote
 from app.http.models import (
     IP_SCHEMA,
     MAX_REASON_CHARACTERS,
     MAX_WAIT_MS,
+    NOT_NUMBERS,
     QUOTA_VALUES,
     STORED_VALUE,
     AlterationId,
@@ -38,6 +38,8 @@ from app.http.models import (
     RequestId,
     ResponseModel,
     Time,
+    has_lone_surrogate,
+    quote,
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict

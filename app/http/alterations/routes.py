@@ -15,10 +15,9 @@ from app.http.alterations.impact import impact_of_values
 from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
-from app.http.encoding import JsonResponse
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
-from app.http.models import UUID7_PATTERN, alteration_results
+from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import (

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
-from app.http.encoding import JsonNumber
 from app.http.models import (
     BUCKET_ID_PATTERN,
     PLAIN,
     ClusterId,
+    JsonNumber,
     NextPageToken,
     ResponseModel,
     StoredValue,

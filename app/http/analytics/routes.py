@@ -22,10 +22,14 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
-from app.http.encoding import JsonResponse
-from app.http.models import BUCKET_ID_PATTERN, ResponseModel
-from app.http.pagination import page_token, query_fingerprint, read_page_token
-from app.http.query_params import StrictQuery, parse_filter
+from app.http.models import BUCKET_ID_PATTERN, JsonResponse, ResponseModel
+from app.http.query_params import (
+    StrictQuery,
+    page_token,
+    parse_filter,
+    query_fingerprint,
+    read_page_token,
+)
 from app.http.responses import answer_of, answers, request_examples
 from app.http.route import MayAlter, feature_router, may_describe, path_id, services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result

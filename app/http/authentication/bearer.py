@@ -21,8 +21,8 @@ from app.domain.entities import Caller
 from app.domain.errors import UnreadableRequestError
 from app.http.authentication.authenticator import Presented, host_of, is_admissible
 from app.http.authentication.oidc import OIDC, JsonWebTokens
-from app.http.encoding import quote, read_time
 from app.http.errors import InvalidTokenError
+from app.http.models import quote, read_time
 from app.http.request_body import parse_json
 from app.http.validation import StrictModel, own_error, violations_of
 

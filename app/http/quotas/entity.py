@@ -14,12 +14,10 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
 from app.http.alterations.models import DEFAULT_WAIT_MS, ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_response, altered, command_of
-from app.http.encoding import JsonResponse, quota_json, rfc3339
 from app.http.headers import list_field, names_tag
-from app.http.models import MAX_WAIT_MS
+from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
-from app.http.quotas.formats import Format, entry_text, quotas_etag
-from app.http.quotas.models import MaxAgeMs, QuotaOfEntity
+from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
 from app.http.route import Granted, Key, MayDescribe, Permission, feature_router, services_of

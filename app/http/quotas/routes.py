@@ -14,14 +14,24 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.errors import BadPageTokenError
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
-from app.http.encoding import JsonResponse
 from app.http.headers import list_field, names_tag
-from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
-from app.http.pagination import page_token, query_fingerprint, read_page_token
-from app.http.query_params import StrictQuery, parse_filter
+from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS, JsonResponse
+from app.http.query_params import (
+    StrictQuery,
+    page_token,
+    parse_filter,
+    query_fingerprint,
+    read_page_token,
+)
 from app.http.quotas.formats import (
+    QUOTA_LINES,
+    QUOTA_TABLE,
+    Capabilities,
+    DescribeParameters,
     Format,
+    QuotaListing,
     QuotaListingResponse,
+    RequestLimits,
     Written,
     encode,
     entry_text,
@@ -30,14 +40,6 @@ from app.http.quotas.formats import (
     negotiate,
     quotas_etag,
     written_entries,
-)
-from app.http.quotas.models import (
-    QUOTA_LINES,
-    QUOTA_TABLE,
-    Capabilities,
-    DescribeParameters,
-    QuotaListing,
-    RequestLimits,
 )
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference

@@ -13,7 +13,7 @@ from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.http.analytics.models import Usage
-from app.http.encoding import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
+from app.http.models import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc

@@ -24,15 +24,18 @@ from app.http.alterations.models import (
     whole_number,
 )
 from app.http.analytics.models import Usage
-from app.http.encoding import JsonResponse, child, has_lone_surrogate, quote
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
     ClusterId,
     Entity,
+    JsonResponse,
     ResponseModel,
     StoredValue,
     Time,
+    child,
+    has_lone_surrogate,
+    quote,
     some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery

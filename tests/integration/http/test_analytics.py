@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from app.http.pagination import page_token, query_fingerprint
+from app.http.query_params import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.pipeline.tables import (

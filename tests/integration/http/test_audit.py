@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.pagination import page_token, query_fingerprint
+from app.http.query_params import page_token, query_fingerprint
 from tests.integration.http.service_calls import C, P, R, applied, audit, change, pages, post, rows
 from tests.testkit.kafka import unique
 from tests.testkit.service import RunningService, new_address

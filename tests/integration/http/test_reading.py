@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.pagination import page_token, query_fingerprint
+from app.http.query_params import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import C, I, M, P, R, enforced, limits_of, pages
 from tests.testkit.kafka import unique

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.http.encoding import (
+from app.http.models import AlterationResult as ResultModel
+from app.http.models import (
     json_bytes,
     model_bytes,
     quota_json,
@@ -20,7 +21,6 @@ from app.http.encoding import (
     read_time,
     rfc3339,
 )
-from app.http.models import AlterationResult as ResultModel
 from app.http.request_body import parse_json
 
 ALICE = ClientQuotaEntity.of({"user": "alice", "client-id": None})

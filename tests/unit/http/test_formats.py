@@ -18,7 +18,7 @@ from starlette.types import Message
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity
-from app.http.encoding import json_bytes, quota_json
+from app.http.models import json_bytes, quota_json
 from app.http.quotas import routes
 from app.http.quotas.formats import (
     CHUNK_BYTES,

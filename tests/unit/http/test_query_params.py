@@ -18,7 +18,6 @@ from app.domain.entities import (
     MatchType,
 )
 from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
-from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
     COMPONENT_SCHEMA,
     READ_INTEGER,
@@ -27,8 +26,11 @@ from app.http.query_params import (
     QueryParameters,
     TimeParameter,
     openapi_parameters,
+    page_token,
     parse_component,
     parse_filter,
+    query_fingerprint,
+    read_page_token,
     read_query,
 )
 from tests.unit.http.fake_service import FakeService, refused

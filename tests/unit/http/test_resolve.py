@@ -14,7 +14,7 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
-from app.http.encoding import json_bytes, json_texts
+from app.http.models import json_bytes, json_texts
 from app.http.resolve.rendering import (
     answer_head,
     resolution_bytes,

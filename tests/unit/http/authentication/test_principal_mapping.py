@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat import asn1
 
+from app.http.authentication.certificates import java_subject
 from app.http.authentication.principal_mapping import (
     JavaPatternError,
     PrincipalMapping,
     compile_java,
 )
-from app.http.authentication.x500_names import java_subject
 
 HERE = Path(__file__).parent
 OLD = json.loads((HERE / "names_java_17.json").read_text())

@@ -1,8 +1,10 @@
-"""Documents of plans: what is desired, what would be done for it, and applying it."""
+"""``POST /quotas/plans``: what a document would change; a plan, and applying it."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, NotRequired
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal, NotRequired
 
+from fastapi import Request, Response
 from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypedDict
 
@@ -15,25 +17,33 @@ from app.domain.entities import (
 )
 from app.domain.errors import Violation
 from app.domain.plans import DesiredQuota, WhyKept
-from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer
+from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
 from app.http.alterations.models import UP_TO_MAX_ENTITIES, DesiredValues, Waiting
-from app.http.encoding import quote
+from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.models import (
     API_VERSION,
+    UUID7_PATTERN,
     AlterationId,
     ClusterId,
     Entity,
     EntityKey,
+    JsonResponse,
     Number,
     Op,
     QuotaValues,
     ResponseModel,
     StoredValue,
     Time,
+    quote,
 )
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
+from app.http.responses import answers, problems, request_examples
+from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
 from app.http.validation import RequestBody, StrictModel, at_most, own_error, strict
+from app.service.plans import PlanCommand, Plans
+from app.service.ports.plans import StoredPlan
+from app.service.runtime.tasks import off_loop
 
 MAX_OWNER_CHARACTERS: Final = 128
 
@@ -238,3 +248,78 @@ class Plan(ResponseModel):
     unpruned: Annotated[list[UnprunedKey], Field(serialization_alias="kept")]
     """What pruning leaves."""
     impact: ImpactAnswer | MISSING = MISSING
+
+
+router = feature_router("plans")
+
+PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
+
+
+@router.post(
+    "/quotas/plans",
+    summary="Plan what a document would change",
+    responses=answers(Plan, "What would have to change; nothing has.", "plan"),
+    openapi_extra=request_examples("desired", "desired-within-a-scope"),
+)
+async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
+    """Say what would have to change for a document to hold; nothing is changed."""
+    wanted = body.wanted(granted.caller.principal)
+    command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
+    large = services_of(request).alter.large
+    with large.work(granted.caller.principal, len(wanted.quotas)):
+        plan = await _plans(request).make(command)
+        impact = await _impact(request, plan) if body.impact else MISSING
+        return await _respond(plan, impact)
+
+
+@router.get(
+    "/quotas/plans/{plan_id}",
+    summary="Show one plan",
+    responses=answers(Plan, "The plan as it was made.", "plan", errors=("NotFound",)),
+)
+async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
+    """Show a plan again, as it was made."""
+    return await _respond(await _plans(request).plan(plan_id))
+
+
+@router.post(
+    "/quotas/plans/{plan_id}/apply",
+    summary="Apply one plan",
+    responses={
+        200: altered("All applied, or nothing was to be done.", "alteration-applied"),
+        **problems("NotFound", "PlanExpired", "PlanOutdated", "PlanBusy"),
+    },
+    openapi_extra=request_examples("apply", "take-over"),
+)
+async def apply_plan(
+    request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
+) -> Response:
+    """Do what was planned, if everything still is as it was then."""
+    command = replace(
+        command_of(request, granted, key, body.violations),
+        reason=body.reason,
+        wait=body.until,
+        wait_ms=body.longest_ms,
+        action="apply_plan",
+    )
+    work = _plans(request).apply(command, plan_id, force=body.force)
+    return await alteration_response(request, command, work)
+
+
+def _plans(request: Request) -> Plans:
+    services = services_of(request)
+    return Plans(services.describe, services.plans, services.alter, services.cluster)
+
+
+async def _impact(request: Request, plan: StoredPlan) -> Any:
+    values = {change.alteration.entity: change.after for change in plan.changes}
+    return await impact_of_values(request, [change.alteration for change in plan.changes], values)
+
+
+async def _respond(plan: StoredPlan, impact: Any = MISSING) -> Response:
+    return await off_loop(len(plan.changes), lambda: JsonResponse(plan_document(plan, impact)))
+
+
+def plan_document(plan: StoredPlan, impact: Any = MISSING) -> Plan:
+    """Return the answer to a request for a plan."""
+    return Plan.model_validate(plan).model_copy(update={"impact": impact})

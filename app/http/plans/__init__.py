@@ -1,1 +1,0 @@
-"""``/quotas/plans``: compare a document with what is stored, then apply it."""
