@@ -1,7 +1,9 @@
 """The application: its routes, strictness around them, errors as problem documents."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
@@ -16,7 +18,7 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, plans, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.metrics import HttpMetrics, observed_lag
+from app.http.metrics import HttpMetrics
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
     RequestMiddleware,
@@ -107,6 +109,30 @@ _FEATURES: Final = (
     operation,
     pages,
 )
+
+EVERY_S: Final = 0.5
+
+
+@asynccontextmanager
+async def observed_lag(
+    observe: Callable[[float], None], *, every_s: float = EVERY_S
+) -> AsyncIterator[None]:
+    """Measure while the block runs; ``observe`` receives the lag in seconds."""
+
+    async def measure() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(every_s)
+            observe(max(0.0, time.monotonic() - began - every_s))
+
+    task = asyncio.create_task(measure())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
 

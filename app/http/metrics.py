@@ -1,12 +1,13 @@
-"""Metrics of the HTTP interface, for Prometheus. No label names an entity or a principal."""
+"""Metrics for Prometheus: of requests, alterations, dependencies, the policy, for all workers.
 
-import asyncio
+No label names an entity or a principal.
+"""
+
 import math
 import os
 import time
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -15,6 +16,9 @@ from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
     Metric,
     PlatformCollector,
     ProcessCollector,
@@ -26,12 +30,257 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 
 from app.http.rate_limits import TokenBucket
-from app.http.service_metrics import (
-    Instruments,
-    PrometheusAlterationMetrics,
-    PrometheusDependencyMetrics,
-    PrometheusPolicyMetrics,
+from app.service.ports.metrics import (
+    BreakerState,
+    DependencyMetrics,
+    FoundBy,
+    KafkaResult,
+    OpenIntents,
 )
+
+_PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
+_RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
+
+
+class Instruments:
+    """Makes metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.counter = partial(Counter, registry=self.registry)
+        self.gauge = partial(Gauge, registry=self.registry, multiprocess_mode="liveall")
+        self.histogram = partial(Histogram, registry=self.registry)
+        self._observed: list[tuple[Gauge, Callable[[], float]]] = []
+
+    def count(self, name: str, text: str, labels: Sequence[str]) -> Callable[..., None]:
+        """Return what counts one more; it takes the values of the labels."""
+        counter = self.counter(name, text, labels)
+        return lambda *values: counter.labels(*values).inc()
+
+    def time(
+        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
+    ) -> Callable[..., None]:
+        """Return what notes a duration; it takes the values of the labels, then seconds."""
+        histogram = self.histogram(name, text, labels, buckets=buckets)
+        return lambda *values: histogram.labels(*values[:-1]).observe(values[-1])
+
+    def observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Have a gauge show what a function returns."""
+        gauge.set_function(read)
+        self._observed.append((gauge, read))
+
+    def record_gauges(self) -> None:
+        """Write the gauges that show a function where other workers read them."""
+        for gauge, read in self._observed:
+            gauge.set(read())
+
+
+class PrometheusAlterationMetrics:
+    """Counts in a registry; see ``AlterationMetrics``."""
+
+    def __init__(self, make: Instruments) -> None:
+        self.phase_took = make.time(
+            "quota_alteration_phase_seconds",
+            "Time that a phase of an alteration took.",
+            ["phase"],
+            _PHASE_BUCKETS_S,
+        )
+        self._recovery_took = make.time(
+            "quota_recovery_seconds",
+            "Time from the sending to a verdict of recovery, by what the verdict rests on.",
+            ["fence"],
+            _RECOVERY_BUCKETS_S,
+        )
+        self._count_recovered = make.count(
+            "quota_recovery",
+            "Verdicts on entities whose answer was lost; investigate observed_other.",
+            ["verdict", "fence"],
+        )
+        self.slot_was_taken = make.counter(
+            "quota_slot_conflicts", "Alterations refused because another one held an entity."
+        ).inc
+        self.outcome_came_late = make.counter(
+            "quota_late_outcomes", "Definite answers that came after the caller had a 504."
+        ).inc
+        self.superseded = make.counter(
+            "quota_superseded", "Alterations of unknown outcome that another one took over from."
+        ).inc
+        self.drifted = make.count(
+            "quota_drift",
+            "Changes that no alteration accounts for; late_apply is one of our own, too late.",
+            ["origin"],
+        )
+        self.audit_write_failed = make.count(
+            "audit_write_failures", "Writes that the audit log did not take.", ["stage"]
+        )
+        self._open = make.gauge(
+            "quota_open_intents",
+            "Entities of alterations without a definite outcome.",
+            multiprocess_mode="livemax",
+        )
+        self._oldest = make.gauge(
+            "quota_oldest_open_intent_seconds",
+            "Age of the oldest of them; must stay below 180.",
+            multiprocess_mode="livemax",
+        )
+        self._quarantined = make.gauge(
+            "quota_quarantined_slots",
+            "Entities held because a request's outcome is unknown.",
+            multiprocess_mode="livemax",
+        )
+        self.outcomes_are_waiting = make.gauge(
+            "audit_outcomes_waiting",
+            "Outcomes in the memory of this process, not yet recorded.",
+            multiprocess_mode="livesum",
+        ).set
+        self._breakers = make.gauge(
+            "breaker_state", "Whether a dependency is refused for now: 1, else 0.", ["dependency"]
+        )
+        self.partitions_reach = make.gauge(
+            "audit_partition_months_ahead",
+            "Months after the present one that the audit log has partitions for; under 1 it is "
+            "about to refuse alterations. NaN before the first check.",
+            multiprocess_mode="livemostrecent",
+        ).set
+        self.partitions_reach(math.nan)
+        self._scanned_at = time.monotonic()
+        age = make.gauge(
+            "quota_drift_scan_age_seconds",
+            "Time since this process looked for drift, or began.",
+            multiprocess_mode="livemin",
+        )
+        make.observe(age, lambda: time.monotonic() - self._scanned_at)
+
+    def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
+        """Note a verdict, and the seconds since the sending."""
+        self._count_recovered(verdict, found_by)
+        self._recovery_took(found_by, seconds)
+
+    def scanned_for_drift(self) -> None:
+        """Note that a scan was completed just now."""
+        self._scanned_at = time.monotonic()
+
+    def intents_are_open(self, intents: OpenIntents) -> None:
+        """Tell what has no definite outcome at present."""
+        self._open.set(intents.number)
+        self._oldest.set(intents.oldest_s)
+        self._quarantined.set(intents.quarantined)
+
+    def breaker_is(self, dependency: str, state: BreakerState) -> None:
+        """Tell the state of a circuit breaker."""
+        self._breakers.labels(dependency).set(state is BreakerState.OPEN)
+
+
+_REQUEST_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 95)
+_WAIT_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5)
+
+STATES: Final = ("idle", "busy")
+POOLS: Final = ("writing", "recovering", "querying", "denying", "leading")
+
+Numbers = Callable[[], Mapping[str, int]]
+
+
+class PrometheusDependencyMetrics(DependencyMetrics):
+    """Counts in a registry; see ``DependencyMetrics``."""
+
+    def __init__(self, make: Instruments) -> None:
+        self._observe = make.observe
+        self._request_took = make.time(
+            "kafka_request_seconds",
+            "Time from handing a request to a broker to the end of the wait: answered, lost (with "
+            "the connection) or abandoned.",
+            ["api", "result"],
+            _REQUEST_BUCKETS_S,
+        )
+        self._count_error = make.count(
+            "kafka_errors",
+            "Answers of brokers with an error, by Kafka's name; an alteration counts each name "
+            "once.",
+            ["api", "code"],
+        )
+        self._connections = make.gauge(
+            "kafka_connections",
+            "Open connections to brokers: idle, or busy with a request.",
+            ["state"],
+            multiprocess_mode="livesum",
+        )
+        self._wrong_cluster = make.gauge(
+            "kafka_wrong_cluster",
+            "Whether the brokers that answer are of another cluster than the one that is served: "
+            "1, else 0; nothing is served or concluded then.",
+        )
+        self._in_use = make.gauge(
+            "db_pool_in_use",
+            "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
+            "recovering, querying, denying and leading.",
+            ["pool"],
+            multiprocess_mode="livesum",
+        )
+        self._wait_took = make.time(
+            "db_pool_wait_seconds",
+            "Time until a query had its connection to Postgres.",
+            ["pool"],
+            _WAIT_BUCKETS_S,
+        )
+
+    def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
+        """Note a request that was handed over, and how long it took."""
+        self._request_took(api, result, seconds)
+
+    def kafka_error_came(self, api: str, code: str) -> None:
+        """Note an answer with an error."""
+        self._count_error(api, code)
+
+    def pool_wait_took(self, pool: str, seconds: float) -> None:
+        """Note how long a transaction waited for its connection."""
+        self._wait_took(pool, seconds)
+
+    def watch(
+        self, connections: Numbers, in_use: Numbers, another_answers: Callable[[], bool]
+    ) -> None:
+        """Show connections to brokers by state, to Postgres by pool, and whether they are ours."""
+        self._observe(self._wrong_cluster, another_answers)
+        for state in STATES:
+            self._observe(self._connections.labels(state), partial(_number_of, connections, state))
+        for pool in POOLS:
+            self._observe(self._in_use.labels(pool), partial(_number_of, in_use, pool))
+
+
+def _number_of(numbers: Numbers, name: str) -> float:
+    return numbers()[name]
+
+
+class PrometheusPolicyMetrics:
+    """Implements ``PolicyMetrics``; all zero where there is no policy."""
+
+    def __init__(self, make: Instruments) -> None:
+        self._count_decision = make.count(
+            "policy_decisions",
+            "Alterations that the policy judged, after the ACLs let them pass.",
+            ["result"],
+        )
+        self._count_read = make.count(
+            "policy_reads",
+            "Times the policy file was read: used, or refused (keeping the previous policy).",
+            ["result"],
+        )
+        self._rules = make.gauge("policy_rules", "Rules of the policy in force.")
+        self._outdated = make.gauge(
+            "policy_outdated",
+            "Whether the policy file that was last read could not be used, so that an older one is "
+            "in force: 0 or 1.",
+        )
+
+    def policy_decided(self, *, allowed: bool) -> None:
+        """Note a decision."""
+        self._count_decision("allowed" if allowed else "refused")
+
+    def policy_read(self, *, usable: bool, rules: int) -> None:
+        """Note that the file was read, and how many rules are in force since."""
+        self._count_read("used" if usable else "refused")
+        self._rules.set(rules)
+        self._outdated.set(not usable)
+
 
 _FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -109,30 +358,6 @@ class _Processes(Collector):
         return found.values()
 
 
-EVERY_S: Final = 0.5
-
-
-@asynccontextmanager
-async def observed_lag(
-    observe: Callable[[float], None], *, every_s: float = EVERY_S
-) -> AsyncIterator[None]:
-    """Measure while the block runs; ``observe`` receives the lag in seconds."""
-
-    async def measure() -> None:
-        while True:
-            began = time.monotonic()
-            await asyncio.sleep(every_s)
-            observe(max(0.0, time.monotonic() - began - every_s))
-
-    task = asyncio.create_task(measure())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -176,12 +401,12 @@ class HttpMetrics:
         self._alterations = make.counter(
             "quota_alterations", "What became of altered entities.", ["verdict"]
         )
-        self._authentications = make.counter(
+        self._count_credential = make.count(
             "authn",
             "Judged credentials; reason is a problem's code.",
             ["method", "result", "reason"],
         )
-        self._key_fetches = make.counter(
+        self.count_key_fetch = make.count(
             "authn_jwks_fetch", "Questions to the identity provider for its keys.", ["result"]
         )
         self._key_age = make.gauge(
@@ -199,7 +424,7 @@ class HttpMetrics:
             "mismatch (used for another request).",
             ["result"],
         )
-        self._rate_limited = make.counter(
+        self.count_rate_limited = make.count(
             "rate_limited",
             "Requests over a limit of this service: reads, alterations, at_once, failures (of "
             "authentication), logins, public (without a credential).",
@@ -210,7 +435,7 @@ class HttpMetrics:
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
             ["stage"],
         )
-        self._dropped = make.counter(
+        self.count_dropped = make.count(
             "http_server_connections_dropped",
             "Connections closed for lack of a slot: refused, or idle and closed for a new "
             "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
@@ -248,23 +473,11 @@ class HttpMetrics:
     def count_authentication(self, method: str, reason: str | None = None) -> None:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""
         result = "accepted" if reason is None else "refused"
-        self._authentications.labels(method, result, reason or "").inc()
-
-    def count_key_fetch(self, result: str) -> None:
-        """Note a question to the identity provider: ``ok`` or ``failed``."""
-        self._key_fetches.labels(result).inc()
+        self._count_credential(method, result, reason or "")
 
     def watch_key_age(self, age_s: Callable[[], float | None]) -> None:
         """Show how old the identity provider's keys are; null is none."""
         self._make.observe(self._key_age, lambda: math.nan if (age := age_s()) is None else age)
-
-    def count_rate_limited(self, scope: str) -> None:
-        """Note a request over a limit; see ``Limited``."""
-        self._rate_limited.labels(scope).inc()
-
-    def count_dropped(self, reason: str) -> None:
-        """Note a connection that was closed because there were too many."""
-        self._dropped.labels(reason).inc()
 
     def observe_loop_lag(self, seconds: float) -> None:
         """Note how late the event loop was; comes twice a second."""

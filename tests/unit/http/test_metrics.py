@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
-from app.http.metrics import HttpMetrics, SharedCounts, forget_worker, observed_lag
-from app.http.service_metrics import POOLS
+from app.http.application import observed_lag
+from app.http.metrics import POOLS, HttpMetrics, SharedCounts, forget_worker
 from app.service.ports.metrics import (
     AlterationMetrics,
     BreakerState,
