@@ -1,22 +1,156 @@
-"""Resolutions as JSON: documents, and bytes that are written by pattern."""
+"""Answers about resolutions: models, and bytes that are written by pattern."""
 
 import re
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import MISSING, Field, WithJsonSchema
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
 from app.domain.plan_impact import BucketName, spent_from
-from app.domain.quota_keys import QuotaKey
+from app.domain.quota_keys import QuotaKey, Scope
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
-from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
+from app.domain.resolution_levels import QuotaSource
+from app.domain.resolution_levels import Resolution as DomainResolution
+from app.http.alterations.impact import ImpactAnswer
+from app.http.alterations.models import object_schema
 from app.http.analytics.models import Usage
-from app.http.models import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
+from app.http.models import (
+    IP_SCHEMA,
+    UNSET_IS_MISSING,
+    ClusterId,
+    Entity,
+    ResponseModel,
+    StoredValue,
+    Time,
+    json_bytes,
+    json_texts,
+    quota_value_json,
+    rfc3339,
+    some_of_the_keys,
+)
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
+
+_TEXT: Final = {"type": "string"}
+
+IDENTITY: Final = WithJsonSchema(
+    {
+        "description": (
+            "A user with or without a client-id, or an address. An empty client-id equals a "
+            "missing one; answers leave it out and have addresses in canonical text."
+        ),
+        "oneOf": [
+            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
+            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
+        ],
+    }
+)
+
+
+class QuotaPlace(ResponseModel):
+    """An entity, and its level for an identity."""
+
+    entity: Entity
+    level: Annotated[int, Field(ge=1, le=8, description="1 is the most specific.")]
+    name: Annotated[QuotaSource, Field(description="The level's name.")]
+
+
+class OverriddenQuota(QuotaPlace):
+    """A less specific entity that has the key and loses."""
+
+    value: StoredValue
+
+
+class LevelTried(QuotaPlace):
+    """A level that was looked at."""
+
+    value: StoredValue | None
+    """What is stored there; null: nothing."""
+    applies: bool
+    """Whether the level can apply to this identity at all."""
+    reason: str | None
+    """Why it cannot."""
+
+
+_BUCKET: Final = WithJsonSchema(
+    {
+        "description": "The bucket: who spends from the same allowance, as metric tags.",
+        "oneOf": [
+            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
+            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
+        ],
+    }
+)
+
+
+class ResolvedQuota(ResponseModel):
+    """What applies for one key."""
+
+    value: StoredValue | None
+    """As stored; null: unlimited."""
+    unit: str
+    """Of the value, such as `bytes/s`."""
+    scope: Scope
+    """Where the limit is enforced."""
+    source: QuotaPlace | None
+    """Where the value comes from; null: nowhere."""
+    shared_by: Annotated[dict[str, str], _BUCKET]
+    overridden: list[OverriddenQuota]
+    """The less specific entities that have the key and lose."""
+    levels: Annotated[list[LevelTried] | MISSING, UNSET_IS_MISSING] = MISSING
+    """With `explain` only: every level, in order."""
+    usage: Usage | MISSING | None = MISSING
+    """With `usage` only; null: nothing is published."""
+
+
+class _Resolved(ResponseModel):
+    identity: Annotated[dict[str, str], IDENTITY]
+    authoritative: Annotated[
+        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
+    ]
+    quotas: Annotated[
+        dict[str, ResolvedQuota],
+        Field(
+            description=(
+                "Every key that applies to the identity: `connection_creation_rate` for an "
+                "address, the other four for a user and client-id."
+            ),
+            json_schema_extra=some_of_the_keys,
+        ),
+    ]
+    notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
+
+
+class Resolution(_Resolved):
+    """What applies, and why."""
+
+    cluster_id: ClusterId
+    as_of: Time
+
+
+class ProposedResolution(_Resolved):
+    """What would apply if the alterations had been applied."""
+
+
+class ResolveResult(_Resolved):
+    """What applies to one identity; `proposed` only where the request has alterations."""
+
+    proposed: ProposedResolution | MISSING = MISSING
+
+
+class ResolveAnswer(ResponseModel):
+    """What applies to many identities."""
+
+    cluster_id: ClusterId
+    as_of: Time
+    results: list[ResolveResult]
+    """In the order of the identities."""
+    impact: ImpactAnswer | MISSING = MISSING
 
 
 def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
@@ -24,61 +158,27 @@ def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
     return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
 
 
-def resolution_document(
-    resolution: Resolution, callback_class: str | None, *, explain: bool = False
-) -> dict[str, Any]:
-    """Return one resolution, of which ``Template`` is made."""
+def resolution_document(resolution: DomainResolution, callback_class: str | None) -> dict[str, Any]:
+    """Return one resolution, of which ``Template`` is made; with its levels where it has them."""
     notes = list(resolution.notes)
     if callback_class is not None:
         notes.append(
             f"A broker has client.quota.callback.class={callback_class}: this is what is "
             "configured, not necessarily what is enforced."
         )
-    return {
-        "identity": dict(resolution.identity),
+    document = {
+        "identity": resolution.identity,
         "authoritative": callback_class is None,
-        "quotas": {
-            key.value: _quota_json(quota, explain=explain)
-            for key, quota in resolution.quotas.items()
-        },
+        "quotas": resolution.quotas,
         "notes": notes,
     }
-
-
-def _quota_json(quota: ResolvedQuota, *, explain: bool) -> dict[str, Any]:
-    source = quota.source
-    document: dict[str, Any] = {
-        "value": None if quota.value is None else quota_value_json(quota.value),
-        "unit": quota.unit,
-        "scope": quota.scope.value,
-        "source": None if source is None else _level(source),
-        "shared_by": dict(quota.shared_by),
-        "overridden": [
-            {**_level(item), "value": quota_value_json(item.value)} for item in quota.overridden
-        ],
-    }
-    if explain:
-        document["levels"] = [_level_json(level) for level in quota.levels]
-    return document
-
-
-def _level(quota: ConfiguredQuota | LevelTried) -> Mapping[str, Any]:
-    return {"entity": entity_json(quota.entity), "level": quota.level, "name": quota.name}
-
-
-def _level_json(level: LevelTried) -> dict[str, Any]:
-    return {
-        **_level(level),
-        "value": None if level.value is None else quota_value_json(level.value),
-        "applies": level.applies,
-        "reason": level.reason,
-    }
+    return ProposedResolution.model_validate(document).model_dump()
 
 
 _NOT_NOW: Final = "The usage is left out: the database that holds it does not answer now."
 
 
-def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
+def buckets_of(resolution: DomainResolution) -> Mapping[QuotaKey, BucketName]:
     """Return the bucket of each key; an address has none that the pipeline knows."""
     return {
         key: spent_from(quota)
@@ -88,7 +188,9 @@ def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
 
 
 def add_usage(
-    document: dict[str, Any], resolution: Resolution, usage: Mapping[BucketName, BucketUsage] | None
+    document: dict[str, Any],
+    resolution: DomainResolution,
+    usage: Mapping[BucketName, BucketUsage] | None,
 ) -> None:
     """Put ``usage`` beside each quota of a document; null is a database in trouble."""
     buckets = buckets_of(resolution)
@@ -101,7 +203,7 @@ def add_usage(
         document["notes"].append(_NOT_NOW)
 
 
-Field = tuple[int, str]
+Variable = tuple[int, str]
 """A number: the level and the key that it is stored under. A name: ``NAME`` and its type."""
 
 NAME: Final = 0
@@ -116,16 +218,16 @@ class Template:
     """The document of one identity, to be filled in for others of the same pattern."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self._marks: dict[Field, str] = {}
+        self._marks: dict[Variable, str] = {}
         self._mark(document)
         first, *texts_ = _MARK.split(json_bytes(document))
         self._order = [int(at) for at in texts_[::2]]
         texts = [first, *texts_[1::2]]
         self._text = b"%b".join([text.replace(b"%", b"%%") for text in texts])
-        self.fields = list(self._marks)
+        self.variables = list(self._marks)
 
     def fill(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """Return documents as JSON; ``columns`` has for each field the texts of all."""
+        """Return documents as JSON; ``columns`` has for each variable the texts of all."""
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
@@ -259,7 +361,7 @@ class _Writer:
                     written[at] = json_bytes(self._document(identities[at]))
                 continue
             template = Template(self._document(identities[group[0]]))
-            columns = [_column(field, group, texts, stored) for field in template.fields]
+            columns = [_column(variable, group, texts, stored) for variable in template.variables]
             for at, text in zip(group, template.fill(columns), strict=True):
                 written[at] = text
         return written
@@ -269,9 +371,9 @@ class _Writer:
 
 
 def _column(
-    field: Field, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
+    variable: Variable, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
 ) -> Sequence[bytes]:
-    level, key = field
+    level, key = variable
     if level == NAME:
         column = texts[key]
         return [column[at] for at in group]

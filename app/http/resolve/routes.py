@@ -6,13 +6,11 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Final, NotRequired
 
 from fastapi import Depends, Request, Response
-from pydantic import MISSING, Field, PrivateAttr, TypeAdapter, WithJsonSchema
+from pydantic import Field, PrivateAttr, TypeAdapter, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
-from app.domain.quota_keys import Scope
-from app.domain.resolution_levels import QuotaSource
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of, impact_of_nothing
 from app.http.alterations.models import (
     LONE_SURROGATE,
@@ -20,26 +18,21 @@ from app.http.alterations.models import (
     ClientQuotaAlteration,
     Proposals,
     broken_number,
-    object_schema,
     whole_number,
 )
-from app.http.analytics.models import Usage
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
-    ClusterId,
-    Entity,
     JsonResponse,
-    ResponseModel,
-    StoredValue,
-    Time,
     child,
     has_lone_surrogate,
     quote,
-    some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.resolve.rendering import (
+    IDENTITY,
+    Resolution,
+    ResolveAnswer,
     add_usage,
     answer_head,
     buckets_of,
@@ -107,28 +100,13 @@ def identity_violations(
             yield Violation(pointer(name), "lone-surrogate", LONE_SURROGATE)
 
 
-_TEXT: Final = {"type": "string"}
-
-_IDENTITY: Final = WithJsonSchema(
-    {
-        "description": (
-            "A user with or without a client-id, or an address. An empty client-id equals a "
-            "missing one; answers leave it out and have addresses in canonical text."
-        ),
-        "oneOf": [
-            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
-            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
-        ],
-    }
-)
-
 IdentityItem = TypedDict(
     "IdentityItem",
     {"user": NotRequired[str], "client-id": NotRequired[str], "ip": NotRequired[str]},
 )
 strict(IdentityItem)
 
-Identity = TypeAliasType("Identity", Annotated[IdentityItem, _IDENTITY])
+Identity = TypeAliasType("Identity", Annotated[IdentityItem, IDENTITY])
 
 
 class ResolveRequest(Proposals):
@@ -188,107 +166,6 @@ def _is_ascii(identity: DomainIdentity) -> bool:
     return f"{identity.user}{identity.client_id}".isascii()
 
 
-class QuotaPlace(ResponseModel):
-    """An entity, and its level for an identity."""
-
-    entity: Entity
-    level: Annotated[int, Field(ge=1, le=8, description="1 is the most specific.")]
-    name: Annotated[QuotaSource, Field(description="The level's name.")]
-
-
-class OverriddenQuota(QuotaPlace):
-    """A less specific entity that has the key and loses."""
-
-    value: StoredValue
-
-
-class LevelTried(QuotaPlace):
-    """A level that was looked at."""
-
-    value: StoredValue | None
-    """What is stored there; null: nothing."""
-    applies: bool
-    """Whether the level can apply to this identity at all."""
-    reason: str | None
-    """Why it cannot."""
-
-
-_BUCKET: Final = WithJsonSchema(
-    {
-        "description": "The bucket: who spends from the same allowance, as metric tags.",
-        "oneOf": [
-            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
-            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
-        ],
-    }
-)
-
-
-class ResolvedQuota(ResponseModel):
-    """What applies for one key."""
-
-    value: StoredValue | None
-    """As stored; null: unlimited."""
-    unit: str
-    """Of the value, such as `bytes/s`."""
-    scope: Scope
-    """Where the limit is enforced."""
-    source: QuotaPlace | None
-    """Where the value comes from; null: nowhere."""
-    shared_by: Annotated[dict[str, str], _BUCKET]
-    overridden: list[OverriddenQuota]
-    """The less specific entities that have the key and lose."""
-    levels: list[LevelTried] | MISSING = MISSING
-    """With `explain` only: every level, in order."""
-    usage: Usage | MISSING | None = MISSING
-    """With `usage` only; null: nothing is published."""
-
-
-class _Resolved(ResponseModel):
-    identity: Annotated[dict[str, str], _IDENTITY]
-    authoritative: Annotated[
-        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
-    ]
-    quotas: Annotated[
-        dict[str, ResolvedQuota],
-        Field(
-            description=(
-                "Every key that applies to the identity: `connection_creation_rate` for an "
-                "address, the other four for a user and client-id."
-            ),
-            json_schema_extra=some_of_the_keys,
-        ),
-    ]
-    notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
-
-
-class Resolution(_Resolved):
-    """What applies, and why."""
-
-    cluster_id: ClusterId
-    as_of: Time
-
-
-class ProposedResolution(_Resolved):
-    """What would apply if the alterations had been applied."""
-
-
-class ResolveResult(_Resolved):
-    """What applies to one identity; `proposed` only where the request has alterations."""
-
-    proposed: ProposedResolution | MISSING = MISSING
-
-
-class ResolveAnswer(ResponseModel):
-    """What applies to many identities."""
-
-    cluster_id: ClusterId
-    as_of: Time
-    results: list[ResolveResult]
-    """In the order of the identities."""
-    impact: ImpactAnswer | MISSING = MISSING
-
-
 router = feature_router("resolve")
 
 _IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
@@ -314,7 +191,7 @@ async def resolve_quotas(
     resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
     document = {
         **answer_head(basis.image.cluster_id, basis.image.as_of),
-        **resolution_document(resolution, basis.image.callback_class, explain=query.explain),
+        **resolution_document(resolution, basis.image.callback_class),
     }
     if parameters.usage:
         buckets = list(buckets_of(resolution).values())
