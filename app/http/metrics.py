@@ -29,7 +29,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from app.http.rate_limits import TokenBucket
+from app.http.rate_limits import TokenBuckets
 from app.service.ports.metrics import (
     BreakerState,
     DependencyMetrics,
@@ -455,7 +455,7 @@ class HttpMetrics:
         self._make = make
         self._exported = self.registry if shared is None else shared.registry()
         self._text: bytes | None = None
-        self._renderings = TokenBucket(1.0, _RENDERING_BURST_S, time.monotonic())
+        self._renderings = TokenBuckets(1.0, _RENDERING_BURST_S)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
@@ -490,6 +490,6 @@ class HttpMetrics:
         Whoever asks more than once a second, after a few times, gets the text of the time before:
         no credential is needed to ask, and each text takes some 20 ms.
         """
-        if self._text is None or self._renderings.take(time.monotonic()) == 0:
+        if self._text is None or self._renderings.take("", time.monotonic()) == 0:
             self._text = exposition.generate_latest(self._exported)
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

@@ -24,7 +24,6 @@ from app.http.rate_limits import (
     Limits,
     LoginAttempts,
     RateLimits,
-    TokenBucket,
     TokenBuckets,
 )
 from tests.testkit.virtual_time import ManualClock
@@ -76,11 +75,11 @@ def test_the_next_token_comes_exactly_when_the_caller_may_come_back(
     rate: float, pauses: list[float]
 ):
     now = 0.0
-    bucket = TokenBucket(rate, BURST_S, now)
+    buckets = TokenBuckets(rate, BURST_S)
     for pause in pauses:
         now += pause
-        while wait_s := bucket.take(now):
-            assert bucket.take(now + wait_s * 0.99) > 0
+        while wait_s := buckets.take("a", now):
+            assert buckets.take("a", now + wait_s * 0.99) > 0
             now += wait_s + 1e-9
         assert wait_s == 0.0
 
@@ -88,10 +87,10 @@ def test_the_next_token_comes_exactly_when_the_caller_may_come_back(
 @given(rate=st.floats(0.1, 1000), steps=st.lists(st.floats(0, 0.5), max_size=200))
 def test_no_more_than_the_burst_and_the_rate_ever_pass(rate: float, steps: list[float]):
     now, passed = 0.0, 0
-    bucket = TokenBucket(rate, BURST_S, now)
+    buckets = TokenBuckets(rate, BURST_S)
     for step in steps:
         now += step
-        passed += bucket.take(now) == 0.0
+        passed += buckets.take("a", now) == 0.0
     assert passed <= max(1.0, BURST_S * rate) + now * rate + 1e-6
 
 
