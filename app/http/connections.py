@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 from app.http.rate_limits import network_of
 
@@ -71,47 +72,61 @@ class ConnectionLimits:
     is_exempt: Callable[[str], bool] = lambda _address: False
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class _Group:
+    """Connections of one kind: all, those of an address, the handshakes, the refused."""
+
+    members: set["Slot"] = field(default_factory=set)
+    idle: OrderedDict["Slot", None] = field(default_factory=OrderedDict)
+
+
 @dataclass(eq=False, slots=True)
 class Slot:
     """A connection, from when it is accepted.
 
     Attributes:
-        network: Of its peer; what counts as one address.
-        is_handshake: Whether TLS has not been agreed upon yet.
+        groups: What it counts in: all, its address, and the handshakes as long as it is one; or
+            the refused. None once it is closed.
         is_refused: Whether it is open only for the answer that it is one too many.
         close: Ends it.
     """
 
-    owner: "Connections"
-    network: str
-    is_handshake: bool
+    groups: list[_Group]
     is_refused: bool = False
     close: Callable[[], object] = lambda: None
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            group.members.add(self)
+        self.wait()
 
     def open(self, close: Callable[[], None]) -> None:
         """Note that requests can come now, and what ends the connection from now on."""
         self.close = close
-        self.owner.agree(self)
+        if not self.groups:  # a handshake that has just ended well, and was evicted before that
+            close()
+        self._leave(self.groups[2:])
 
     def wait(self) -> None:
-        """Note that the connection waits for a request, from now on."""
-        self.owner.move(self, is_idle=True)
+        """Note that the connection waits for a request: it is the youngest of the idle ones."""
+        self.work()
+        for group in self.groups:
+            group.idle[self] = None
 
     def work(self) -> None:
         """Note that a request is being answered: the connection is not evicted meanwhile."""
-        self.owner.move(self, is_idle=False)
+        for group in self.groups:
+            group.idle.pop(self, None)
 
     def end(self) -> None:
         """Note that the connection is closed; a second time nothing happens."""
-        self.owner.remove(self)
+        self._leave(self.groups)
 
-
-@dataclass(slots=True)
-class _Group:
-    """Connections of one kind: all, those of an address, the handshakes."""
-
-    members: set[Slot] = field(default_factory=set)
-    idle: OrderedDict[Slot, None] = field(default_factory=OrderedDict)
+    def _leave(self, left: list[_Group]) -> None:
+        for group in left:
+            group.members.discard(self)
+            group.idle.pop(self, None)
+        self.groups = [group for group in self.groups if self in group.members]
 
 
 class Connections:
@@ -129,74 +144,38 @@ class Connections:
         self._limits = limits
         self._count = count_dropped
         self._all, self._handshakes, self._refused = _Group(), _Group(), _Group()
-        self._of_address: dict[str, _Group] = {}
+        self._of_address: WeakValueDictionary[str, _Group] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._all.members)
 
     def admit(self, address: str, *, is_handshake: bool) -> Slot | None:
         """Return the slot of a new connection; null for one that is closed without a word."""
-        slot = Slot(self, network_of(address), is_handshake)
-        if self._evict_for(slot, is_exempt=self._limits.is_exempt(address)):
-            for group in self._groups(slot):
-                group.members.add(slot)
-            self.move(slot, is_idle=True)
-            return slot
+        own = self._of_address.setdefault(network_of(address), _Group())
+        is_exempt = self._limits.is_exempt(address)
+        if self._evict_for(own, is_handshake=is_handshake, is_exempt=is_exempt):
+            return Slot([self._all, own, self._handshakes] if is_handshake else [self._all, own])
         self._count("refused")
         if is_handshake or len(self._refused.members) >= _REFUSED_AT_ONCE:
             return None
-        slot.is_refused = True
-        self._refused.members.add(slot)
-        return slot
+        return Slot([self._refused], is_refused=True)
 
     def close_oldest_idle(self) -> None:
         """Close the connection that has been idle for longest: the system has no descriptors."""
         self._drop(self._all, "descriptors")
 
-    def move(self, slot: Slot, *, is_idle: bool) -> None:
-        """Note what a connection does; one that becomes idle is the youngest of the idle ones."""
-        if slot not in self._all.members:
-            return
-        for group in self._groups(slot):
-            group.idle.pop(slot, None)
-            if is_idle:
-                group.idle[slot] = None
-
-    def agree(self, slot: Slot) -> None:
-        """Note that a TLS handshake has ended well; it may have been evicted just before."""
-        if slot not in self._all.members and not slot.is_refused:
-            slot.close()
-        self._handshakes.members.discard(slot)
-        self._handshakes.idle.pop(slot, None)
-        slot.is_handshake = False
-
-    def remove(self, slot: Slot) -> None:
-        """Forget a connection."""
-        self._refused.members.discard(slot)
-        if slot not in self._all.members:
-            return
-        for group in self._groups(slot):
-            group.members.discard(slot)
-            group.idle.pop(slot, None)
-        if not self._of_address[slot.network].members:
-            del self._of_address[slot.network]
-
-    def _groups(self, slot: Slot) -> list[_Group]:
-        groups = [self._all, self._of_address.setdefault(slot.network, _Group())]
-        return [*groups, self._handshakes] if slot.is_handshake else groups
-
-    def _evict_for(self, slot: Slot, *, is_exempt: bool) -> bool:
-        """Evict idle connections for a new one; tell whether there is a slot."""
-        limits, own = self._limits, self._of_address.get(slot.network, _Group())
+    def _evict_for(self, own: _Group, *, is_handshake: bool, is_exempt: bool) -> bool:
+        """Evict idle connections for a new one of an address; tell whether there is a slot."""
+        limits, handshakes = self._limits, self._handshakes
         is_full = not is_exempt and len(own.members) >= limits.of_an_address
         if is_full and not self._drop(own, "address"):
             return False
-        if slot.is_handshake:
-            begun = [] if is_exempt else [slot_ for slot_ in own.idle if slot_.is_handshake]
+        if is_handshake:
+            begun = [] if is_exempt else [slot for slot in own.idle if slot in handshakes.members]
             if len(begun) >= max(1, limits.handshakes // _SHARE):
                 self._close(begun[0], "handshakes")
-            elif len(self._handshakes.members) >= limits.handshakes:
-                self._drop(self._handshakes, "handshakes")
+            elif len(handshakes.members) >= limits.handshakes:
+                self._drop(handshakes, "handshakes")
         return len(self._all.members) < limits.all or self._drop(self._all, "all")
 
     def _drop(self, group: _Group, reason: str) -> bool:
@@ -206,7 +185,7 @@ class Connections:
         return oldest is not None
 
     def _close(self, slot: Slot, reason: str) -> None:
-        self.remove(slot)
+        slot.end()
         self._count(reason)
         slot.close()
 
