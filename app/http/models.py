@@ -24,7 +24,8 @@ from starlette.responses import Response
 from typing_extensions import TypeAliasType
 
 from app.domain.alterations import AlterationResult as DomainResult
-from app.domain.alterations import Outcome, Values
+from app.domain.alterations import Outcome
+from app.domain.alterations import Values as DomainValues
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import LONG_MAX, TWO_TO_63, QuotaKey
 
@@ -143,7 +144,7 @@ def plain_json(value: Any) -> Any:
             return value
 
 
-def values_json(values: Values) -> dict[str, JsonNumber]:
+def values_json(values: DomainValues) -> dict[str, JsonNumber]:
     """Return the values of one entity, sorted by key."""
     return {str(key): quota_value_json(float(values[key])) for key in sorted(values)}
 
@@ -154,7 +155,7 @@ def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
     return {**{kind: names[kind] for kind in _TYPES if kind in names}, **names}
 
 
-def quota_json(entity: ClientQuotaEntity, values: Values) -> dict[str, Any]:
+def quota_json(entity: ClientQuotaEntity, values: DomainValues) -> dict[str, Any]:
     """Return one element of ``quotas``."""
     return {"entity": entity_json(entity), "entity_key": entity.key, "values": values_json(values)}
 
