@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
 from urllib.parse import unquote_to_bytes
 
@@ -105,7 +105,6 @@ class StrictQuery(Generic[Q]):
 
     def __init__(self, model: type[Q] | None) -> None:
         self.model = model
-        self._cached = lru_cache(maxsize=256)(self._read)
 
     @property
     def openapi_parameters(self) -> list[Schema]:
@@ -118,15 +117,9 @@ class StrictQuery(Generic[Q]):
         return query
 
     def read(self, query_string: bytes) -> Q | None:
-        """Read a query string as it came over the wire; short ones come again and again."""
-        short = len(query_string) <= _SHORT
-        return self._cached(query_string) if short else self._read(query_string)
-
-    def _read(self, query_string: bytes) -> Q | None:
+        """Read a query string as it came over the wire."""
         return None if self.model is None else read_query(query_string, self.model)
 
-
-_SHORT: Final = 512
 
 no_parameters: Final = StrictQuery(QueryParameters)
 """Of a route that takes none."""

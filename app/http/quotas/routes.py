@@ -190,32 +190,21 @@ async def _answer(
         parameters.has_key,
         parameters.max_age_ms,
     )
-    if parameters.page_size is None and parameters.page_token is None:
-        listing = await services.describe.describe(query)
-        answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
-        return answer, listing.snapshot, ""
-    answer, page = await _page(services, parameters, query)
-    return answer, None, page
-
-
-async def _page(
-    services: Services, parameters: DescribeParameters, query: DescribeQuery
-) -> tuple[QuotaListingResponse, str]:
-    size = parameters.page_size or _DEFAULT_PAGE_SIZE
+    size, token = parameters.page_size or _DEFAULT_PAGE_SIZE, parameters.page_token
     fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
-    token = parameters.page_token
     after = None if token is None else _entity(read_page_token(token, fingerprint)).sort_key()
     listing = await services.describe.describe(query)
+    answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
+    if parameters.page_size is None and token is None:
+        return answer, listing.snapshot, ""
     begin, following, total = 0, None, len(listing.entries)
     if after is not None:
         begin = bisect_right(listing.entries, after, key=lambda entry: entry[0].sort_key())
     entries = listing.entries[begin : begin + size]
     if begin + size < total:
         following = page_token(entries[-1][0].as_dict(), fingerprint)
-    answer = QuotaListingResponse(
-        listing.cluster_id, listing.as_of, entries, following, total=total
-    )
-    return answer, f"{token}+{size}/{total}/{following}"
+    answer = replace(answer, entries=entries, next_page_token=following, total=total)
+    return answer, None, f"{token}+{size}/{total}/{following}"
 
 
 def _entity(position: Any) -> ClientQuotaEntity:

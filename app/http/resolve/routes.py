@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated, Any, Final, NotRequired
 
 from fastapi import Depends, Request, Response
@@ -68,7 +68,7 @@ class ResolveParameters(QueryParameters):
     usage: Flag = False
     """Show beside each quota how the bucket spent its last day."""
 
-    @cached_property
+    @property
     def query(self) -> ResolveQuery:
         """What to resolve."""
         identity = DomainIdentity(self.user, self.client_id, self.ip)
