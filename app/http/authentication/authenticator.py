@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -186,30 +186,23 @@ class AuthenticatorChain:
             NotSentError: What is needed to judge it cannot be had.
         """
         refuse_forged_identity(presented)
-        try:
-            return await self._authenticated(presented)
-        except UnauthenticatedError as refusal:
-            first = [kind.scheme for kind in self._authenticators if kind.name == refusal.method]
-            others = [kind.scheme for kind in self._authenticators]
-            refusal.schemes = tuple(dict.fromkeys([*first, *others]))
-            raise
-
-    async def _authenticated(self, presented: Presented) -> Caller:
         presenting = [kind for kind in self._authenticators if kind.is_presented(presented)]
         if len(presenting) > 1:
             raise several_credentials("Show exactly one credential.")
-        if presenting:
-            return await _judged(presenting[0], presented)
+        try:
+            if not presenting:
+                self._ask_for_credential(presented)
+            return await presenting[0].authenticate(presented)
+        except UnauthenticatedError as refusal:
+            if presenting:
+                refusal.method = presenting[0].name
+            schemes = [kind.scheme for kind in (*presenting, *self._authenticators)]
+            refusal.schemes = tuple(dict.fromkeys(schemes))
+            raise
+
+    def _ask_for_credential(self, presented: Presented) -> NoReturn:
         first, *others = (kind.advice for kind in self._authenticators)
         advice = ", or ".join([first, *(kind[0].lower() + kind[1:] for kind in others)]) + "."
         if "authorization" in presented.headers:
             raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
         raise UnauthenticatedError(advice)
-
-
-async def _judged(authenticator: Authenticator, presented: Presented) -> Caller:
-    try:
-        return await authenticator.authenticate(presented)
-    except UnauthenticatedError as refusal:
-        refusal.method = authenticator.name
-        raise
