@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
@@ -37,11 +37,7 @@ from app.service.auth.denials import DeniedAttempt
 from app.service.auth.sessions import RefusedAtTheActError
 from app.service.runtime.tasks import off_loop
 
-_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
-    "GET": ("GET", "HEAD"),
-    **{method: (method,) for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS")},
-}
-"""What a route takes to what a caller may send: the boundary reads HEAD as GET."""
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _NOWHERE: Final = "Nothing is at this path; /docs lists the routes."
 
@@ -87,14 +83,11 @@ async def _record_attempt(request: Request, error: RefusedAtTheActError) -> None
 def _allowed_methods(request: Request) -> list[str]:
     """Return every method of the path; starlette names those of one route only."""
     routes = request.app.router.routes
-    return [
-        name
-        for method, names in _METHODS.items()
-        if any(
-            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
-        )
-        for name in names
-    ]
+    of_path = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in of_path for method in route.methods}
+    if "GET" in methods:
+        methods.add("HEAD")  # the middleware reads it as GET
+    return [method for method in _METHODS if method in methods]
 
 
 _FEATURES: Final = (
