@@ -151,7 +151,7 @@ async def show_audit(
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
         await services.denials.record(granted.caller, refusal, attempt)
         raise
-    return await off_loop(len(page.rows), _response, page, _token(page, fingerprint))
+    return await off_loop(len(page.rows), _response, page, page_token(page.next_after, fingerprint))
 
 
 def _response(page: RowPage, token: str | None) -> Response:
@@ -169,10 +169,3 @@ def _position(token: str | None, fingerprint: str) -> tuple[datetime, str, int] 
         return datetime.fromisoformat(at).astimezone(UTC), str(UUID(alteration_id)), ordinal
     except (ValueError, TypeError, AttributeError, OverflowError):
         raise BadPageTokenError from None
-
-
-def _token(page: RowPage, fingerprint: str) -> str | None:
-    if page.next_after is None:
-        return None
-    at, alteration_id, ordinal = page.next_after
-    return page_token([at.isoformat(), alteration_id, ordinal], fingerprint)

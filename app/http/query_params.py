@@ -375,12 +375,14 @@ def query_fingerprint(route: str, conditions: Mapping[str, Any]) -> str:
     ).hexdigest()
 
 
-def page_token(position: object, fingerprint: str) -> str:
-    """Return the token for a position (plain JSON values) in the answer to a query.
+def page_token(position: object, fingerprint: str) -> str | None:
+    """Return the token for a position (JSON values, times) in the answer to a query, null for null.
 
     Nothing in it is secret: its digest finds errors of copying and tokens of other queries, and the
     caller's rights are checked for each page.
     """
+    if position is None:
+        return None
     body = json_bytes(position)
     return _text(_digest(body, fingerprint) + body)
 

@@ -179,8 +179,7 @@ async def _page(
     )
     if bucket_id is not None and not page.buckets and not page.rows:
         raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
-    further = page.next_after
-    more = None if further is None else page_token(list(further), fingerprint)
+    more = page_token(page.next_after, fingerprint)
     return JsonResponse(await off_loop(len(page.rows), page_model, table, page, more))
 
 
