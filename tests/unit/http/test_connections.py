@@ -184,8 +184,8 @@ COMPRESSED = [
 async def test_what_http_forbids_is_a_problem_too(serve: Serve, subtests: pytest.Subtests):
     server = serve(LONG)
     refusals = [
-        *((400, "malformed-http", chunk) for chunk in MALFORMED),
         *((501, "unsupported-transfer-coding", chunk) for chunk in COMPRESSED),
+        *((400, "malformed-http", chunk) for chunk in MALFORMED),
     ]
     for status, code, chunk in refusals:
         with subtests.test(chunk=chunk):
