@@ -12,7 +12,7 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from tests.faults.crash_recovery.conftest import World
 from tests.faults.crash_recovery.run import Run, ask
-from tests.faults.crash_recovery.test_plans import KEY, plan
+from tests.faults.crash_recovery.test_failpoints import KEY, plan
 from tests.testkit.fake_kafka.cluster import DROP_BEFORE_APPLYING, FakeCluster
 from tests.testkit.history.events import End, Write
 from tests.testkit.kafka import eventually, unique
