@@ -62,6 +62,8 @@ async def test_a_crowd_shares_one_read_of_everything_and_nobody_reads_beside_it(
     broker.answers.set()
     assert await asyncio.gather(*reads) == [{item: STORED[item]} for item in ENTITIES]
     assert (len(broker.asked), broker.asked_for_everything) == (2, 1)
+    assert await present.read(ENTITIES[:1], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
+    assert (len(broker.asked), broker.asked_for_everything) == (3, 1), "alone, of one entity again"
 
 
 @in_virtual_time

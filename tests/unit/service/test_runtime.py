@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,7 +28,7 @@ from app.service.ports.metrics import BreakerState
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import tasks as runtime_tasks
-from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import (
     FAILURES,
     PROBE_EVERY_S,
@@ -388,3 +389,9 @@ def test_a_late_success_of_a_running_request_closes_it(dependency: Dependency):
         dependency.fail(FAILURES)
         assert dependency.breaker.state is BreakerState.OPEN
     assert dependency.breaker.state is BreakerState.CLOSED
+
+
+def test_the_age_of_an_intent_counts_the_sleep_of_the_machine(monkeypatch: pytest.MonkeyPatch):
+    clocks = {time.CLOCK_MONOTONIC: 20.0, time.CLOCK_BOOTTIME: 500.0}
+    monkeypatch.setattr(time, "clock_gettime", clocks.__getitem__)
+    assert boot_time() == 500.0

@@ -22,7 +22,7 @@ from app.domain.errors import (
     UnsupportedVersionError,
 )
 from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
-from app.service.alterations.write_ahead import EntityLocks
+from app.service.alterations.write_ahead import EntityLocks, send_within_s
 from app.service.ports.audit_log import AuditConclusion, Intent
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.clock import USUAL
@@ -32,6 +32,13 @@ from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 KEYED = IdempotencyKey("k", b"f")
+
+
+def test_an_intent_of_many_entities_may_be_handed_over_later() -> None:
+    one, many = send_within_s(1, USUAL), send_within_s(10_001, USUAL)
+    assert many - one == pytest.approx(2 * 10 + 5)
+    of_a_plan = send_within_s(10_000, USUAL, tables=3)
+    assert of_a_plan - send_within_s(10_000, USUAL) == pytest.approx(10)
 
 
 @in_virtual_time

@@ -230,8 +230,10 @@ def test_a_bad_file_stops_the_start_and_names_the_entry(path: Path, content: Any
     write(path, content)
     with pytest.raises(TokensFileError) as caught:
         BearerTokens(path)
-    assert fault in str(caught.value)
-    assert str(path) in str(caught.value)
+    text = str(caught.value)
+    assert fault in text
+    assert str(path) in text
+    assert ("  " in text, ".." in text) == (False, False), "one sentence, as people write it"
 
 
 def test_every_bad_entry_is_named(path: Path):

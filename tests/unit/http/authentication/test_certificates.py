@@ -116,8 +116,10 @@ def test_a_subject_that_nobody_may_have_is_refused(authority: Authority, subject
     assert refused(judge(), authority.sign(subject).der)
 
 
-def test_no_rule_makes_a_reserved_principal(authority: Authority, subtests: pytest.Subtests):
-    for user in ["ANONYMOUS", "*", " alice", "alice ", "User:alice", "user: a"]:
+def test_no_rule_makes_a_principal_that_nobody_may_have(
+    authority: Authority, subtests: pytest.Subtests
+):
+    for user in ["ANONYMOUS", "*", " alice", "alice ", "User:alice", "user: a", "a" * 257]:
         with subtests.test(user=user):
             assert refused(judge(f"RULE:^.*$/{user}/"), authority.sign(person("alice")).der)
 
