@@ -72,7 +72,7 @@ LOCAL: Final = "local[*]"
 _JAVA: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
 """Spark loads some 200 MB of classes; a smaller limit collects all garbage whenever it is met."""
 
-_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_LOGGING: Final = Path(__file__).absolute().with_name("log4j2.properties")
 _DRIVER: Final = (
     f"{_JAVA} -XX:InitialRAMPercentage=10 '-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 )
