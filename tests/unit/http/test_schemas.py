@@ -132,6 +132,11 @@ def test_a_waiting_time_is_whole_and_in_range_however_it_is_written(subtests: py
                 assert (body.longest_ms, body.violations) == (wait_ms, ())
 
 
+def test_a_thousand_characters_and_ten_thousand_identities_break_no_rule():
+    assert alter({"reason": "\N{GRINNING FACE}" * 1000}).violations == ()
+    assert read_body(ResolveRequest, {"identities": [{"user": "a"}] * 10_000}).violations == ()
+
+
 def test_identities_are_read_in_order():
     body = read_body(
         ResolveRequest,
