@@ -215,12 +215,18 @@ async def test_an_alteration_without_a_readable_answer_is_unknown_and_sent_once(
                 assert broker.received[ALTER] == 1
 
 
-async def test_a_describe_whose_connection_breaks_is_asked_three_times():
-    async with single({DESCRIBE: closing}) as (broker, _, admin):
+@pytest.mark.parametrize(
+    ("reply", "timeout_s", "times"), [(closing, None, 3), (silent, SHORT_S, 1)]
+)
+async def test_a_describe_is_asked_three_times_where_its_connection_breaks_and_else_once(
+    reply: Reply, timeout_s: float | None, times: int
+):
+    async with single({DESCRIBE: reply}) as (broker, _, admin):
+        await admin.live_brokers()
         with pytest.raises(NotSentError) as caught:
-            await admin.describe_client_quotas(ALL_ENTITIES)
+            await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=timeout_s)
         assert caught.value.code == "cluster-unreachable"
-        assert broker.received[DESCRIBE] == 3
+        assert broker.received[DESCRIBE] == times
 
 
 async def test_an_answer_may_come_one_byte_at_a_time():

@@ -249,6 +249,7 @@ def test_what_the_broker_refuses_holds_everything_back(
         answer = service.alter(change(names, {P: 5}), removal(gone))
     problem = answer.json()
     assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
+    assert problem["kafka_error"] == "INVALID_REQUEST"
     assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1"]
     assert [request["validateOnly"] for request in arrived] == [True]
     assert raw.stored(names) == {}

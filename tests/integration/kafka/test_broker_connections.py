@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from app.domain.alterations import Outcome
-from app.domain.entities import ALL_ENTITIES
+from app.domain.entities import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import BrokerError, InvalidRequestError, NotSentError, Sent
 from app.kafka.cluster_facts import scram_users
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
@@ -200,6 +200,9 @@ async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKa
     assert caught.value.code == "service-account-not-authorized"
 
 
+of_entity = ClientQuotaFilterComponent.of_entity
+
+
 async def test_what_the_protocol_cannot_say_is_refused_before_it_is_sent(
     quota_admin: KafkaClientQuotaAdmin,
 ):
@@ -209,6 +212,24 @@ async def test_what_the_protocol_cannot_say_is_refused_before_it_is_sent(
             [setting(of, producer_byte_rate=1)], validate_only=False
         )
     await quota_admin.cluster_id()
+
+
+@pytest.mark.parametrize(
+    ("components", "kafka_error", "words"),
+    [
+        ([of_entity("User", "u")], "UNSUPPORTED_VERSION", "Unsupported entity type User"),
+        ([of_entity("user", "u")] * 2, "INVALID_REQUEST", "cannot appear more than once"),
+    ],
+)
+async def test_a_filter_that_the_broker_refuses_is_refused_in_its_words(
+    quota_admin: KafkaClientQuotaAdmin,
+    components: list[ClientQuotaFilterComponent],
+    kafka_error: str,
+    words: str,
+):
+    with pytest.raises(InvalidRequestError, match=words) as caught:
+        await quota_admin.describe_client_quotas(ClientQuotaFilter(tuple(components)))
+    assert caught.value.kafka_error == kafka_error
 
 
 async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClientQuotaAdmin):

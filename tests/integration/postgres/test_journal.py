@@ -1,10 +1,11 @@
 import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
+from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.audit_log import PostgresJournal
@@ -88,7 +89,9 @@ async def test_a_conclusion_completes_the_record(journal: PostgresJournal):
 async def test_a_final_request_is_recorded_with_its_results_at_once(
     journal: PostgresJournal, action: str
 ):
-    request = audit_request(*HOSTILE_REQUEST, action=action)
+    ops = (Op("", None), Op("k", Decimal("1e999")), Op("k", Decimal("-0.30000000000000004441")))
+    other = audit_entity(len(HOSTILE_REQUEST), {"foo": "bar", "user": "x" * 100_000}, ops=ops)
+    request = audit_request(*HOSTILE_REQUEST, other, action=action)
     results = {
         entity.ordinal: AlterationResult(
             entity.alteration.entity, Outcome.REFUSED, error=KafkaRefusal("X", "no")
@@ -103,7 +106,7 @@ async def test_a_final_request_is_recorded_with_its_results_at_once(
     page = await journal.audit_rows(AuditQuery())
     assert [(row.action, row.outcome, row.error) for row in page.rows] == [
         (action, "refused", KafkaRefusal("X", "no"))
-    ] * len(HOSTILE_NAMES)
+    ] * len(request.entities)
 
 
 async def test_a_denied_request_that_could_not_be_read_is_one_row(journal: PostgresJournal):

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Outcome
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
@@ -30,10 +31,11 @@ from tests.integration.postgres.calls import (
     opened,
     request_of,
     stored,
+    take,
 )
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
-from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, intent_of
+from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, audit_entity, audit_request, intent_of
 
 
 async def test_what_was_observed_is_reported_and_due_again_when_it_can_be_final(
@@ -106,6 +108,22 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     assert (state is not None) == (outcome in (Outcome.APPLIED, Outcome.OBSERVED_OTHER))
     assert state is None or state.stored == '{"producer_byte_rate":1024}'
     await opened(journal, "alice")
+
+
+async def test_odd_values_and_names_come_back_from_recovery(
+    journal: PostgresJournal, recovery: PostgresRecovery
+):
+    first, second = (
+        audit_request(audit_entity(0, {"user": "a\x00\n'\"", "client-id": None})) for _ in range(2)
+    )
+    await take(journal, first)
+    odd = {"a": math.inf, "b": 2.0**63, "c": 5e-324, "\x00": 1.0}
+    finding = found(first, Outcome.OBSERVED_OTHER, final=True, x="\x00")
+    result = replace(finding.result, after=odd, error=KafkaRefusal(None, "why \x00"))
+    await recovery.record_recovery([replace(finding, result=result)])
+    assert (await stored(journal, first)).results == {0: result}
+    recent = await journal.recent_values(await take(journal, second))
+    assert list(recent.values()) == [odd]
 
 
 async def test_a_final_word_stands(journal: PostgresJournal, recovery: PostgresRecovery):

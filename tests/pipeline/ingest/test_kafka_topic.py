@@ -180,12 +180,13 @@ def test_a_day_that_retention_removes_stays_and_reported_offsets_can_be_read_aga
         return sorted(int(row["ts"].timestamp() - noon) for row in minutes(out))
 
     day = 86_400
-    ingest([0, 60, 120, day])
+    first = ingest([0, 60, 120, day])
     admin = AdminClient({"bootstrap.servers": servers})
     (removed,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
     removed.result(DEADLINE_S)
     job = ingest([day + 60])
     assert job.counts["offsets"] == [{"topic": topic, "partition": 0, "from": 2, "to": 5}]
+    assert job.run_id != first.run_id, "other offsets are another run"
     assert stored() == [0, 60, 120, day, day + 60]
     report = tmp_path / "report.json"
     report.write_text(json.dumps(job.counts, default=str))

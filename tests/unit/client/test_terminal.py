@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -93,14 +94,30 @@ def test_the_waiting_can_be_stopped(run: Run, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
-    ("answer", "option", "result"),
-    [("n\n", "", (1, 1)), ("y\n", "", (0, 2)), ("n\n", "--yes", (0, 2))],
+    ("answer", "words", "result"),
+    [
+        ("n\n", "--plan p1", (1, 1)),
+        ("y\n", "--plan p1", (0, 2)),
+        ("n\n", "--plan p1 --yes", (0, 2)),
+        ("n\n", "quotas.yaml", (1, 1)),
+        ("y\n", "quotas.yaml", (0, 2)),
+    ],
 )
 def test_apply_asks_unless_yes_comes_with_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, option: str, result: tuple[int, int]
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    answer: str,
+    words: str,
+    result: tuple[int, int],
 ):
+    monkeypatch.chdir(tmp_path)
+    Path("quotas.yaml").write_text(
+        f"quotas:\n  - entity: {{user: alice}}\n    values: {{{P}: 2}}\n"
+    )
     monkeypatch.setattr(sys, "stdin", Typed(answer))
-    ran = run(f"apply --plan p1 {option}", Reply(200, PLAN), Reply(200, APPLIED))
+    ran = run(f"apply {words}", Reply(200, PLAN), Reply(200, APPLIED))
     assert (ran.code, len(ran.service.asked)) == result
 
 

@@ -292,6 +292,10 @@ async def test_a_number_that_json_lacks_cannot_be_read(service: FakeService):
     for literal in ("NaN", "Infinity", "-Infinity"):
         answer = await post(service, ALTERATIONS, with_number(literal))
         refused(service, answer, 400, inside("ops/0/value not-json"))
+        text = single({"user": "bad"}, {"key": R, "value": literal})
+        refused(
+            service, await post(service, ALTERATIONS, text), 400, inside("ops/0/value wrong-type")
+        )
 
 
 TYPES: Mapping[str, Any] = {
@@ -509,7 +513,9 @@ async def test_a_member_that_breaks_a_rule_is_refused(
 async def test_each_of_ten_thousand_changed_keys_is_judged(service: FakeService):
     ops = [{"key": P, "value": 0}, {"key": C, "value": 1}]
     listed = [{"entity": {"user": f"bad-{number}"}, "ops": ops} for number in range(5_000)]
-    answer = await post(service, ALTERATIONS, {"alterations": listed})
     expected = [f"/alterations/{number}/ops/0/value not-positive" for number in range(1_000)]
-    problem = refused(service, answer, 422, ", ".join([*expected, "more"]))
-    assert problem["errors"][-1]["detail"] == "At least 4000 more are not listed."
+    for all_or_nothing in (True, False):
+        body = {"alterations": listed, "all_or_nothing": all_or_nothing}
+        answer = await post(service, ALTERATIONS, body)
+        problem = refused(service, answer, 422, ", ".join([*expected, "more"]))
+        assert problem["errors"][-1]["detail"] == "At least 4000 more are not listed."

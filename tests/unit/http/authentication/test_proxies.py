@@ -148,6 +148,8 @@ FORGED_REQUESTS: dict[str, list[tuple[str, str]]] = {
     "a name": [("X-Forwarded-Client-Cert", 'Subject="CN=bob"')],
 }
 
+BESIDE = {"authorization", "x-forwarded-for", "forwarded", "x-real-ip"}
+
 UNTRUSTING = {"no proxy is trusted": NO_PROXIES, "another is trusted": ELSEWHERE}
 
 
@@ -168,6 +170,8 @@ async def test_only_a_trusted_proxy_may_send_a_certificate_header(subtests: pyte
                 before = front.service.count("request_rejected_total", reason=FORGED)
                 answer = await front.get(*FORGED_REQUESTS[name])
                 assert (answer.status, answer.document["code"]) == (400, FORGED)
+                pointers = {error["pointer"] for error in answer.document["errors"]}
+                assert pointers == {sent.lower() for sent, _ in FORGED_REQUESTS[name]} - BESIDE
                 assert front.service.count("request_rejected_total", reason=FORGED) == before + 1
                 assert front.service.log == []
 
