@@ -42,9 +42,9 @@ MIDNIGHT, UNLIMITED = "midnight", "unlimited"
 
 def midnight() -> list[Row]:
     over = [
-        minute(1439, rate_max=150.0, rate_avg=75.0, throttle_ms_max=10.0),
-        minute(1440, rate_max=120.0, throttle_ms_max=30.0, throttle_ms_avg=5.0),
-        minute(1441, rate_max=90.0, throttle_ms_avg=20.0, level=1),
+        minute(1439, rate_max=150.0, throttle_ms_max=10_000.0),
+        minute(1440, rate_max=120.0, throttle_ms_max=30_000.0, throttle_ms_avg=5.0),
+        minute(1441, rate_max=90.0, throttle_ms_avg=20_000.0, level=1),
     ]
     rows = [*over, minute(1442), minute(1450, rate_max=100.0)]
     rows += [minute(1440, broker_id=2, rate_max=101.0), minute(1450, broker_id=3, rate_max=101.0)]
@@ -133,8 +133,8 @@ def of_cluster(rows: list[Row], cluster: str) -> list[Row]:
 def test_a_stretch_across_midnight_is_one_incident(joined: dict[int, list[Row]]):
     first, on_two, at_the_end = of_cluster(joined[1], MIDNIGHT)
     assert (first["start"], first["end"], first["minutes"]) == (at(1439), at(1442), 3)
-    assert (first["peak_ratio"], first["throttle_ms_p95"], first["level"]) == (1.5, 30.0, 1)
-    assert first["est_deferred_bytes"] == 50 * 60 // 2 + 20 * 60
+    assert (first["peak_ratio"], first["throttle_ms_p95"], first["level"]) == (1.5, 30_000, 1)
+    assert first["est_deferred_bytes"] == 50 * 10 + 20 * 30
     assert (first["brokers_affected"], first["status"]) == (2, "closed")
     assert (on_two["broker_id"], on_two["throttle_ms_p95"]) == (2, None)
     assert on_two["brokers_affected"] == 2

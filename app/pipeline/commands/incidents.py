@@ -113,15 +113,13 @@ def _violating(minutes: DataFrame) -> DataFrame:
 def deferred_bytes() -> Column:
     """Estimate how many bytes of a minute had to wait, in whole bytes; null for other rates.
 
-    The maximum lasts for as long as the average allows, rate_avg / rate_max of the minute, and
-    what exceeds the limit in that time waits: (rate_max - limit) x 60 s x rate_avg / rate_max. So
-    an estimate is never above what the minute moved. A broker that delays well keeps the rate at
-    the limit, and hides what clients still hold back: the true figure may be larger.
+    What exceeds the limit waits for as long as the broker throttled: (rate_max - limit) x seconds,
+    of which a minute has 60 at most. A broker that delays well keeps the rate at the limit, and
+    hides what clients still hold back: the true figure may be larger.
     """
-    rate, average = sf.col("rate_max"), sf.col("rate_avg")
-    over = sf.greatest(rate - usable_limit(sf.col("limit")), sf.lit(0.0))
-    share = sf.least(average / sf.when(rate > 0, rate), sf.lit(1.0))
-    waiting = sf.least(sf.coalesce(over * 60 * share, sf.lit(0.0)), sf.lit(float(_MOST_BYTES)))
+    over = sf.greatest(sf.col("rate_max") - usable_limit(sf.col("limit")), sf.lit(0.0))
+    seconds = sf.least(throttle_ms() / 1000, sf.lit(60.0))
+    waiting = sf.least(sf.coalesce(over * seconds, sf.lit(0.0)), sf.lit(float(_MOST_BYTES)))
     return sf.when(sf.col("key").endswith("_byte_rate"), sf.floor(waiting))
 
 

@@ -154,7 +154,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
         days = [day for day in days if day not in cut]
         constants = {"grain": rules.map.grain, "source": inputs.kind}
         constants["ingest_run_id"] = job.run_id
-        rows = minutes.where("samples > 0").drop("problem", "counted")
+        rows = minutes.where("rate_avg is not null").drop("problem", "counted")
         if UP in counted.used:
             rows = rows.unionByName(idle_minutes(minutes))
         rows = rows.withColumns({name: sf.lit(value) for name, value in constants.items()})

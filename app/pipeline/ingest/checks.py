@@ -9,18 +9,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
-from app.pipeline.ingest.minutes import DUPLICATE, MISSING_RATE
+from app.pipeline.ingest.minutes import DUPLICATE
 from app.pipeline.ingest.points import MISSING_BROKER, OUTSIDE, UNDECODABLE, UNKNOWN_METRIC, UNNAMED
 from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
 REASONS: Final = (
-    *(DUPLICATE, "infinite", MISSING_BROKER, MISSING_RATE, "nan", "negative", "too-large"),
+    *(DUPLICATE, "infinite", MISSING_BROKER, "nan", "negative", "too-large"),
     *(UNDECODABLE, UNKNOWN_METRIC, UNPARSABLE, UNREADABLE),
 )
 """Why a row is quarantined."""
 
 _USED: Final = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
-_REFUSED: Final = {DUPLICATE: "duplicates", MISSING_RATE: "lonely"}
 CLUSTER_NAMED: Final = "cluster_named"
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
@@ -66,7 +65,7 @@ class Tally:
         refused: Rows that do not, by reason.
         left_out: Rows outside the period; they are no input.
         brokers: That reported.
-        days: Of which there are rates: cluster id and day.
+        days: Of which there are rows: cluster id and day.
         is_mixed: Whether the input names several clusters.
     """
 
@@ -101,10 +100,11 @@ def tally(minutes: DataFrame) -> Tally:
     fine = [row for row in rows if row.problem is None]
     counts = {
         name: count
-        for name, column in (_USED | _REFUSED).items()
+        for name, column in (_USED | {DUPLICATE: "duplicates"}).items()
         if (count := sum(row[column] for row in fine))
     }
-    refused |= {name: counts.pop(name) for name in _REFUSED if name in counts}
+    if DUPLICATE in counts:
+        refused[DUPLICATE] = counts.pop(DUPLICATE)
     clusters = {row[name] for row in fine for name in ("first_cluster", "last_cluster")} - {None}
     return Tally(
         counts,
@@ -118,20 +118,19 @@ def tally(minutes: DataFrame) -> Tally:
 
 def _by_broker(minutes: DataFrame) -> DataFrame:
     sums = (
-        *(sf.sum(name).alias(name) for name in ("rows", "failed", *_USED.values())),
-        *(sf.sum(name).alias(name) for name in _REFUSED.values()),
+        *(sf.sum(name).alias(name) for name in ("rows", "duplicates", "failed", *_USED.values())),
         *(sf.min(name).alias(name) for name in ("first", "first_cluster")),
         *(sf.max(name).alias(name) for name in ("last", "last_cluster")),
     )
     used = sf.expr("samples + throttles + tokens + ups")
     brokers = ("problem", "cluster_id", "broker_id")
     by_minute = (
-        minutes.select(*brokers, "ts", "samples", "counted.*")
+        minutes.select(*brokers, "ts", "samples", "rate_avg", "counted.*")
         .withColumns({name: sf.when(used > 0, sf.col(name)) for name in ("first", "last")})
         .groupBy(*brokers, "ts")
-        .agg(*sums)
+        .agg(*sums, sf.count("rate_avg").alias("written"))
     )
-    day = sf.when(sf.col("samples") > 0, sf.col("ts").cast("date").cast("string"))
+    day = sf.when(sf.col("written") > 0, sf.col("ts").cast("date").cast("string"))
     reported = sf.count_if(used > sf.col("failed")).alias("minutes")
     return by_minute.groupBy(*brokers).agg(*sums, reported, sf.collect_set(day).alias("days"))
 

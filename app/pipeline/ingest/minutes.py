@@ -13,7 +13,6 @@ from app.domain.quota_keys import QuotaKey
 from app.pipeline.ingest.points import OUTSIDE
 
 DUPLICATE: Final = "duplicate"
-MISSING_RATE: Final = "missing-rate"
 
 _MINUTE_US: Final = 60_000_000
 _DAY_US: Final = 86_400_000_000
@@ -25,17 +24,18 @@ def sum_minutes(points: DataFrame, shares: int) -> DataFrame:
     """Sum up the points of each name in each minute on each broker.
 
     Of points with the same names and time the first counts, in the order of the inputs. A throttle
-    time counts beside a rate of its minute only: what was not measured is not said to be 0.
+    time without a rate in its minute is a minute with rate 0.
 
     Args:
         points: The columns of ``POINTS_DDL``.
         shares: Into how many files the names of a day are divided.
 
     Returns:
-        The columns of ``OBSERVATION_MINUTE`` that points tell, and ``problem``; in ``counted``
-        ``rows``, how many points there are; ``duplicates`` and ``lonely``, how many of them do not
-        count; ``throttles``, ``tokens`` and ``ups``, how many of the others are no rates, and
-        ``failed``, how many ``up`` are 0; ``first`` and ``last``, when they were;
+        The columns of ``OBSERVATION_MINUTE`` that points tell, and ``problem``; ``rate_avg`` is
+        null where the minute is no row of that table; in ``counted`` ``rows``, how many points
+        there are; ``duplicates``, how many of them do not count; ``throttles``, ``tokens`` and
+        ``ups``, how many of the others are no rates, and ``failed``, how many ``up`` are 0;
+        ``first`` and ``last``, when they were;
         ``first_cluster`` and ``last_cluster``, hashes of what the input calls the cluster. Points
         with a ``problem`` are counted by it alone. A task has all minutes of a share of a day.
     """
@@ -99,16 +99,15 @@ def _mean(name: str) -> str:
 
 
 def _columns() -> tuple[str, ...]:
-    mean = _mean("rate")
+    without_rate = "if(throttle_n > 0, 0, null)"
+    mean = f"coalesce({_mean('rate')}, {without_rate})"
     # In two parts again: 60 times the integer may not fit.
     per_minute = f"({mean} div 1000000 * 60 + ({mean} % 1000000 * 60 + 500000) div 1000000)"
     of_bytes = ", ".join(f"'{key}'" for key in _BYTE_KEYS)
     clusters = ("first_cluster", "last_cluster")
     counts = {
         "duplicates": "if(problem is null, rows - distinct, 0)",
-        "lonely": "if(rate_n = 0, throttles, 0)",
-        "throttles": "if(rate_n = 0, 0, throttles)",
-        **{name: name for name in ("rows", "tokens", "ups", "failed", *clusters)},
+        **{name: name for name in ("rows", "throttles", "tokens", "ups", "failed", *clusters)},
         **{name: f"timestamp_micros({name})" for name in ("first", "last")},
     }
     # One column, because each of its own costs time where they are cached.
@@ -116,7 +115,7 @@ def _columns() -> tuple[str, ...]:
     return (
         *(*_NAMES, "problem", "dt", "ts"),
         f"{mean} / 1000000 as rate_avg",
-        "rate_max / 1000000 as rate_max",
+        f"coalesce(rate_max, {without_rate}) / 1000000 as rate_max",
         f"{_mean('throttle')} / 1000000 as throttle_ms_avg",
         "throttle_max / 1000000 as throttle_ms_max",
         "cast(rate_n as int) as samples",
@@ -140,7 +139,7 @@ def idle_minutes(minutes: DataFrame) -> DataFrame:
     # Numbers of the day's minutes in two bytes: these sets are shuffled, and sent to all workers.
     number = sf.expr("cast(unix_seconds(ts) % 86400 div 60 as smallint)")
     scraped = minutes.where("counted.ups > counted.failed").groupBy(*broker_day)
-    seen = minutes.where("samples > 0").groupBy("dt", *_NAMES)
+    seen = minutes.where("rate_avg is not null").groupBy("dt", *_NAMES)
     numbers = seen.agg(sf.collect_set(number).alias("seen")).join(
         sf.broadcast(scraped.agg(sf.collect_set(number).alias("scraped"))), list(broker_day)
     )
@@ -170,22 +169,13 @@ def refused_points(points: DataFrame) -> DataFrame:
     broken = points.where(sf.col("problem") != OUTSIDE).select(
         "file", "line", sf.col("text").alias("raw"), sf.col("problem").alias("reason")
     )
-    same = Window.partitionBy(*_NAMES, "minute", "ts", "attribute").orderBy("position")
-    minute = Window.partitionBy(*_NAMES, "minute")
-    is_rate = (sf.col("attribute") == RATE) & ~sf.col("again")
-    ranked = (
-        points.where(sf.col("problem").isNull())
-        .withColumn("minute", sf.expr(f"ts div {_MINUTE_US}"))
-        .withColumn("again", sf.row_number().over(same) > 1)
-        .withColumn("rates", sf.count_if(is_rate).over(minute))
-    )
-    lonely = (sf.col("attribute") == THROTTLE) & (sf.col("rates") == 0)
-    reason = sf.when(sf.col("again"), DUPLICATE).when(lonely, MISSING_RATE)
+    same = Window.partitionBy(*_NAMES, "ts", "attribute").orderBy("position")
+    fine = points.where(sf.col("problem").isNull())
+    again = fine.withColumn("again", sf.row_number().over(same) > 1).where("again")
     time = sf.date_format(sf.timestamp_micros("ts"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
     columns = ("cluster_id", "broker_id", "key", "attribute", "user", "client_id", "value")
-    surplus = ranked.select(
-        "file", "line", sf.to_json(sf.struct(time, *columns)).alias("raw"), reason.alias("reason")
-    ).where(sf.col("reason").isNotNull())
+    raw = sf.to_json(sf.struct(time, *columns)).alias("raw")
+    surplus = again.select("file", "line", raw, sf.lit(DUPLICATE).alias("reason"))
     return broken.unionByName(surplus)
 
 

@@ -124,6 +124,12 @@ def test_a_minute_of_a_scraped_broker_without_a_sample_is_one_of_rate_0(world: W
     assert len(seldom) == 1, "its broker has no `up`"
 
 
+def test_a_throttle_time_without_a_rate_is_a_minute_with_rate_0(world: World):
+    (minute,) = world.of("none")
+    assert (minute.ts.minute, minute.rate_avg, minute.rate_max, minute.bytes_est) == (1, 0, 0, 0)
+    assert (minute.throttle_ms_avg, minute.throttle_ms_max, minute.samples) == (30.0, 30.0, 0)
+
+
 def test_the_mean_of_large_rates_is_exact(world: World):
     (minute,) = world.of("large")
     assert minute.rate_avg == 5_999_999_999_999.333333
@@ -165,15 +171,14 @@ def test_rows_in_are_rows_used_and_quarantined(world: World):
     assert counts["quarantined_by_reason"] == {
         "duplicate": 7,
         "missing-broker": 1,
-        "missing-rate": 1,
         "negative": 1,
         "unknown-metric": 1,
         "unreadable-file": 1,
     }
     rows = sum(map(len, (MINUTES, TWICE, BAD, BROKERS))) + 5 + 1
     assert counts["rows_in"] == rows == counts["rows_used"] + world.job.quarantined
-    assert world.job.quarantined == sum(item.n for item in world.quarantine) == 12
-    assert counts["used"] == {"rate": 23, "throttle": 4, "up": 2}
+    assert world.job.quarantined == sum(item.n for item in world.quarantine) == 11
+    assert counts["used"] == {"rate": 23, "throttle": 5, "up": 2}
     assert counts["rows_out"]["observation_minute"] == len(world.minutes)
 
 
@@ -184,8 +189,8 @@ def test_the_checks_name_what_is_wrong(world: World):
         == set(world.job.counts["dq_failed"])
         == {
             *("cluster_named", "failed_scrapes"),
-            *("quarantined_duplicate", "quarantined_missing_broker", "quarantined_missing_rate"),
-            *("quarantined_negative", "quarantined_unknown_metric", "quarantined_unreadable_file"),
+            *("quarantined_duplicate", "quarantined_missing_broker", "quarantined_negative"),
+            *("quarantined_unknown_metric", "quarantined_unreadable_file"),
             *("coverage cluster unknown broker 2", "seconds_behind cluster unknown broker 2"),
         }
     )
