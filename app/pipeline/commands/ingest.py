@@ -139,7 +139,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
     session = out.session
     points = read_points(session, inputs, rules)
     shares = max(1, -(-inputs.points // ROWS_OF_FILE))
-    minutes = sum_minutes(points, shares).persist(StorageLevel.MEMORY_AND_DISK)
+    minutes = sum_minutes(points, inputs.firsts, shares).persist(StorageLevel.MEMORY_AND_DISK)
     explain(job, OBSERVATION_MINUTE, minutes)
     try:
         counted = tally(minutes)
@@ -209,7 +209,7 @@ def _write_quarantine(
 ) -> None:
     rows = out.session.createDataFrame([], schema_of(QUARANTINE))
     if counted.quarantined:
-        rows = quarantine(refused_points(points), dict(enumerate(inputs.names)))
+        rows = quarantine(refused_points(points, inputs.firsts), dict(enumerate(inputs.names)))
     job.counts["rows_out"][QUARANTINE.name] = out.write(rows.coalesce(1), QUARANTINE)
 
 

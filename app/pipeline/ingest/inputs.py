@@ -105,6 +105,7 @@ class Inputs:
         cut_day: The last day of which retention has removed messages of a topic; null for none.
         read: What a run over them follows from: path, size and time of change of each file, or
             the offsets of topics.
+        firsts: The number of the first file of each ``--input``.
         rows: How many rows the footers of the files count; null where they have none.
         points: About how many points there are; the same for the same inputs.
     """
@@ -117,6 +118,7 @@ class Inputs:
     settings: Settings = field(default_factory=dict)
     cut_day: date | None = None
     read: list[Any] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
     rows: int | None = None
     points: int = 0
 
@@ -132,6 +134,7 @@ def topic_inputs(
     """
     inputs = Inputs(KAFKA, settings=settings)
     for uri in dict.fromkeys(uris):
+        inputs.firsts.append(len(inputs.names))
         servers, topic = topic_of(uri)
         spans, cut_day = [item for item in offsets or () if item.topic == topic], None
         if offsets is None:
@@ -154,7 +157,8 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
     inputs = Inputs(kind, rows=0 if FORMATS[kind].parquet else None)
     found: dict[str, Any] = {}
     for uri in uris:
-        # Of a point that is there twice that of the input counts that is named first.
+        # Of a minute that is there twice that of the input counts that is named first.
+        inputs.firsts.append(len(found))
         for status in sorted(_files_of(session, uri, kind), key=_name):
             found.setdefault(_name(status), status)
     inputs.names, statuses = list(found), list(found.values())

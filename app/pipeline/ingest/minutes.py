@@ -3,6 +3,7 @@
 Sums are integers of 10^-6 units, so that the order of the points says nothing.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -20,14 +21,16 @@ _NAMES: Final = ("cluster_id", "key", "user", "client_id", "broker_id")
 _BYTE_KEYS: Final = (str(QuotaKey.PRODUCER_BYTE_RATE), str(QuotaKey.CONSUMER_BYTE_RATE))
 
 
-def sum_minutes(points: DataFrame, shares: int) -> DataFrame:
+def sum_minutes(points: DataFrame, firsts: Sequence[int], shares: int) -> DataFrame:
     """Sum up the points of each name in each minute on each broker.
 
-    Of points with the same names and time the first counts, in the order of the inputs. A throttle
-    time without a rate in its minute is a minute with rate 0.
+    Of points with the same names and time the first counts, in the order of the inputs; where
+    several inputs have the same attribute of the same minute, that of the first. A throttle time
+    without a rate in its minute is a minute with rate 0.
 
     Args:
         points: The columns of ``POINTS_DDL``.
+        firsts: The number of the first file of each input.
         shares: Into how many files the names of a day are divided.
 
     Returns:
@@ -42,7 +45,7 @@ def sum_minutes(points: DataFrame, shares: int) -> DataFrame:
     # Sorted once, nearly as the table is: both aggregations take what follows each other. The first
     # column is a number, which Spark compares without looking at the row.
     groups = ("dt", *_NAMES, "ts", "share", "problem")
-    distinct = ("at", "attribute")
+    distinct = ("attribute", "at")
     spread = (
         points.withColumns(
             {
@@ -58,10 +61,14 @@ def sum_minutes(points: DataFrame, shares: int) -> DataFrame:
     )
     points_of_time = spread.groupBy(*groups, *distinct).agg(
         sf.min_by("value", "position").alias("value"),
+        sf.min("file").alias("file"),
         sf.count(sf.lit(1)).alias("rows"),
         sf.min("cluster").alias("first_cluster"),
         sf.max("cluster").alias("last_cluster"),
     )
+    if len(firsts) > 1:
+        attribute = sf.when(~_is_of_later(firsts, *groups, "attribute"), sf.col("attribute"))
+        points_of_time = points_of_time.withColumn("attribute", attribute)
     micros = points_of_time.withColumn("micros", sf.floor(sf.expr("value * 1000000 + 0.5")))
     minutes = micros.groupBy(*groups).agg(
         *_sums("rate", RATE),
@@ -71,13 +78,19 @@ def sum_minutes(points: DataFrame, shares: int) -> DataFrame:
         sf.count_if(sf.col("attribute") == UP).alias("ups"),
         sf.count_if((sf.col("attribute") == UP) & (sf.col("value") == 0)).alias("failed"),
         sf.sum("rows").alias("rows"),
-        sf.count(sf.lit(1)).alias("distinct"),
+        sf.count("attribute").alias("distinct"),
         sf.min("at").alias("first"),
         sf.max("at").alias("last"),
         sf.min("first_cluster").alias("first_cluster"),
         sf.max("last_cluster").alias("last_cluster"),
     )
     return minutes.select(*map(sf.expr, _columns()))
+
+
+def _is_of_later(firsts: Sequence[int], *minute: str) -> Column:
+    """Tell whether an input that is named earlier has an attribute of a minute, too."""
+    number = sum(((sf.col("file") >= first).cast("int") for first in firsts), sf.lit(0))
+    return number > sf.min(number).over(Window.partitionBy(*minute))
 
 
 def _sums(name: str, attribute: str) -> tuple[Column, ...]:
@@ -156,11 +169,12 @@ def idle_minutes(minutes: DataFrame) -> DataFrame:
     ).repartition("cluster_id", "dt")
 
 
-def refused_points(points: DataFrame) -> DataFrame:
+def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
     """Return the points that do not count.
 
     Args:
         points: The columns of ``POINTS_DDL``.
+        firsts: The number of the first file of each input.
 
     Returns:
         file, line, raw and reason. A point that was fine but for another one has its columns for
@@ -171,11 +185,15 @@ def refused_points(points: DataFrame) -> DataFrame:
     )
     same = Window.partitionBy(*_NAMES, "ts", "attribute").orderBy("position")
     fine = points.where(sf.col("problem").isNull())
-    again = fine.withColumn("again", sf.row_number().over(same) > 1).where("again")
+    again = sf.row_number().over(same) > 1
+    if len(firsts) > 1:
+        fine = fine.withColumn("minute", sf.expr(f"ts div {_MINUTE_US}"))
+        again |= _is_of_later(firsts, *_NAMES, "minute", "attribute")
+    twice = fine.withColumn("again", again).where("again")
     time = sf.date_format(sf.timestamp_micros("ts"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
     columns = ("cluster_id", "broker_id", "key", "attribute", "user", "client_id", "value")
     raw = sf.to_json(sf.struct(time, *columns)).alias("raw")
-    surplus = again.select("file", "line", raw, sf.lit(DUPLICATE).alias("reason"))
+    surplus = twice.select("file", "line", raw, sf.lit(DUPLICATE).alias("reason"))
     return broken.unionByName(surplus)
 
 

@@ -143,16 +143,29 @@ def test_the_first_of_the_same_point_counts(world: World):
     assert [(item.rate_avg, item.samples) for item in world.of("once")] == [(7.0, 1)]
 
 
-def test_of_the_same_point_that_of_the_first_named_input_counts(
+def test_of_the_same_minute_that_of_the_first_named_input_counts(
     spark: SparkSession, tmp_path: Path
 ):
+    inputs = {
+        "b": [Point(value=2.0), Point(20, value=4.0)],
+        "a": [Point(value=1.0), Point(5, value=1.0), Point(60, value=8.0)],
+        "c": [Point(7, attribute="throttle_time", value=30.0)],
+    }
     files = [
-        write_csv([Point(value=value)], tmp_path).rename(tmp_path / f"{name}.csv")
-        for name, value in (("b", 2.0), ("a", 1.0))
+        str(write_csv(points, tmp_path).rename(tmp_path / f"{name}.csv"))
+        for name, points in inputs.items()
     ]
-    run_job(spark, "csv", files[0], tmp_path / "out", "--input", str(files[1]))
-    (minute,) = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
-    assert (minute.rate_avg, minute.samples) == (2.0, 1)
+    more = [option for file in files[1:] for option in ("--input", file)]
+    job = run_job(spark, "csv", Path(files[0]), tmp_path / "out", *more)
+    first, second = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
+    assert (first.rate_avg, first.samples, first.throttle_ms_max) == (3.0, 2, 30.0)
+    assert (second.rate_avg, second.samples) == (8.0, 1)
+    refused = table(spark, tmp_path / "out", QUARANTINE)
+    assert [(Path(item.source).name, item.line, item.reason) for item in refused] == [
+        ("a.csv", 2, "duplicate"),
+        ("a.csv", 3, "duplicate"),
+    ]
+    assert job.quarantined == 2
 
 
 def test_the_surplus_is_quarantined_where_it_stands(world: World):
