@@ -23,6 +23,7 @@ from app.pipeline.quota_history import (
     read_audit_log,
     snapshots_of,
 )
+from app.pipeline.results import explain
 from app.pipeline.run_records import database_of
 from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_SNAPSHOT, QUOTA_VERSION
 
@@ -61,6 +62,7 @@ def run(job: Job) -> None:
         written = ((QUOTA_VERSION, versions), (QUOTA_CONFLICT, conflicts))
         for table, rows in written:
             frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
+            explain(job, table, frame)
             job.lake().write(frame, table, clusters)
     job.counts["rows_out"] = {table.name: len(rows) for table, rows in written}
     _report(job, conflicts)

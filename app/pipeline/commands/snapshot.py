@@ -22,6 +22,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import entity_columns, join_versions
+from app.pipeline.results import explain
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
 _TIMEOUT_S: Final = 60.0
@@ -128,11 +129,12 @@ def run(job: Job) -> None:
         snapshot = {"dt": taken_at.date(), "snapshot_id": _snapshot_id(live), "taken_at": taken_at}
         version = {"valid_from": taken_at, "origin": "snapshot"}
         lake = job.lake()
-        _add(lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))
+        _add(job, lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))
         versions = _frame(session, QUOTA_VERSION, rows, version)
         if lake.has(QUOTA_VERSION):
             stored = lake.read(QUOTA_VERSION).where(sf.col("cluster_id") == cluster)
             versions = join_versions(stored, versions, taken_at)
+        explain(job, QUOTA_VERSION, versions)
         lake.write(versions.coalesce(1), QUOTA_VERSION, [{"cluster_id": cluster}])
     ours = [quota for quota in live.quotas if quota["entity"].keys() <= _TYPES]
     job.counts |= {
@@ -145,13 +147,14 @@ def run(job: Job) -> None:
     }
 
 
-def _add(lake: Lake, snapshot: DataFrame) -> None:
+def _add(job: Job, lake: Lake, snapshot: DataFrame) -> None:
     """Write a snapshot beside those of the same day."""
     if lake.has(QUOTA_SNAPSHOT):
         day = snapshot.select("cluster_id", "dt").limit(1)
         others = lake.read(QUOTA_SNAPSHOT).join(day, ["cluster_id", "dt"], "left_semi")
         another = others.join(snapshot.select("snapshot_id").limit(1), "snapshot_id", "left_anti")
         snapshot = snapshot.unionByName(another)
+    explain(job, QUOTA_SNAPSHOT, snapshot)
     lake.write(snapshot.coalesce(1), QUOTA_SNAPSHOT)
 
 

@@ -1,6 +1,7 @@
 """The command on a real Postgres, with rows that the service's own journal wrote."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -67,8 +68,7 @@ def fold(
     def run(out: Path, *more: str | Path) -> dict[str, Any]:
         done = spark_command("history", "--out", out, "--json", *more)
         assert done.returncode == 0, done.stderr
-        report: dict[str, Any] = json.loads(done.stdout)
-        return report
+        return {**json.loads(done.stdout), "stderr": done.stderr}
 
     return run
 
@@ -90,7 +90,10 @@ async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path
     _, removed = await altered(database, "alice", {P: float(2**63)}, {})
     drift = Drift(ClientQuotaEntity.of({"user": "bob"}), {P: 1.0}, {P: 2.5}, datetime.now(UTC), 0)
     await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
-    report = fold(tmp_path)
+    report = fold(tmp_path, "--explain")
+    plans = report["stderr"]
+    assert re.findall(r"^-- (\w+)$", plans, re.MULTILINE) == ["quota_version", "quota_conflict"]
+    assert not re.search(r"[:+]- \*?\w*(?:Python|Arrow|Pandas)", plans)
     alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
     assert alice == [
         ("alice", P, 1024.0, first, second, "audit", seq(request)),
