@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from app.domain.entities import show_name
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
@@ -204,9 +205,10 @@ def test_each_picture_shows_the_buckets_that_were_throttled(outcome: Outcome):
         "rate_against_limit",
         "utilization_heat_map",
     ]
+    names = [show_name(name) for name in ("carol", PAIR_CLIENT, "bob")]
     for picture in pictures:
         csv = picture.with_suffix(".csv").read_text()
-        assert all(name in csv for name in ("carol", PAIR_CLIENT, "bob")), picture
+        assert all(name in csv for name in names), picture
 
 
 def _floor(at: datetime) -> datetime:
