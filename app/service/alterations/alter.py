@@ -1,11 +1,10 @@
 """Alter: validate, take the locks, record the intent, send, record the outcome, answer."""
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from app.domain.alterations import (
     AlterationResult,
@@ -52,25 +51,11 @@ from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.runtime.clock import new_alteration_id
 from app.service.runtime.tasks import Tasks, off_loop
 
-T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
 
 
 def no_check() -> None:
     """Refuse nothing."""
-
-
-async def _no_verdicts() -> None:
-    """Ask no broker."""
-
-
-async def _caught(work: Awaitable[T]) -> T | Exception:
-    """Return what it returns or raises: whatever goes wrong before the sending, nothing is sent."""
-    try:
-        return await work
-    except Exception as error:  # noqa: BLE001 - it is concluded by whoever asks
-        return error
 
 
 class AlterQuotas:
@@ -235,20 +220,16 @@ class AlterQuotas:
     async def _conclude(
         self, command: AlterCommand, intent: Intent, *, validate_first: bool
     ) -> tuple[AuditRequest, Concluded]:
-        first = self._sending.ask(intent.request) if validate_first else _no_verdicts()
-        seen, verdicts = await asyncio.gather(
-            _caught(self._as_expected(command, intent.request, intent)), _caught(first)
-        )
-        if isinstance(seen, Exception):
-            return intent.request, not_sent(intent.request, seen)
-        request, failed = seen
+        try:
+            request, failed = await self._as_expected(command, intent.request, intent)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
+            return intent.request, not_sent(intent.request, error)
         if failed:
             why = reasons(failed, request.entities)
             return request, unexpected(request, why, expectation_failed(failed, request))
-        if isinstance(verdicts, Exception):
-            return request, not_sent(request, verdicts)
-        refused = verdicts and await self._sending.refused(request, verdicts)
-        return request, refused or await self._sending.send(request, send_by=intent.send_by)
+        return request, await self._sending.send(
+            request, send_by=intent.send_by, validate_first=validate_first
+        )
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""

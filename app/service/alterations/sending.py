@@ -115,16 +115,9 @@ class AlterExecutor:
         self._turns = AlterTurns()
         self._shared = AlterBatcher(admin)
 
-    async def ask(self, request: AuditRequest) -> AlterAnswer:
-        """Ask the broker for its verdicts without the change."""
-        return await self._admin.alter_client_quotas(
-            _alterations(request), validate_only=True, broker_id=request.broker_id
-        )
-
     async def validate(self, request: AuditRequest) -> AuditConclusion:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        answer = await self.ask(request)
-        conclusion = await off_loop(len(request.entities), _judgement, request, answer)
+        conclusion = await self._judge(request)
         await self._context.journal.record_final(request, conclusion.results)
         return conclusion
 
@@ -142,10 +135,26 @@ class AlterExecutor:
             self._context.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - began)
             yield
 
-    async def refused(self, request: AuditRequest, answer: AlterAnswer) -> Concluded | None:
-        """Return the end of a request that the broker refuses in part; null where it takes all."""
+    async def send(
+        self, request: AuditRequest, *, send_by: float, validate_first: bool
+    ) -> Concluded:
+        """Send, and return what became of it; nothing of that is in the log yet.
+
+        Args:
+            request: Its intent is committed.
+            send_by: Until when it may be handed over, by ``boot_time``.
+            validate_first: Let the broker judge all entities before any is applied.
+        """
+        if validate_first:
+            judged = await self._validate_first(request)
+            if judged is not None:
+                return judged
+        self._context.failpoints.reach("before_send")
+        return await self._send(request, send_by)
+
+    async def _validate_first(self, request: AuditRequest) -> Concluded | None:
         try:
-            judged = await off_loop(len(request.entities), _judgement, request, answer)
+            judged = await self._judge(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return not_sent(request, error)
         if all(result.outcome is Outcome.VALIDATED for result in judged.results.values()):
@@ -154,14 +163,13 @@ class AlterExecutor:
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
         return Concluded(replace(judged, results=results, events=(event,)))
 
-    async def send(self, request: AuditRequest, *, send_by: float) -> Concluded:
-        """Send, and return what became of it; nothing of that is in the log yet.
+    async def _judge(self, request: AuditRequest) -> AuditConclusion:
+        answer = await self._admin.alter_client_quotas(
+            _alterations(request), validate_only=True, broker_id=request.broker_id
+        )
+        return await off_loop(len(request.entities), _judgement, request, answer)
 
-        Args:
-            request: Its intent is committed.
-            send_by: Until when it may be handed over, by ``boot_time``.
-        """
-        self._context.failpoints.reach("before_send")
+    async def _send(self, request: AuditRequest, send_by: float) -> Concluded:
         try:
             with timed(self._context.metrics, Phase.KAFKA):
                 answer = await self._shared.send(
