@@ -75,19 +75,21 @@ def allow(bootstrap_servers: str, wanted: Collection[AclBinding]) -> None:
         raise LocalDevError(f"The example ACLs were not created: {error}.") from error
 
 
+EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
 def _wait_until_visible(client: AdminClient, wanted: Collection[AclBinding]) -> None:
-    everything = AclBindingFilter(
-        ResourceType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
     deadline = time.monotonic() + _VISIBLE_DEADLINE_S
     while time.monotonic() < deadline:
-        seen = client.describe_acls(everything, request_timeout=_TIMEOUT_S).result()
+        seen = client.describe_acls(EVERY_ACL, request_timeout=_TIMEOUT_S).result()
         if set(wanted) <= set(seen):
             return
         time.sleep(_POLL_S)

@@ -112,19 +112,16 @@ class Lake:
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        counted = Observation()
         typed = frame.select(*(frame[each.name].cast(each.dataType) for each in schema_of(table)))
-        rows = typed.sortWithinPartitions(*table.partitions, *table.order).observe(
-            counted, sf.count(sf.lit(1)).alias(_ROWS)
-        )
+        rows = typed.sortWithinPartitions(*table.partitions, *table.order)
         scope = [dict(item) for item in replaces]
         if self._catalog:
             # Counted first: a catalog may plan the rows anew, as Delta does, unobserved.
-            rows.persist().count()
+            written = rows.persist().count()
             self._write_catalog(rows, table, scope)
             rows.unpersist()
-            return int(counted.get[_ROWS])
-        return self._write_folder(rows, table, scope, counted)
+            return written
+        return self._write_folder(rows, table, scope)
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         writer = rows.writeTo(self.address(table))
@@ -139,12 +136,12 @@ class Lake:
         else:
             writer.overwritePartitions()
 
-    def _write_folder(
-        self, rows: DataFrame, table: Table, scope: Sequence[Partition], counted: Observation
-    ) -> int:
+    def _write_folder(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> int:
+        counted = Observation()
         before = self._files(table) if self.has(table) else set()
         (
-            rows.write.mode("overwrite")
+            rows.observe(counted, sf.count(sf.lit(1)).alias(_ROWS))
+            .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
             .partitionBy(*table.partitions)

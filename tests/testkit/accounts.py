@@ -6,10 +6,6 @@ from contextlib import contextmanager
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -21,20 +17,10 @@ from app.localdev import kafka_admin
 from app.localdev.kafka import LocalKafka
 from tests.testkit.patience import DEADLINE_S, wait_until
 
-EVERY_ACL = AclBindingFilter(
-    ResourceType.ANY,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
-)
-
 
 def acls_of(kafka: LocalKafka) -> set[AclBinding]:
     client = kafka_admin.silent_admin(kafka.bootstrap_servers)
-    return set(client.describe_acls(EVERY_ACL).result(DEADLINE_S))
+    return set(client.describe_acls(kafka_admin.EVERY_ACL).result(DEADLINE_S))
 
 
 def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
@@ -60,7 +46,7 @@ def granted(kafka: LocalKafka, *acls: AclBinding) -> Iterator[None]:
 
 def set_acls(kafka: LocalKafka, *acls: AclBinding) -> None:
     """Make these the only ACLs, and wait until the broker says so."""
-    _delete(kafka, EVERY_ACL)
+    _delete(kafka, kafka_admin.EVERY_ACL)
     if acls:
         allow(kafka, *acls)
     wait_until(lambda: acls_of(kafka) == set(acls), "the ACLs did not take effect")
