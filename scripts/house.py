@@ -4,14 +4,13 @@ The limits are what was reached: whoever gets below one lowers it. The targets a
 """
 
 import ast
-import functools
 import gc
-import graphlib
 import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,9 +47,6 @@ def main() -> int:
     areas = [measure(ROOT, area, table) for area in table["area"]]
     print(render(areas, table["area"]))
     violations = [*violations_of(areas, table["area"]), *dead_reasons(ROOT, table["small"])]
-    circle = find_circle(ROOT, table["circles"])
-    if circle:
-        violations.append(f"These modules import each other: {' > '.join(circle)}.")
     print(*violations, sep="\n")
     return 1 if violations else 0
 
@@ -95,17 +91,17 @@ def unwanted_words(file: Path, words: Sequence[str]) -> list[str]:
         prose = re.sub(r"(?s)```.*?```|`[^`]*`|\]\([^)]*\)", " ", file.read_text())
         found = re.findall("[a-z]+", prose.lower())
         return [word for word in found if word in words or word.removesuffix("s") in words]
-    names = {file.stem, *names_and_imports(file.read_text())[0]}
+    names = {file.stem, *names_of(file.read_text())}
     return sorted(name for name in names if has_word(name, words))
 
 
-@functools.cache
-def names_and_imports(source: str) -> tuple[set[str], list[ast.Import | ast.ImportFrom]]:
-    """Return the names that a module defines, and its imports; areas overlap, so it is parsed once.
+@cache
+def names_of(source: str) -> set[str]:
+    """Return the names of functions, classes, parameters, variables and attributes of a module.
 
-    Names are those of functions, classes, parameters, variables and attributes.
+    Areas overlap, so each is parsed once.
     """
-    names, imports = set(), []
+    names = set()
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Name(ctx=ast.Store()):
@@ -116,9 +112,7 @@ def names_and_imports(source: str) -> tuple[set[str], list[ast.Import | ast.Impo
                 names.add(node.arg)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
-            case ast.Import() | ast.ImportFrom():
-                imports.append(node)
-    return names, imports
+    return names
 
 
 def has_word(name: str, words: Sequence[str]) -> bool:
@@ -167,43 +161,6 @@ def dead_reasons(root: Path, small: Mapping[str, str]) -> Iterator[str]:
         file = root / path
         if not file.is_file() or len(file.read_text().splitlines()) >= SMALL_LINES:
             yield f"{path} is no small file any more: drop its reason."
-
-
-def find_circle(root: Path, allowed: Sequence[str]) -> list[str]:
-    """Return modules of `app` that import each other in a circle, or nothing.
-
-    Args:
-        root: Of the project.
-        allowed: Modules that are left out.
-    """
-    modules = {
-        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): file
-        for file in files_of(root, ["app"])
-    }
-    graph = {
-        module: set(imported_modules(file, modules))
-        for module, file in modules.items()
-        if module not in allowed
-    }
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        return list(error.args[1])
-    return []
-
-
-def imported_modules(file: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    """Yield the modules among these that a file imports anywhere."""
-    for node in names_and_imports(file.read_text())[1]:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                if whole in modules:
-                    yield whole
-                elif node.module in modules:
-                    yield node.module
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in modules)
 
 
 if __name__ == "__main__":

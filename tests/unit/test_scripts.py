@@ -148,13 +148,6 @@ def test_a_reason_without_its_small_file_is_a_violation(root: Path):
     ]
 
 
-def test_a_circle_of_imports_is_found(root: Path):
-    assert house.find_circle(root, []) == []
-    (root / "app" / "b.py").write_text("def late():\n    import app.c\n")
-    assert set(house.find_circle(root, [])) == {"app.a", "app.b", "app.c"}
-    assert house.find_circle(root, ["app.c"]) == []
-
-
 def test_the_figures_are_printed_beside_limit_and_target(root: Path):
     area = {**AREA, "lines": 80, "target_lines": 60}
     first, second = house.render([house.measure(root, area, TABLE)], [area]).splitlines()
