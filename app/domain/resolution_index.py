@@ -5,10 +5,11 @@ the notes about it. So of many identities with one pattern a single one needs to
 others differ in their names and in the numbers of the values. All of them are looked up together.
 """
 
+from collections import ChainMap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from app.domain.addresses import enforced_address
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
@@ -26,8 +27,6 @@ from app.domain.resolution_levels import (
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-_K_contra = TypeVar("_K_contra", contravariant=True)
-_V_co = TypeVar("_V_co", covariant=True)
 
 ABSENT: Final = ...
 """Instead of a name: the rule's entity has not this type."""
@@ -52,34 +51,22 @@ Spellings = tuple[tuple[ClientQuotaEntity, float], ...]
 RuleCounts = Mapping[str, Mapping[Bucket, int]]
 
 
-class _Store(Protocol[_K_contra, _V_co]):
-    def get(self, key: _K_contra, /) -> _V_co | None: ...
+def _over(below: Mapping[_K, _V], changed: Mapping[_K, _V]) -> Mapping[_K, _V]:
+    """Return changed entries over those below; there is never more than one overlay.
+
+    An entry that was taken away is one without content.
+    """
+    if isinstance(below, ChainMap):
+        over, below = below.maps
+        changed = {**over, **changed}
+    return ChainMap(changed, below)  # type: ignore[arg-type]  # nobody writes to it
 
 
-@dataclass(frozen=True, slots=True)
-class _Overlay(Generic[_K, _V]):
-    """Changed entries over those below; an entry that was taken away is one without content."""
-
-    below: _Store[_K, _V]
-    changed: Mapping[_K, _V]
-
-    def get(self, key: _K, /) -> _V | None:
-        found = self.changed.get(key)
-        return self.below.get(key) if found is None else found
-
-
-def _over(below: _Store[_K, _V], changed: Mapping[_K, _V]) -> _Overlay[_K, _V]:
-    """Return changed entries over those below; there is never more than one overlay."""
-    if isinstance(below, _Overlay):
-        return _Overlay(below.below, {**below.changed, **changed})
-    return _Overlay(below, changed)
-
-
-def _find(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
+def _find(store: Mapping[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
     """Return what is stored under many keys; a call for each would cost more than the look-up."""
-    if not isinstance(store, _Overlay):
+    if not isinstance(store, ChainMap):
         return list(map(store.get, keys))
-    pairs = zip(map(store.changed.get, keys), _find(store.below, keys), strict=True)
+    pairs = zip(*(map(entries.get, keys) for entries in store.maps), strict=True)
     return [below if changed is None else changed for changed, below in pairs]
 
 
@@ -97,9 +84,9 @@ class QuotaIndex:
             bucket that bears its names.
     """
 
-    quotas: _Store[ClientQuotaEntity, Values]
-    rules: _Store[tuple[Name, Name], Rule]
-    spellings: _Store[str | None, Spellings]
+    quotas: Quotas
+    rules: Mapping[tuple[Name, Name], Rule]
+    spellings: Mapping[str | None, Spellings]
     host_names: frozenset[str]
     counts: RuleCounts
 
@@ -163,11 +150,7 @@ class QuotaIndex:
         """Return the rule at each level for these names or their defaults, most specific first."""
         users = (ABSENT, DEFAULT_NAME, user)
         client_ids = (ABSENT, DEFAULT_NAME, client_id)
-        get = self.rules.get
-        return [
-            get((users[user_slot], client_ids[client_id_slot]))
-            for user_slot, client_id_slot in _LOOK_UPS
-        ]
+        return _find(self.rules, [(users[user], client_ids[name]) for user, name in _LOOK_UPS])
 
     def rules_of_many(
         self, users: Sequence[str], client_ids: Sequence[str]
