@@ -309,7 +309,6 @@ class FailureWriter:
     record: RecordFailures
     metrics: AlterationMetrics
     _waiting: list[FailureCount] = field(default_factory=list, init=False)
-    _begun: list[FailureCount] = field(default_factory=list, init=False)
 
     async def run(self) -> None:
         """Write each minute's counts soon after its end, until cancelled."""
@@ -322,34 +321,28 @@ class FailureWriter:
                 logger.exception("counts of refused credentials wait")
 
     async def write(self, *, with_present: bool = False) -> bool:
-        """Write what is over; tell whether nothing is left waiting."""
+        """Write what is over; tell whether nothing is left waiting.
+
+        The first rows may have been written, their commit in doubt: they are repeated unchanged.
+        """
         self._waiting += self.failures.take(with_present=with_present)
         try:
-            while self._begun or self._waiting:
-                await self._write_some()
+            while self._waiting:
+                await self.record(self._waiting[:ROWS_AT_ONCE])
+                del self._waiting[:ROWS_AT_ONCE]
         except NotSentError as error:
             self.metrics.audit_write_failed(_STAGE)
             logger.warning("counts of refused credentials wait for Postgres: %s", error.detail)
             if len(self._waiting) > MAX_WAITING:
-                self._waiting = _add_up(self._waiting)
+                self._waiting[ROWS_AT_ONCE:] = _add_up(self._waiting[ROWS_AT_ONCE:])
             return False
         return True
 
     async def close(self) -> None:
         """Write everything, or say in the log what is lost."""
         if not await self.write(with_present=True):
-            lost = sum(count.number for count in (*self._begun, *self._waiting))
+            lost = sum(count.number for count in self._waiting)
             logger.error("%d refused credentials were counted and could not be recorded", lost)
-
-    async def _write_some(self) -> None:
-        """Write some; what was begun is repeated unchanged, since its commit may be in doubt."""
-        if not self._begun:
-            self._begun, self._waiting = (
-                self._waiting[:ROWS_AT_ONCE],
-                self._waiting[ROWS_AT_ONCE:],
-            )
-        await self.record(self._begun)
-        self._begun = []
 
 
 def _add_up(counts: Iterable[FailureCount]) -> list[FailureCount]:
