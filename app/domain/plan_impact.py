@@ -254,12 +254,15 @@ class TouchedBucket:
         limit_now: As stored; null: unlimited.
         comparable: Whether its minutes can be held against the new limit: its callers would share
             it. Otherwise nobody knows which of its minutes they would take along.
+        share_of_minutes_over: 0 to 1: the minutes on a broker in which its rate was over the new
+            limit; null where it is not comparable, or was not looked up.
     """
 
     bucket: PublishedBucket
     limit_now: float | None
     limit_new: float | None
     comparable: bool
+    share_of_minutes_over: float | None = None
 
     @property
     def highest_bin(self) -> int | None:

@@ -9,11 +9,10 @@ from pydantic import Field
 from app.domain.alterations import ClientQuotaAlteration, Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
-from app.domain.plan_impact import MAX_BUCKETS
+from app.domain.plan_impact import MAX_BUCKETS, TouchedBucket
 from app.domain.resolution_index import QuotaIndex
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
 from app.http.route import services_of
-from app.service.queries.analytics import BucketImpact as Impact
 from app.service.queries.resolve import ResolveQuery
 
 WITH_IMPACT: Final = Field(
@@ -104,8 +103,8 @@ async def impact_of(
     return [_bucket(each) for each in found]
 
 
-def _bucket(impact: Impact) -> BucketImpact:
-    touched, bucket = impact.touched, impact.touched.bucket
+def _bucket(touched: TouchedBucket) -> BucketImpact:
+    bucket = touched.bucket
     return BucketImpact.model_validate(
         {
             "bucket_id": str(bucket.bucket_id),
@@ -113,7 +112,7 @@ def _bucket(impact: Impact) -> BucketImpact:
             "shared_by": {"user": bucket.name.user, "client-id": bucket.name.client_id},
             "limit_now": touched.limit_now,
             "limit_new": touched.limit_new,
-            "share_of_minutes_over": impact.share_of_minutes_over,
+            "share_of_minutes_over": touched.share_of_minutes_over,
             "peak": bucket.peak,
             "days": bucket.days,
             "data_through": bucket.data_through,

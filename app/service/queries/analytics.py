@@ -120,19 +120,6 @@ class BucketUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketImpact:
-    """What a change would have meant for a bucket.
-
-    Attributes:
-        share_of_minutes_over: 0 to 1: the minutes on a broker in which its rate was over the new
-            limit; null where its callers would not share it any more.
-    """
-
-    touched: TouchedBucket
-    share_of_minutes_over: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class QueuedRun:
     """A run that is asked for."""
 
@@ -269,7 +256,7 @@ class Analytics:
         alterations: Sequence[ClientQuotaAlteration],
         present: QuotaIndex,
         proposed: QuotaIndex,
-    ) -> Sequence[BucketImpact] | str:
+    ) -> Sequence[TouchedBucket] | str:
         """Return what alterations would have meant for the buckets that they touch.
 
         Returns:
@@ -295,7 +282,9 @@ class Analytics:
             logger.warning("the impact is left out of an answer: %s", error.detail)
             return UNAVAILABLE
         return [
-            BucketImpact(each, shares.get(each.bucket.bucket_id, 0.0) if each.comparable else None)
+            replace(each, share_of_minutes_over=shares.get(each.bucket.bucket_id, 0.0))
+            if each.comparable
+            else each
             for each in touched
         ]
 
