@@ -32,13 +32,12 @@ from app.service.alterations.command import (
     in_order,
     raise_unless_done,
     raise_violations,
-    reasons,
     replayed_report,
     unexpected_results,
 )
 from app.service.alterations.current_values import Barrier
-from app.service.alterations.sending import AlterExecutor, Concluded, not_sent, unexpected
-from app.service.alterations.write_ahead import AlterContext, Intents, with_before
+from app.service.alterations.sending import AlterExecutor, unexpected
+from app.service.alterations.write_ahead import AlterContext, Intents, not_sent, with_before
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditEntity,
@@ -197,7 +196,7 @@ class AlterQuotas:
         """Check everything as a real alteration would, without locks and without a change."""
         request, failed = await self._as_expected(command, request)
         if failed:
-            results = unexpected_results(request.entities, reasons(failed, request.entities))
+            results = unexpected_results(request.entities, failed)
             await self._journal.record_final(request, results)
             raise expectation_failed(failed, request)
         return await self._sending.validate(request)
@@ -206,11 +205,11 @@ class AlterQuotas:
         async with self._intents.committed(command, request) as intent:
             validate_first = command.all_or_nothing and len(request.entities) > 1
             async with self._sending.turn(request, validate_first=validate_first):
-                request, concluded = await self._conclude(
+                request, conclusion = await self._conclude(
                     command, intent, validate_first=validate_first
                 )
             try:
-                conclusion = await self._sending.record(request, concluded)
+                await self._sending.record(request, conclusion)
             except OutcomeNotRecordedError as error:
                 await self._renew_image(error.results or ())
                 raise
@@ -219,14 +218,13 @@ class AlterQuotas:
 
     async def _conclude(
         self, command: AlterCommand, intent: Intent, *, validate_first: bool
-    ) -> tuple[AuditRequest, Concluded]:
+    ) -> tuple[AuditRequest, AuditConclusion]:
         try:
             request, failed = await self._as_expected(command, intent.request, intent)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return intent.request, not_sent(intent.request, error)
         if failed:
-            why = reasons(failed, request.entities)
-            return request, unexpected(request, why, expectation_failed(failed, request))
+            return request, unexpected(request, failed)
         return request, await self._sending.send(
             request, send_by=intent.send_by, validate_first=validate_first
         )

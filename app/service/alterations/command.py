@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -49,7 +49,6 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.plans import PlanApplication
-from app.service.runtime.clock import utc_now
 
 
 class Wait(StrEnum):
@@ -185,12 +184,6 @@ def failed_before(record: AlterationRecord) -> list[Violation]:
     ]
 
 
-def reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
-    """Return why expectations do not hold, by ordinal; of every entity where none is to blame."""
-    own = {each.index: each.detail for each in failed if each.index is not None}
-    return own or {entity.ordinal: failed[0].detail for entity in entities}
-
-
 def expectation_failed(
     failed: Sequence[Violation], request: AuditRequest
 ) -> ExpectationFailedError:
@@ -241,32 +234,34 @@ def answered_results(
     }
 
 
-_HELD_BACK: Final = EntityVerdict(Outcome.NOT_APPLIED)
-"""On what was valid, where the request as a whole is refused."""
-
-
-def held_back(
-    results: Mapping[int, AlterationResult], entities: Iterable[AuditEntity]
+def as_unchanged(
+    results: Mapping[int, AlterationResult], judged: Outcome, outcome: Outcome
 ) -> dict[int, AlterationResult]:
-    """Return the results of a refused whole: what was valid is ``not_applied``."""
+    """Return results with another outcome for what was only judged so: nothing was changed."""
     return {
-        entity.ordinal: result_of(entity, _HELD_BACK)
-        if results[entity.ordinal].outcome is Outcome.VALIDATED
-        else results[entity.ordinal]
-        for entity in entities
+        ordinal: replace(result, outcome=outcome, changed=False, after=result.before)
+        if result.outcome is judged
+        else result
+        for ordinal, result in results.items()
     }
 
 
 def unexpected_results(
-    entities: Iterable[AuditEntity], failed: Mapping[int, str]
+    entities: Sequence[AuditEntity], failed: Sequence[Violation]
 ) -> dict[int, AlterationResult]:
-    """Return the results where expectations do not hold: refused, and held back the others."""
+    """Return the results where expectations do not hold: refused, and not applied the others.
+
+    Where no entity is to blame every one is refused.
+    """
+    why = {each.index: each.detail for each in failed if each.index is not None}
+    why = why or {entity.ordinal: failed[0].detail for entity in entities}
     refused = {
-        ordinal: EntityVerdict(Outcome.REFUSED, KafkaRefusal(None, why))
-        for ordinal, why in failed.items()
+        ordinal: EntityVerdict(Outcome.REFUSED, KafkaRefusal(None, detail))
+        for ordinal, detail in why.items()
     }
+    others = EntityVerdict(Outcome.NOT_APPLIED)
     return {
-        entity.ordinal: result_of(entity, refused.get(entity.ordinal, _HELD_BACK))
+        entity.ordinal: result_of(entity, refused.get(entity.ordinal, others))
         for entity in entities
     }
 
@@ -289,14 +284,6 @@ def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
         for result in results
         if result.outcome is Outcome.APPLIED and result.after is not None
     }
-
-
-def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclusion:
-    """Return the conclusion of an intent of which nothing was sent."""
-    refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
-    event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    return AuditConclusion(request.alteration_id, results, (event,))
 
 
 _REFUSED: Final = "refused-by-broker"

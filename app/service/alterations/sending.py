@@ -2,17 +2,17 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
-from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
+from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent, Violation
 from app.service.alterations.command import (
     answered_results,
-    conclusion_not_sent,
-    held_back,
+    as_unchanged,
+    expectation_failed,
     in_order,
     result_of,
     results_of,
@@ -20,7 +20,7 @@ from app.service.alterations.command import (
     unexpected_results,
 )
 from app.service.alterations.group_commit import AlterBatcher, AlterTurns
-from app.service.alterations.write_ahead import AlterContext, fault_before_sending
+from app.service.alterations.write_ahead import AlterContext, not_sent
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Recovered, RecoveryJournal
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
@@ -91,20 +91,6 @@ def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Concluded:
-    """What became of a request, before it is in the log.
-
-    Attributes:
-        error: What the caller gets once it is there, where that is no report.
-        late: The broker's answer that may still come, up to 95 s after the sending.
-    """
-
-    conclusion: AuditConclusion
-    error: QuotaError | None = None
-    late: Awaitable[AlterAnswer] | None = None
-
-
 class AlterExecutor:
     """Sends what was judged and committed, and commits what became of it."""
 
@@ -137,7 +123,7 @@ class AlterExecutor:
 
     async def send(
         self, request: AuditRequest, *, send_by: float, validate_first: bool
-    ) -> Concluded:
+    ) -> AuditConclusion:
         """Send, and return what became of it; nothing of that is in the log yet.
 
         Args:
@@ -152,16 +138,16 @@ class AlterExecutor:
         self._context.failpoints.reach("before_send")
         return await self._send(request, send_by)
 
-    async def _validate_first(self, request: AuditRequest) -> Concluded | None:
+    async def _validate_first(self, request: AuditRequest) -> AuditConclusion | None:
         try:
             judged = await self._judge(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return not_sent(request, error)
         if all(result.outcome is Outcome.VALIDATED for result in judged.results.values()):
             return None
-        results = held_back(judged.results, request.entities)
+        results = as_unchanged(judged.results, Outcome.VALIDATED, Outcome.NOT_APPLIED)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
-        return Concluded(replace(judged, results=results, events=(event,)))
+        return replace(judged, results=results, events=(event,))
 
     async def _judge(self, request: AuditRequest) -> AuditConclusion:
         answer = await self._admin.alter_client_quotas(
@@ -169,7 +155,7 @@ class AlterExecutor:
         )
         return await off_loop(len(request.entities), _judgement, request, answer)
 
-    async def _send(self, request: AuditRequest, send_by: float) -> Concluded:
+    async def _send(self, request: AuditRequest, send_by: float) -> AuditConclusion:
         try:
             with timed(self._context.metrics, Phase.KAFKA):
                 answer = await self._shared.send(
@@ -188,28 +174,33 @@ class AlterExecutor:
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
             (answer.answered_at, "outcome", words),
         )
-        throttle_s = throttle_time_s(answer)
-        conclusion = AuditConclusion(
-            request.alteration_id, results, events, True, answer.broker_id, throttle_s
+        return AuditConclusion(
+            request.alteration_id,
+            results,
+            events,
+            sent=True,
+            broker_id=answer.broker_id,
+            retry_after_s=throttle_time_s(answer),
+            late=answer.late,
         )
-        return Concluded(conclusion, late=answer.late)
 
-    async def record(self, request: AuditRequest, concluded: Concluded) -> AuditConclusion:
-        """Commit what became of a request, and return it.
+    async def record(self, request: AuditRequest, conclusion: AuditConclusion) -> None:
+        """Commit what became of a request.
 
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
             QuotaError: That of the request.
         """
-        conclusion = concluded.conclusion
         try:
             with timed(self._context.metrics, Phase.TX2):
                 written = await self._context.outcomes.write(conclusion)
         finally:
-            if concluded.late is not None:
+            if conclusion.late is not None:
                 context = self._context
                 self._tasks.watch(
-                    record_late_answer(request, concluded.late, context.recoveries, context.metrics)
+                    record_late_answer(
+                        request, conclusion.late, context.recoveries, context.metrics
+                    )
                 )
         unknown = any(each.outcome is Outcome.UNKNOWN for each in conclusion.results.values())
         if not written and conclusion.sent and not unknown:
@@ -221,36 +212,23 @@ class AlterExecutor:
                 results=in_order(conclusion.results),
             )
         self._context.failpoints.reach("after_conclusion")
-        if concluded.error is not None:
-            raise concluded.error
-        return conclusion
+        if conclusion.error is not None:
+            raise conclusion.error
 
 
-def unexpected(request: AuditRequest, failed: Mapping[int, str], error: QuotaError) -> Concluded:
+def unexpected(request: AuditRequest, failed: Sequence[Violation]) -> AuditConclusion:
     """Conclude an intent whose expectations do not hold; nothing is sent."""
     results = unexpected_results(request.entities, failed)
     event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
-    return Concluded(AuditConclusion(request.alteration_id, results, (event,)), error)
+    error = expectation_failed(failed, request)
+    return AuditConclusion(request.alteration_id, results, (event,), error=error)
 
 
-def not_sent(request: AuditRequest, error: Exception) -> Concluded:
-    """Conclude an intent of which nothing was sent; the error says more than that, or is left."""
-    if not isinstance(error, QuotaError):
-        error = fault_before_sending(request, error)
-    conclusion = conclusion_not_sent(request, error)
-    if isinstance(error, NotSentError):
-        return Concluded(conclusion)
-    # a copy: others who shared the request have the same error
-    own = replace(error, alteration_id=request.alteration_id)
-    own.__cause__ = error
-    return Concluded(conclusion, own)
-
-
-def _in_doubt(request: AuditRequest) -> Concluded:
+def _in_doubt(request: AuditRequest) -> AuditConclusion:
     reason = KafkaRefusal(None, "A fault of this service came between.")
     results = results_of(request.entities, Outcome.UNKNOWN, reason)
     event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-    return Concluded(AuditConclusion(request.alteration_id, results, (event,), sent=True))
+    return AuditConclusion(request.alteration_id, results, (event,), sent=True)
 
 
 def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
@@ -258,18 +236,11 @@ def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
 
 
 def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
-    results = {
-        ordinal: result if result.outcome is not Outcome.UNKNOWN else _without_verdict(result)
-        for ordinal, result in answered_results(request.entities, answer).items()
-    }
+    """A validation without an answer changed nothing: it is not sent, not unknown."""
+    results = answered_results(request.entities, answer)
     return AuditConclusion(
         request.alteration_id,
-        results,
+        as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
         broker_id=answer.broker_id,
         retry_after_s=throttle_time_s(answer),
     )
-
-
-def _without_verdict(result: AlterationResult) -> AlterationResult:
-    """A validation without an answer changed nothing: it is not sent, not unknown."""
-    return replace(result, outcome=Outcome.NOT_SENT, changed=False, after=result.before)

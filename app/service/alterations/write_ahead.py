@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from app.domain.alterations import Quotas
+from app.domain.alterations import KafkaRefusal, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.command import AlterCommand, conclusion_not_sent
+from app.service.alterations.command import AlterCommand, results_of
 from app.service.alterations.current_values import Barrier
 from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
@@ -29,7 +29,7 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.metrics import AlterationMetrics, Phase
 from app.service.queries.resolve import QuotaImage
-from app.service.runtime.clock import USUAL, Patience, boot_time
+from app.service.runtime.clock import USUAL, Patience, boot_time, utc_now
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed
 
@@ -51,6 +51,22 @@ def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
     logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
     detail = "A fault of this service; report the request id. Nothing was sent."
     return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
+
+
+def not_sent(request: AuditRequest, error: Exception) -> AuditConclusion:
+    """Conclude an intent of which nothing was sent; the error says more than that, or is left."""
+    if not isinstance(error, QuotaError):
+        error = fault_before_sending(request, error)
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    conclusion = AuditConclusion(request.alteration_id, results, (event,))
+    if isinstance(error, NotSentError):
+        return conclusion
+    # a copy: others who shared the request have the same error
+    own = replace(error, alteration_id=request.alteration_id)
+    own.__cause__ = error
+    return replace(conclusion, error=own)
 
 
 @dataclass(eq=False)
@@ -283,13 +299,13 @@ class Intents:
         except NotSentError as error:
             self._context.metrics.audit_write_failed("tx1")
             if error.alteration_id is not None:
-                self._context.outcomes.write_later(conclusion_not_sent(intent.request, error))
+                self._context.outcomes.write_later(not_sent(intent.request, error))
             raise
         except (QuotaError, KeyTakenError):
             raise
         except Exception as fault:  # the log may have the intent
             unsent = fault_before_sending(intent.request, fault)
-            self._context.outcomes.write_later(conclusion_not_sent(intent.request, unsent))
+            self._context.outcomes.write_later(not_sent(intent.request, unsent))
             raise unsent from fault
         if intent.supersedes is not None:
             self._context.metrics.superseded()

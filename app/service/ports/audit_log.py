@@ -1,6 +1,6 @@
 """What the use cases need of the audit log: intents with their locks, outcomes, recovery, drift."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +13,8 @@ from app.domain.alterations import (
     Values,
 )
 from app.domain.entities import Caller, ClientQuotaEntity, ClientQuotaFilter
+from app.domain.errors import QuotaError
+from app.service.ports.brokers import AlterAnswer
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.plans import OwnershipClaim
 
@@ -69,6 +71,8 @@ class AuditConclusion:
         sent: Whether a request that changes something was handed to a broker.
         broker_id: The broker that answered, or null.
         retry_after_s: Where the broker throttles, in seconds.
+        error: What the caller gets once it is in the log, where that is no report.
+        late: The broker's answer that may still come, up to 95 s after the sending.
     """
 
     alteration_id: str
@@ -77,6 +81,8 @@ class AuditConclusion:
     sent: bool = False
     broker_id: int | None = None
     retry_after_s: float | None = None
+    error: QuotaError | None = None
+    late: Awaitable[AlterAnswer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
