@@ -28,7 +28,7 @@ from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease
 from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
-from app.service.ports.plans import OwnershipClaim
+from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
 
 Hashes = Mapping[bytes, ClientQuotaEntity]
@@ -190,12 +190,12 @@ def holdings_of(rows: Iterable[Row[Any]]) -> Holdings:
     return held
 
 
-async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Lease) -> None:
+async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Lease) -> None:
     """Check that the keys have the owners that the plan was made with.
 
     Args:
         request: Whose entities this transaction has locked.
-        claim: Of the plan.
+        plan: With its holders.
         lease: With the transaction.
 
     Raises:
@@ -208,7 +208,7 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
     present = {(hashes[bytes(row.entity_hash)], row.key): row.owner for row in rows}
     planned_holders = (
         (entity, key, owner)
-        for entity, holders in claim.holders.items()
+        for entity, holders in plan.holders.items()
         for key, owner in holders.items()
     )
     for entity, key, planned in planned_holders:
@@ -216,7 +216,7 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
         if actual == planned:
             continue
         where = f"{key} of {entity}"
-        if actual not in (None, claim.owner) and not claim.force:
+        if actual not in (None, plan.owner) and not plan.force:
             raise OwnerConflictError(f"{where} is held by {actual} now; nothing was applied.")
         raise ExpectationFailedError(
             f"Who holds {where} has changed since the plan was made; nothing was applied."

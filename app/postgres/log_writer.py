@@ -148,7 +148,7 @@ def can_share(intent: Intent) -> bool:
     """Tell whether others may be written with it: it is small, and takes only its own entities."""
     return (
         intent.supersedes is None
-        and intent.ownership is None
+        and intent.plan is None
         and not intent.rests_on
         and _rows(intent) < MAX_BATCH_ROWS
     )
@@ -201,15 +201,15 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
     try:
         if intent.supersedes is not None:
             await _supersede(intent.request, intent.supersedes, lease)
-        commit = intent.supersedes is None and intent.ownership is None
+        commit = intent.supersedes is None and intent.plan is None
         (committed,) = await _write([intent], lease, patient=True, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
         raise _lock_error(error) or error from error
     lease.commits = False  # nothing that is committed is in doubt
     if committed is None:
         raise await _why_not(intent, lease)
-    if intent.ownership is not None:
-        await check_owners(intent.request, intent.ownership, lease)
+    if intent.plan is not None:
+        await check_owners(intent.request, intent.plan, lease)
     return committed
 
 
@@ -257,7 +257,7 @@ def _request(n: int, intent: Intent) -> Document:
 
 
 def _locks(n: int, intent: Intent) -> Iterator[Document]:
-    owner = None if intent.ownership is None else intent.ownership.owner
+    owner = None if intent.plan is None else intent.plan.owner
     alterations = {entity.ordinal: entity.alteration for entity in intent.request.entities}
     for ordinal, entity in intent.locks.items():
         owned = None if owner is None or ordinal < 0 else ownership(owner, alterations[ordinal])

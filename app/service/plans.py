@@ -33,7 +33,6 @@ from app.service.ports.brokers import ClusterIdentity
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
     MAX_OWN_PLANS,
-    OwnershipClaim,
     PlanApplication,
     PlanStore,
     StoredPlan,
@@ -227,10 +226,7 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
 
 def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
     changes = plan.changes
-    touched = {change.alteration.entity for change in changes}
-    claim = OwnershipClaim(
-        plan.owner, force, {change.alteration.entity: change.holders for change in changes}
-    )
+    holders = {change.alteration.entity: change.holders for change in changes}
     expected = (
         plan.rests_on.get(change.alteration.entity) or dict(change.before) for change in changes
     )
@@ -241,8 +237,10 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
         expected=dict(enumerate(expected)),
         plan=PlanApplication(
             plan.plan_id,
-            claim,
-            {other: values for other, values in plan.rests_on.items() if other not in touched},
+            plan.owner,
+            force,
+            holders,
+            {other: values for other, values in plan.rests_on.items() if other not in holders},
             _taken_over(plan),
         ),
     )

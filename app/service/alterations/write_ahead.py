@@ -272,7 +272,7 @@ class Intents:
             self._context.owner,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
-            plan.claim if plan else None,
+            plan,
             rests_on,
             send_within_s=send_within_s(
                 len(entities) + len(rests_on), self._context.patience, tables=tables

@@ -16,7 +16,7 @@ from app.domain.entities import Caller, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import QuotaError
 from app.service.ports.brokers import AlterAnswer
 from app.service.ports.metrics import OpenIntents
-from app.service.ports.plans import OwnershipClaim
+from app.service.ports.plans import PlanApplication
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Intent:
         owner: The process that sends; its heartbeat tells whether it is alive.
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined locks are taken over, or null.
-        ownership: Who will hold the keys if they are applied; null for what is no plan's.
+        plan: Its owner will hold the keys if they are applied; null for what is no plan's.
         rests_on: What is locked too, because what is changed depends on its values; it is free
             again with the last entity of the request.
         send_within_s: How long after its transaction was begun it may still be handed over.
@@ -194,7 +194,7 @@ class Intent:
     owner: str
     key: KeyClaim | None = None
     supersedes: str | None = None
-    ownership: OwnershipClaim | None = None
+    plan: PlanApplication | None = None
     rests_on: tuple[ClientQuotaEntity, ...] = ()
     send_within_s: float = field(kw_only=True)
     began: float = 0.0

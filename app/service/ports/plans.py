@@ -11,35 +11,24 @@ from app.domain.plans import Holders, Holdings, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class OwnershipClaim:
-    """Who will hold the keys of an alteration once the log says that it was applied.
+class PlanApplication:
+    """The plan behind an alteration, and who will hold the keys that it changes.
 
-    The claim is written with the locks, in the transaction of the intent, and is made true in the
-    transaction that frees a lock with the outcome ``applied``, whoever writes that.
+    The owner's claim is written with the locks, in the transaction of the intent, and is made true
+    in the transaction that frees a lock with the outcome ``applied``, whoever writes that.
 
     Attributes:
         owner: Who will hold what is set; what is removed is held by nobody then.
         force: Whether keys may be taken from other owners.
         holders: Who held the keys when the plan was made, by entity.
-    """
-
-    owner: str
-    force: bool
-    holders: Mapping[ClientQuotaEntity, Holders]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanApplication:
-    """The plan behind an alteration.
-
-    Attributes:
-        claim: What its owner gets.
         beside: What must hold of entities that the alteration does not touch.
         taken_over: The owners from which keys are taken by force, by ordinal and key.
     """
 
     plan_id: str
-    claim: OwnershipClaim
+    owner: str
+    force: bool
+    holders: Mapping[ClientQuotaEntity, Holders]
     beside: ReadSet = field(default_factory=dict)
     taken_over: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -48,8 +37,8 @@ class PlanApplication:
         """What the audit log has of it."""
         return {
             "plan_id": self.plan_id,
-            "owner": self.claim.owner,
-            "force": self.claim.force,
+            "owner": self.owner,
+            "force": self.force,
             "taken_over": {
                 str(ordinal): dict(owners) for ordinal, owners in self.taken_over.items()
             },

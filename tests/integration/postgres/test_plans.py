@@ -25,7 +25,7 @@ from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
 from app.service.ports.audit_log import AuditRequest, Intent
-from app.service.ports.plans import OwnershipClaim, StoredPlan
+from app.service.ports.plans import PlanApplication, StoredPlan
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import (
@@ -66,7 +66,7 @@ def owned(user: str, owner: str, holder: str | None, *ops: Op, force: bool = Fal
     entity = audit_entity(0, {"user": user}, ops=ops)
     request = audit_request(entity, action="apply_plan")
     holders = {entity.alteration.entity: {op.key: holder for op in ops}}
-    claim = replace(intent_of(request), ownership=OwnershipClaim(owner, force, holders))
+    claim = replace(intent_of(request), plan=PlanApplication("p", owner, force, holders))
     return request, claim
 
 
@@ -191,7 +191,7 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     ]
     request = audit_request(*entities, action="apply_plan")
     holders = {entity.alteration.entity: {P: None} for entity in entities}
-    claim = replace(intent_of(request), ownership=OwnershipClaim("team", False, holders))
+    claim = replace(intent_of(request), plan=PlanApplication("p", "team", False, holders))
     await journal.record_intent(claim)
     conclusion = concluded(request)
     refused = replace(conclusion.results[7], outcome=Outcome.REFUSED, after=None)
