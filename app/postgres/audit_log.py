@@ -40,7 +40,6 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import audit_event
-from app.service.alterations.group_commit import Batcher
 from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
@@ -52,6 +51,7 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.runtime.clock import new_alteration_id, time_of
+from app.service.runtime.dependencies import Batcher
 from app.service.runtime.tasks import off_loop
 
 

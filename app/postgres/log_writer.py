@@ -149,13 +149,13 @@ def can_share(intent: Intent) -> bool:
     return (
         intent.supersedes is None
         and intent.plan is None
-        and not intent.rests_on
+        and len(intent.locks) == len(intent.request.entities)
         and _rows(intent) < MAX_BATCH_ROWS
     )
 
 
 def _rows(intent: Intent) -> int:
-    return 1 + len(intent.request.entities) + len(intent.rests_on)
+    return 1 + len(intent.locks)
 
 
 class IntentBatch:

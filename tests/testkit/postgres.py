@@ -14,6 +14,7 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
+from app.service.alterations.write_ahead import locks_of
 from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Intent, KeyClaim
 from app.service.runtime.clock import new_alteration_id
 
@@ -135,8 +136,8 @@ def intent_of(
     rests_on: Sequence[str] = (),
 ) -> Intent:
     """Return an intent that locks the entities of the request, and the users that it rests on."""
-    beside = tuple(ClientQuotaEntity.of({"user": user}) for user in rests_on)
-    return Intent(request, owner, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
+    locks = locks_of(request, (ClientQuotaEntity.of({"user": user}) for user in rests_on))
+    return Intent(request, owner, key, supersedes, locks=locks, send_within_s=SEND_WITHIN_S)
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> None:

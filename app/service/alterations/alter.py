@@ -28,12 +28,10 @@ from app.service.alterations.command import (
     AlterCommand,
     Wait,
     applied_quotas,
-    expectation_failed,
     in_order,
     raise_unless_done,
     raise_violations,
     replayed_report,
-    unexpected_results,
 )
 from app.service.alterations.current_values import Barrier
 from app.service.alterations.sending import AlterExecutor, unexpected
@@ -195,11 +193,11 @@ class AlterQuotas:
     async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         """Check everything as a real alteration would, without locks and without a change."""
         request, failed = await self._as_expected(command, request)
-        if failed:
-            results = unexpected_results(request.entities, failed)
-            await self._journal.record_final(request, results)
-            raise expectation_failed(failed, request)
-        return await self._sending.validate(request)
+        conclusion = unexpected(request, failed) if failed else await self._sending.judge(request)
+        await self._journal.record_final(request, conclusion.results)
+        if conclusion.error is not None:
+            raise conclusion.error
+        return conclusion
 
     async def _change(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         async with self._intents.committed(command, request) as intent:

@@ -17,7 +17,6 @@ from app.domain.entities import (
     filter_violations,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.group_commit import BrokerBatchers
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     MetadataQuorum,
@@ -25,6 +24,7 @@ from app.service.ports.brokers import (
     QuotaReader,
 )
 from app.service.runtime.clock import USUAL
+from app.service.runtime.dependencies import BrokerBatchers
 from app.service.runtime.tasks import off_loop
 
 MAX_SINGLE_READS: Final = 8

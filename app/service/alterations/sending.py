@@ -1,14 +1,23 @@
-"""What happens between a committed intent and its outcome; late responses, too, are evidence."""
+"""What happens between a committed intent and its outcome; late responses, too, are evidence.
 
+Alterations that arrive while one is in flight share the next request. Alone nobody waits: the
+request in flight is the timer. A broker forwards alterations to the controller one at a time, each
+for as long as the metadata log lingers: about 27 ms. One request of many entities takes as long as
+that of a single entity.
+"""
+
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent, Violation
+from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
 from app.service.alterations.command import (
     answered_results,
     as_unchanged,
@@ -19,12 +28,12 @@ from app.service.alterations.command import (
     throttle_time_s,
     unexpected_results,
 )
-from app.service.alterations.group_commit import AlterBatcher, AlterTurns
 from app.service.alterations.write_ahead import AlterContext, not_sent
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Recovered, RecoveryJournal
 from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
-from app.service.runtime.clock import utc_now
+from app.service.runtime.clock import boot_time, utc_now
+from app.service.runtime.dependencies import BrokerBatchers
 from app.service.runtime.tasks import Tasks, off_loop, timed
 
 logger = logging.getLogger(__name__)
@@ -101,12 +110,6 @@ class AlterExecutor:
         self._turns = AlterTurns()
         self._shared = AlterBatcher(admin)
 
-    async def validate(self, request: AuditRequest) -> AuditConclusion:
-        """Ask the broker for its verdict without the change, and keep the attempt."""
-        conclusion = await self._judge(request)
-        await self._context.journal.record_final(request, conclusion.results)
-        return conclusion
-
     @asynccontextmanager
     async def turn(self, request: AuditRequest, *, validate_first: bool) -> AsyncIterator[None]:
         """Wait for the others who alter through this broker, and begin with them.
@@ -140,7 +143,7 @@ class AlterExecutor:
 
     async def _validate_first(self, request: AuditRequest) -> AuditConclusion | None:
         try:
-            judged = await self._judge(request)
+            judged = await self.judge(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return not_sent(request, error)
         if all(result.outcome is Outcome.VALIDATED for result in judged.results.values()):
@@ -149,7 +152,8 @@ class AlterExecutor:
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
         return replace(judged, results=results, events=(event,))
 
-    async def _judge(self, request: AuditRequest) -> AuditConclusion:
+    async def judge(self, request: AuditRequest) -> AuditConclusion:
+        """Ask the broker for its verdict without the change."""
         answer = await self._admin.alter_client_quotas(
             _alterations(request), validate_only=True, broker_id=request.broker_id
         )
@@ -244,3 +248,139 @@ def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
         broker_id=answer.broker_id,
         retry_after_s=throttle_time_s(answer),
     )
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A caller's part in a group."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class AlterTurns:
+    """Lets callers begin in groups, so that a group shares a barrier and a request to the broker.
+
+    A broker passes one request at a time on to the controller: a barrier waits there behind the
+    alteration in flight, and who passed it before the others would alter alone. The next group
+    begins when all of the last one have ended, or after ``MAX_BATCH_WAIT_S``.
+    """
+
+    def __init__(self) -> None:
+        self._groups = BrokerBatchers(self._run_group)
+
+    @asynccontextmanager
+    async def turn(self, broker_id: int | None) -> AsyncIterator[None]:
+        """Wait until the group begins; its end waits for the end of the block."""
+        turn = _Turn()
+        in_group = asyncio.ensure_future(self._groups.submit(broker_id, turn))
+        try:
+            await turn.begun.wait()
+            yield
+        finally:
+            turn.ended.set()
+            in_group.cancel()
+
+    async def _run_group(self, _: int | None, turns: Sequence[_Turn]) -> Sequence[None]:
+        for turn in turns:
+            turn.begun.set()
+        for turn in turns:
+            await turn.ended.wait()
+        return [None] * len(turns)
+
+
+MAX_SHARED_ENTITIES: Final = 500
+"""A request of more entities goes by itself: it is its own group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchItem:
+    """What one caller sends, and until when by ``boot_time``."""
+
+    alterations: Sequence[ClientQuotaAlteration]
+    send_by: float
+
+
+class AlterBatcher:
+    """Sends alterations whose intents are committed; all of a request get its one answer.
+
+    Source of the bounds: ``QuorumController.MAX_RECORDS_PER_USER_OP``; the controller refuses a
+    request beyond them as a whole, so a neighbour's size must not count.
+    """
+
+    def __init__(self, admin: ClientQuotaAdmin) -> None:
+        self._admin = admin
+        self._batchers = BrokerBatchers(self._send, _AlterBatch)
+
+    async def send(
+        self, alterations: Sequence[ClientQuotaAlteration], *, broker_id: int | None, send_by: float
+    ) -> AlterAnswer:
+        """Alter, in one request with whoever else is waiting; the answer has their verdicts too.
+
+        Args:
+            alterations: Of entities that nobody else alters meanwhile.
+            broker_id: The broker to send through; null picks one.
+            send_by: Until when it may be handed over, by ``boot_time``.
+
+        Raises:
+            NotSentError: Not one byte was handed to a socket, or it was too late for that.
+            QuotaError: As ``ClientQuotaAdmin.alter_client_quotas``.
+        """
+        return await self._batchers.submit(broker_id, _BatchItem(alterations, send_by))
+
+    async def _send(
+        self, broker_id: int | None, items: Sequence[_BatchItem]
+    ) -> Sequence[AlterAnswer | Exception]:
+        in_time = _in_time(items)
+        while in_time:
+            try:
+                answer = await self._admin.alter_client_quotas(
+                    [each for item in in_time for each in item.alterations],
+                    validate_only=False,
+                    broker_id=broker_id,
+                    send_by=min(item.send_by for item in in_time),
+                )
+            except NotSentError:
+                before, in_time = in_time, _in_time(in_time)
+                if len(in_time) == len(before):
+                    raise  # it was not for lack of time
+            else:
+                sent = set(map(id, in_time))
+                return [answer if id(item) in sent else _too_late() for item in items]
+        return [_too_late() for _ in items]
+
+
+def _in_time(items: Sequence[_BatchItem]) -> list[_BatchItem]:
+    now = boot_time()
+    return [item for item in items if item.send_by >= now]
+
+
+class _AlterBatch:
+    """One request while it fills."""
+
+    def __init__(self) -> None:
+        self._entities: set[ClientQuotaEntity] = set()
+        self._changes = 0
+        self._bytes = 0
+
+    def __call__(self, item: _BatchItem) -> bool:
+        """Take one more in, if the controller takes them all and no entity is there twice."""
+        entities = {alteration.entity for alteration in item.alterations}
+        changes = self._changes + sum(len(alteration.ops) for alteration in item.alterations)
+        if len(entities) > MAX_SHARED_ENTITIES:
+            size = MAX_ENCODED_BYTES + 1
+        else:
+            size = self._bytes + sum(map(encoded_bytes, item.alterations))
+        fits = (
+            changes <= MAX_CHANGES
+            and size <= MAX_ENCODED_BYTES
+            and self._entities.isdisjoint(entities)
+        )
+        if fits or not self._entities:
+            self._changes, self._bytes = changes, size
+            self._entities |= entities
+        return fits
+
+
+def _too_late() -> NotSentError:
+    return NotSentError("Not sent: it was too late after the intent.")

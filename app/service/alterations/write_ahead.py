@@ -244,6 +244,14 @@ class AlterContext:
     locks: EntityLocks = field(default_factory=EntityLocks)
 
 
+def locks_of(
+    request: AuditRequest, beside: Iterable[ClientQuotaEntity] = ()
+) -> dict[int, ClientQuotaEntity]:
+    """Return what an intent locks: what it alters, and with it what a plan rests on beside that."""
+    locks = {audited.ordinal: audited.alteration.entity for audited in request.entities}
+    return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
+
+
 class Intents:
     """Commits intents under the locks of their entities."""
 
@@ -263,9 +271,8 @@ class Intents:
             NotSentError: The log cannot be written.
         """
         self._context.outcomes.refuse_if_full()
-        entities = tuple(audited.alteration.entity for audited in request.entities)
         key, plan = command.key, command.plan
-        rests_on = tuple(plan.beside) if plan and entities else ()
+        locks = locks_of(request, plan.beside if plan else ())
         tables = 2 + (plan is not None) + (command.supersedes is not None)
         intent = Intent(
             request,
@@ -273,16 +280,12 @@ class Intents:
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
             plan,
-            rests_on,
-            send_within_s=send_within_s(
-                len(entities) + len(rests_on), self._context.patience, tables=tables
-            ),
+            locks=locks,
+            send_within_s=send_within_s(len(locks), self._context.patience, tables=tables),
         )
         context, began = self._context, time.monotonic()
         try:
-            async with context.locks.hold(
-                (*entities, *rests_on), request.alteration_id
-            ) as deadline:
+            async with context.locks.hold(locks.values(), request.alteration_id) as deadline:
                 context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
                 context.failpoints.reach("before_intent")
                 committed = await self._commit(intent, deadline)
@@ -314,13 +317,13 @@ class Intents:
     async def _commit_when_free(self, intent: Intent, deadline: float) -> Intent:
         """Commit, waiting until the deadline for other processes that will soon be done.
 
-        ``began`` is taken before each transaction: the database, which adds the same
-        ``send_within_s``, takes its own time later.
+        The time is taken before each transaction: the database, which adds the same
+        ``send_within_s``, takes its own later.
         """
         pause = _FIRST_RETRY_S
         while True:
             try:
-                intent = replace(intent, began=boot_time())
+                intent = replace(intent, send_by=boot_time() + intent.send_within_s)
                 self._context.failpoints.reach("intent_begun")
                 return await self._context.journal.record_intent(intent)
             except EntityBusyError as error:

@@ -184,10 +184,11 @@ class Intent:
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined locks are taken over, or null.
         plan: Its owner will hold the keys if they are applied; null for what is no plan's.
-        rests_on: What is locked too, because what is changed depends on its values; it is free
-            again with the last entity of the request.
+        locks: What is locked, by ordinal: what is altered; and from -2 down what is locked because
+            what is changed depends on its values, and is free again with the last entity of the
+            request: the log has no events of it, and nothing is to be recovered.
         send_within_s: How long after its transaction was begun it may still be handed over.
-        began: When that was at the earliest, by ``boot_time``.
+        send_by: Until when that is at the earliest, by ``boot_time``.
     """
 
     request: AuditRequest
@@ -195,23 +196,9 @@ class Intent:
     key: KeyClaim | None = None
     supersedes: str | None = None
     plan: PlanApplication | None = None
-    rests_on: tuple[ClientQuotaEntity, ...] = ()
+    locks: Mapping[int, ClientQuotaEntity] = field(kw_only=True)
     send_within_s: float = field(kw_only=True)
-    began: float = 0.0
-
-    @property
-    def locks(self) -> dict[int, ClientQuotaEntity]:
-        """What is locked, by ordinal: from -2 down what the request only rests on.
-
-        The log has no events of those, and nothing is to be recovered.
-        """
-        entities = {audited.ordinal: audited.alteration.entity for audited in self.request.entities}
-        return entities | {-2 - n: entity for n, entity in enumerate(self.rests_on)}
-
-    @property
-    def send_by(self) -> float:
-        """Until when it may be handed over, by ``boot_time``."""
-        return self.began + self.send_within_s
+    send_by: float = 0.0
 
 
 class KeyTakenError(Exception):

@@ -1,12 +1,12 @@
-"""Dependencies that are slow or down: one question for all who ask, a breaker, readiness."""
+"""Dependencies that are slow or down: shared questions and batches, a breaker, readiness."""
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,6 +16,8 @@ from app.service.ports.metrics import BreakerState
 from app.service.runtime.clock import USUAL
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,147 @@ class Cache(Generic[T]):
         asked, self._in_flight = self._in_flight, None
         if not task.cancelled() and task.exception() is None:
             self._answered = asked
+
+
+MAX_BATCHES: Final = 8
+"""How many batches may be in flight at once, where the first do not end."""
+
+
+@dataclass(eq=False, slots=True)
+class _PendingItem(Generic[Item, Done]):
+    """An item that waits for a batch or is in a batch."""
+
+    item: Item
+    done: "asyncio.Future[Done]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+def admit_all() -> Callable[[object], bool]:
+    """Let any number of items share a batch."""
+    return lambda _: True
+
+
+@dataclass(eq=False)
+class Batcher(Generic[Item, Done]):
+    """Does the work of many callers in batches, one after the other.
+
+    Args:
+        work: Does a batch; returns for each item the result or the error of its caller. What it
+            raises is the error of every caller.
+        admits: Starts a batch; its result is asked of each item in order whether it fits in with
+            those before it. The first item goes in any case.
+        max_batch_wait_s: A batch that takes longer holds up nobody else, in seconds.
+    """
+
+    work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]]
+    admits: Callable[[], Callable[[Item], bool]] = admit_all
+    max_batch_wait_s: float = field(kw_only=True)
+    _waiting: list[_PendingItem[Item, Done]] = field(default_factory=list, init=False)
+    _in_flight: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _blocking: asyncio.Task[None] | None = field(default=None, init=False)
+
+    async def submit(self, item: Item) -> Done:
+        """Do this with others; return its result, or raise its error.
+
+        A caller who goes away before the batch has begun leaves it; later the batch goes on.
+        """
+        pending: _PendingItem[Item, Done] = _PendingItem(item)
+        self._waiting.append(pending)
+        if self._blocking is None and len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._begin_unless_blocked)
+        return await pending.done
+
+    def _begin_unless_blocked(self) -> None:
+        """Begin once all have come who were woken together: they are to stay together."""
+        if self._blocking is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin a batch with all items that fit into it, in the order in which they came."""
+        self._waiting = [pending for pending in self._waiting if not pending.done.cancelled()]
+        if not self._waiting or len(self._in_flight) >= MAX_BATCHES:
+            return
+        fits = self.admits()
+        items: list[_PendingItem[Item, Done]] = []
+        later: list[_PendingItem[Item, Done]] = []
+        for pending in self._waiting:
+            admits = fits(pending.item) or not items
+            (items if admits else later).append(pending)
+        self._waiting = later
+        batch = asyncio.create_task(self._run_batch(items), context=Context())
+        self._in_flight.add(batch)
+        self._blocking = batch
+        impatient = asyncio.get_running_loop().call_later(
+            self.max_batch_wait_s, self._unblock, batch
+        )
+        batch.add_done_callback(lambda _: impatient.cancel())
+        batch.add_done_callback(self._end)
+
+    def _end(self, batch: "asyncio.Task[None]") -> None:
+        self._in_flight.discard(batch)
+        if self._blocking is batch:
+            self._unblock(batch)
+        elif self._blocking is None:
+            self._begin()
+
+    def _unblock(self, batch: "asyncio.Task[None]") -> None:
+        if self._blocking is batch:
+            self._blocking = None
+            self._begin()
+
+    async def _run_batch(self, items: Sequence[_PendingItem[Item, Done]]) -> None:
+        pairs: Sequence[tuple[_PendingItem[Item, Done], Done | Exception]]
+        try:
+            done = await self.work([pending.item for pending in items])
+            pairs = list(zip(items, done, strict=True))
+        except asyncio.CancelledError:
+            for pending in items:
+                pending.done.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
+            pairs = [(pending, error) for pending in items]
+        for pending, result in pairs:
+            if pending.done.done():
+                continue
+            if isinstance(result, Exception):
+                pending.done.set_exception(_own(result))
+            else:
+                pending.done.set_result(result)
+
+
+def _own(error: Exception) -> Exception:
+    """Copy an error for one caller: whoever raises or handles it changes it."""
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error
+    return own
+
+
+MAX_BATCH_WAIT_S: Final = 1.0
+"""A request without an answer for so long holds up nobody else."""
+
+
+class BrokerBatchers(Generic[Item, Done]):
+    """A batcher for each broker: who asks one waits for no other; null is the preferred broker."""
+
+    def __init__(
+        self,
+        work: Callable[[int | None, Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
+        admits: Callable[[], Callable[[Item], bool]] = admit_all,
+    ) -> None:
+        self._work = work
+        self._admits = admits
+        self._batchers: dict[int | None, Batcher[Item, Done]] = {}
+
+    def submit(self, broker_id: int | None, item: Item) -> Awaitable[Done]:
+        """Do this with others who ask the same broker; see ``Batcher``."""
+        batcher = self._batchers.get(broker_id)
+        if batcher is None:
+            work = partial(self._work, broker_id)
+            batcher = Batcher(work, self._admits, max_batch_wait_s=MAX_BATCH_WAIT_S)
+            self._batchers[broker_id] = batcher
+        return batcher.submit(item)
 
 
 FAILURES: Final = 5

@@ -10,7 +10,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.group_commit import AlterBatcher
+from app.service.alterations.sending import AlterBatcher
 from app.service.runtime.clock import boot_time
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit.event_loops import until

@@ -9,10 +9,12 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES
-from app.service.alterations import group_commit
-from app.service.alterations.group_commit import MAX_BATCHES, AlterBatcher, AlterTurns, Batcher
+from app.service.alterations import sending
+from app.service.alterations.sending import AlterBatcher, AlterTurns
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time
+from app.service.runtime.dependencies import MAX_BATCHES, Batcher
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
 
 LONG_S = 30.0
@@ -265,7 +267,7 @@ async def test_who_goes_away_while_the_group_waits_or_is_under_way_holds_up_nobo
 
 
 async def test_a_group_that_stands_still_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(dependencies, "MAX_BATCH_WAIT_S", 0.01)
     travellers = Travellers()
     travellers.start("a")
     await travellers.have_begun("a")
@@ -419,7 +421,7 @@ async def test_what_does_not_fit_goes_with_another_request(
 async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_SHARED_ENTITIES", 2)
+    monkeypatch.setattr(sending, "MAX_SHARED_ENTITIES", 2)
     await sender.meanwhile([*change("a"), *change("b"), *change("c")], change("d"))
     assert [names for _, names in sender.broker.requests] == [["first"], ["a", "b", "c"], ["d"]]
 
