@@ -6,9 +6,9 @@ Each call sets values that were never set before.
 import asyncio
 import itertools
 import os
-from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from app.java import find_java
@@ -33,6 +33,7 @@ from benchmarks.measures import (
     latency_cells,
     latency_rows,
     show,
+    timed,
 )
 from benchmarks.run import Run
 from benchmarks.wire import KEYS, Entities
@@ -40,129 +41,79 @@ from benchmarks.wire import KEYS, Entities
 _VALUES: Final = itertools.count(1_000_000)
 
 
-class _AlterArm(Arm, ABC):
-    """An arm that has entities of its own, and waits untimed until its change shows."""
-
-    def __init__(self, name: str, run: Run, entities: Entities, *, every: int = 1) -> None:
-        super().__init__(name, every=every)
-        self.run = run
-        self.entities = entities
-        self.value = 0
-
-    async def prepare(self) -> None:
-        self.value = next(_VALUES)
-
-    async def settle(self) -> None:
-        await self.run.wire.until_readable(self.entities, self.value)
+Alter = Callable[[Run, Entities, int], Awaitable[float]]
+"""Sets each key of each entity to a value; returns the milliseconds that it took."""
 
 
-class _BareAlter(_AlterArm):
-    """AlterClientQuotas over the warm connection; its encoding is timed, as in the service."""
+def _arm(name: str, alter: Alter, run: Run, entities: Entities, *, every: int = 1) -> Arm:
+    """Return an arm that has entities of its own, and waits untimed until its change shows."""
 
-    async def prepare(self) -> None:
-        await super().prepare()
-        self._alterations = self.entities.alterations(self.value)
+    async def measure() -> float:
+        value = next(_VALUES)
+        ms = await alter(run, entities, value)
+        await run.wire.until_readable(entities, value)
+        return ms
 
-    async def call(self) -> None:
-        await self.run.wire.alter(self._alterations)
-
-
-class _PostAlter(_AlterArm):
-    """``POST /quotas/alterations`` over the warm connection."""
-
-    wait = "none"
-
-    async def prepare(self) -> None:
-        await super().prepare()
-        await self.run.service.warm_up()
-        body = self.entities.body(self.value, wait=self.wait)
-        token = self.run.stack.token
-        self._request = prepared("POST", "/quotas/alterations", token=token, body=body)
-
-    async def call(self) -> None:
-        raise_unless_applied(await self.run.service.exchange(self._request))
+    return Arm(name, measure, every)
 
 
-class _PostReadable(_PostAlter):
-    wait = "readable"
+async def _bare_alter(run: Run, entities: Entities, value: int) -> float:
+    """Send AlterClientQuotas over the warm connection; its encoding is timed, as the service's."""
+    alterations = entities.alterations(value)
+    with timed() as took:
+        await run.wire.alter(alterations)
+    return took.ms
 
 
-class _PeerAlter(_AlterArm):
-    """A warm peer; it measures its own call."""
-
-    def __init__(self, run: Run, entities: Entities, peer: Worker) -> None:
-        super().__init__(peer.name, run, entities)
-        self._peer = peer
-
-    async def prepare(self) -> None:
-        await super().prepare()
-        self._job = alter_job(self.entities, self.value)
-
-    async def call(self) -> float:
-        return read_result(self.name, await self._peer.ask(self._job)).ms
+async def _post_alter(run: Run, entities: Entities, value: int, *, wait: str = "none") -> float:
+    """Send ``POST /quotas/alterations`` over the warm connection."""
+    await run.service.warm_up()
+    body = entities.body(value, wait=wait)
+    request = prepared("POST", "/quotas/alterations", token=run.stack.token, body=body)
+    with timed() as took:
+        raise_unless_applied(await run.service.exchange(request))
+    return took.ms
 
 
-class _ProcessAlter(_AlterArm, ABC):
-    """A process from its start to its end; its output is read after the clock has stopped."""
-
-    start: Callable[[], Start]
-    check: Callable[[str], object]
-
-    async def prepare(self) -> None:
-        await super().prepare()
-        self._start = self.start()
-
-    async def call(self) -> None:
-        self._output = await asyncio.to_thread(run_to_end, self._start)
-
-    async def settle(self) -> None:
-        self.check(self._output)
-        await super().settle()
+async def _peer_alter(peer: Worker, _: Run, entities: Entities, value: int) -> float:
+    """Ask a warm peer, which measures its own call."""
+    return read_result(peer.name, await peer.ask(alter_job(entities, value))).ms
 
 
-class _ToolAlter(_ProcessAlter):
-    """kafka-configs, with the heap and the collector of Kafka's shell scripts, without them."""
-
-    def start(self) -> Start:
-        jars = os.pathsep.join(str(jar) for jar in class_path())
-        java = [str(find_java()), "-Xmx256M", "-server", "-XX:+UseG1GC", "-cp", jars]
-        servers = ["--bootstrap-server", self.run.stack.bootstrap_servers]
-        arguments = self.entities.kafka_configs(self.value)
-        command = [*java, "kafka.admin.ConfigCommand", *servers, *arguments]
-        return Start(command, jvm_environment())
-
-    def check(self, _: str) -> None:
-        """Do nothing: it has exit codes."""
+async def _run(start: Start) -> tuple[float, str]:
+    """Run a process to its end; return its milliseconds, and its output, which is read later."""
+    with timed() as took:
+        output = await asyncio.to_thread(run_to_end, start)
+    return took.ms, output
 
 
-class _CurlAlter(_ProcessAlter):
-    """``curl`` to ``POST /quotas/alterations``; the body comes from standard input."""
-
-    def start(self) -> Start:
-        stack = self.run.stack
-        url = f"http://127.0.0.1:{stack.service_port}/quotas/alterations"
-        headers = ["-H", f"Authorization: Bearer {stack.token}"]
-        headers += ["-H", "Content-Type: application/json"]
-        command = ["curl", "-sS", "--fail", *headers, "--data-binary", "@-", url]
-        return Start(command, os.environ, self.entities.body(self.value, wait="none").decode())
-
-    def check(self, output: str) -> None:
-        raise_unless_applied(Answer(OK, output.encode()))
+async def _tool_alter(run: Run, entities: Entities, value: int) -> float:
+    """Run kafka-configs, with the heap and the collector of Kafka's scripts, without them."""
+    jars = os.pathsep.join(str(jar) for jar in class_path())
+    java = [str(find_java()), "-Xmx256M", "-server", "-XX:+UseG1GC", "-cp", jars]
+    servers = ["--bootstrap-server", run.stack.bootstrap_servers]
+    command = [*java, "kafka.admin.ConfigCommand", *servers, *entities.kafka_configs(value)]
+    ms, _ = await _run(Start(command, jvm_environment()))
+    return ms
 
 
-class _PeerProcessAlter(_ProcessAlter):
-    """A peer that starts, does one job, and ends."""
+async def _curl_alter(run: Run, entities: Entities, value: int) -> float:
+    """Run ``curl`` to ``POST /quotas/alterations``; the body comes from standard input."""
+    url = f"http://127.0.0.1:{run.stack.service_port}/quotas/alterations"
+    headers = ["-H", f"Authorization: Bearer {run.stack.token}"]
+    headers += ["-H", "Content-Type: application/json"]
+    command = ["curl", "-sS", "--fail", *headers, "--data-binary", "@-", url]
+    ms, output = await _run(Start(command, os.environ, entities.body(value, wait="none").decode()))
+    raise_unless_applied(Answer(OK, output.encode()))
+    return ms
 
-    def __init__(self, run: Run, entities: Entities, peer: Peer) -> None:
-        super().__init__(f"{peer.name}, one process", run, entities)
-        self._peer = peer
 
-    def start(self) -> Start:
-        command = [*self._peer.command, self.run.stack.bootstrap_servers]
-        return Start(command, self._peer.environ, alter_job(self.entities, self.value) + "\n")
-
-    def check(self, output: str) -> None:
-        read_result(self.name, output)
+async def _peer_process_alter(peer: Peer, run: Run, entities: Entities, value: int) -> float:
+    """Run a peer that does one job, and ends."""
+    command = [*peer.command, run.stack.bootstrap_servers]
+    ms, output = await _run(Start(command, peer.environ, alter_job(entities, value) + "\n"))
+    read_result(peer.name, output)
+    return ms
 
 
 _BARE_WARM = "bare alter, warm"
@@ -181,17 +132,16 @@ async def measure_shell(run: Run) -> list[Section]:
     """
     rounds = run.plan.shell_alters
     run.progress.say(f"altering from a shell: {rounds} rounds")
-    arms: list[Arm] = [
-        _BareAlter(_BARE_WARM, run, Entities("shell-bare")),
-        _PostAlter(_POST_WARM, run, Entities("shell-post")),
-    ]
+    alters: dict[str, Alter] = {_BARE_WARM: _bare_alter, _POST_WARM: _post_alter}
     if run.peers.has_curl:
-        arms.append(_CurlAlter(_CURL, run, Entities("shell-curl")))
-    arms += [
-        _PeerProcessAlter(run, Entities(f"shell-{number}"), peer)
-        for number, peer in enumerate(run.peers.present)
+        alters[_CURL] = _curl_alter
+    for peer in run.peers.present:
+        alters[f"{peer.name}, one process"] = partial(_peer_process_alter, peer)
+    alters[_CONFIGS] = _tool_alter
+    arms = [
+        _arm(name, alter, run, Entities(f"shell-{number}"))
+        for number, (name, alter) in enumerate(alters.items())
     ]
-    arms.append(_ToolAlter(_CONFIGS, run, Entities("shell-tool")))
     measures = await interleaved(arms, rounds=rounds, warm_up=1)
     ours = _CURL if run.peers.has_curl else _POST_WARM
     note = (
@@ -240,11 +190,13 @@ async def measure_alters(run: Run) -> list[Section]:
 
 async def _single_alters(run: Run) -> Section:
     plan = run.plan
+    readable = partial(_post_alter, wait="readable")
+    seldom = plan.single_alters // plan.tool_calls
     arms = (
-        _BareAlter(_BARE, run, Entities("bare-one")),
-        _PostAlter(_POST, run, Entities("post-one")),
-        _PostReadable("`POST`, `wait: readable`", run, Entities("readable-one")),
-        _ToolAlter(_TOOL, run, Entities("tool"), every=plan.single_alters // plan.tool_calls),
+        _arm(_BARE, _bare_alter, run, Entities("bare-one")),
+        _arm(_POST, _post_alter, run, Entities("post-one")),
+        _arm("`POST`, `wait: readable`", readable, run, Entities("readable-one")),
+        _arm(_TOOL, _tool_alter, run, Entities("tool"), every=seldom),
     )
     measures = await interleaved(arms, rounds=plan.single_alters, warm_up=plan.warm_up)
     note = (
@@ -258,13 +210,11 @@ async def _single_alters(run: Run) -> Section:
 async def _batch_alters(run: Run, tool: Measure, peers: Sequence[Worker]) -> Section:
     """Measure alterations of many entities in one request, against a loop of kafka-configs."""
     count = run.plan.entities
-    arms: list[Arm] = [
-        _BareAlter(_BARE, run, Entities("bare-many", count)),
-        _PostAlter(_POST, run, Entities("post-many", count)),
-    ]
-    arms += [
-        _PeerAlter(run, Entities(f"peer-{number}-many", count), peer)
-        for number, peer in enumerate(peers)
+    alters: dict[str, Alter] = {_BARE: _bare_alter, _POST: _post_alter}
+    alters |= {peer.name: partial(_peer_alter, peer) for peer in peers}
+    arms = [
+        _arm(name, alter, run, Entities(f"many-{number}", count))
+        for number, (name, alter) in enumerate(alters.items())
     ]
     measures = await interleaved(arms, rounds=run.plan.batch_alters, warm_up=run.plan.warm_up)
     loop = tool.times(count)
@@ -295,8 +245,8 @@ async def _batch_alters(run: Run, tool: Measure, peers: Sequence[Worker]) -> Sec
 async def _largest_alters(run: Run) -> Section:
     count, keys = run.plan.largest, KEYS[:1]
     arms = (
-        _BareAlter(_BARE, run, Entities("bare-most", count, keys)),
-        _PostAlter(_POST, run, Entities("post-most", count, keys)),
+        _arm(_BARE, _bare_alter, run, Entities("bare-most", count, keys)),
+        _arm(_POST, _post_alter, run, Entities("post-most", count, keys)),
     )
     measures = await interleaved(arms, rounds=run.plan.largest_alters, warm_up=run.plan.warm_up)
     note = (

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from app.domain.entities import ALL_ENTITIES, ClientQuotaFilter
 from app.kafka.describe_all import DescribedAll
@@ -17,6 +18,7 @@ from benchmarks.measures import (
     interleaved,
     latency_rows,
     show,
+    timed,
 )
 from benchmarks.run import Run
 from benchmarks.wire import VERSION, Entities
@@ -24,36 +26,22 @@ from benchmarks.wire import VERSION, Entities
 _OLDEST_MS = 60_000
 
 
-class _BareDescribe(Arm):
-    def __init__(self, run: Run, quota_filter: ClientQuotaFilter) -> None:
-        super().__init__(_BARE)
-        self._wire = run.wire
-        self._filter = quota_filter
-
-    async def call(self) -> None:
-        if len(await self._wire.describe(self._filter)) != 1:
-            raise BenchmarkError("the describe did not find the one entity")
+async def _bare_describe(run: Run, quota_filter: ClientQuotaFilter) -> float:
+    with timed() as took:
+        quotas = await run.wire.describe(quota_filter)
+    if len(quotas) != 1:
+        raise BenchmarkError("the describe did not find the one entity")
+    return took.ms
 
 
-class _Get(Arm):
-    """A route of which so many entities are expected, the whole answer in JSON."""
-
-    def __init__(self, name: str, service: HttpConnection, request: bytes, count: int) -> None:
-        super().__init__(name)
-        self._service = service
-        self._request = request
-        self._count = count
-        self.first_byte_ms: list[float] = []
-
-    async def call(self) -> None:
-        self._begun = time.perf_counter()
-        self._answer = await self._service.exchange(self._request)
-
-    async def settle(self) -> None:
-        self.first_byte_ms.append((self._service.first_byte_at - self._begun) * 1000)
-        found = self._answer.body.count(b'"entity_key":')
-        if self._answer.status != OK or found != self._count:
-            raise BenchmarkError(f"{self.name} has {found} of {self._count} entities")
+async def _get(service: HttpConnection, request: bytes, count: int) -> float:
+    """Ask a route of which so many entities are expected, the whole answer in JSON."""
+    with timed() as took:
+        answer = await service.exchange(request)
+    found = answer.body.count(b'"entity_key":')
+    if answer.status != OK or found != count:
+        raise BenchmarkError(f"{request.decode().splitlines()[0]} has {found} of {count} entities")
+    return took.ms
 
 
 _BARE = "bare describe"
@@ -67,7 +55,7 @@ _IMAGE_LIMIT = 0.02
 async def measure_describes(run: Run) -> list[Section]:
     """Measure exact describes of one entity among those stored, and the no-op route."""
     run.progress.say(f"describing: {run.plan.describes} rounds")
-    noop = _Get("no-op route", run.noop, prepared("GET", "/noop"), 0)
+    noop = Arm("no-op route", partial(_get, run.noop, prepared("GET", "/noop"), 0))
     query, measures = await _exact(run, run.stored, noop, run.plan.describes)
     note = (
         f"{run.stored.count:,} entities are stored, one is described: `{query}`. "
@@ -83,7 +71,7 @@ async def _large_describes(run: Run, stored: Entities) -> Section:
     run.progress.say(f"describing one of {stored.count:,}: {run.plan.large_describes} rounds")
     query = stored.exact_query(stored.count // 2, max_age_ms=_OLDEST_MS)
     request = prepared("GET", f"/quotas?{query}", token=run.stack.token)
-    from_image = _Get(_FROM_IMAGE, run.service, request, 1)
+    from_image = Arm(_FROM_IMAGE, partial(_get, run.service, request, 1))
     await run.service.warm_up()
     _, measures = await _exact(run, stored, from_image, run.plan.large_describes)
     note = (
@@ -110,8 +98,8 @@ async def _exact(
     query = stored.exact_query(index)
     request = prepared("GET", f"/quotas?{query}", token=run.stack.token)
     arms = (
-        _BareDescribe(run, stored.exact(index)),
-        _Get(_GET, run.service, request, 1),
+        Arm(_BARE, partial(_bare_describe, run, stored.exact(index))),
+        Arm(_GET, partial(_get, run.service, request, 1)),
         other,
     )
     return query, await interleaved(arms, rounds=rounds, warm_up=run.plan.warm_up)
@@ -124,69 +112,65 @@ def _exact_section(
     return Section(title, note, columns, latency_rows(measures, _BARE), goals)
 
 
-class _Receive(Arm):
-    """The bytes of the answer, over the warm connection."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(_RECEIVED)
-        self._wire = run.wire
-
-    async def call(self) -> None:
-        await self._wire.receive(ALL_ENTITIES)
+async def _receive(run: Run) -> float:
+    """Receive the bytes of the answer, over the warm connection."""
+    with timed() as took:
+        await run.wire.receive(ALL_ENTITIES)
+    return took.ms
 
 
-class _Image(Arm):
-    """The bytes, and what the service makes of them."""
+async def _read_image(run: Run, count: int, *, cold: bool) -> float:
+    """Receive the bytes, and make of them what the service does."""
+    image = DescribedAll()
 
-    def __init__(self, name: str, run: Run, count: int, *, cold: bool) -> None:
-        super().__init__(name)
-        self._wire = run.wire
-        self._count = count
-        self._cold = cold
-
-    async def prepare(self) -> None:
-        self._image = DescribedAll()
-        if not self._cold:
-            await self.call()
-
-    async def call(self) -> None:
-        payload = await self._wire.receive(ALL_ENTITIES)
-        answer, _ = await self._image.read(payload, VERSION)
-        if answer.quotas is None or len(answer.quotas) != self._count:
+    async def read() -> None:
+        payload = await run.wire.receive(ALL_ENTITIES)
+        answer, _ = await image.read(payload, VERSION)
+        if answer.quotas is None or len(answer.quotas) != count:
             raise BenchmarkError("the image has not every entity")
 
+    if not cold:
+        await read()
+    with timed() as took:
+        await read()
+    return took.ms
 
-class _GetAll(_Get):
-    """``GET /quotas``; before each call one entity is changed where that is wanted."""
+
+async def _peer_describe(peer: Worker, count: int) -> float:
+    ms, entities = read_result(peer.name, await peer.ask(DESCRIBE))
+    if entities != count:
+        raise BenchmarkError(f"{peer.name} has described {entities} of {count} entities")
+    return ms
+
+
+class _GetAll:
+    """``GET /quotas``; before each call one entity is changed where that is wanted.
+
+    Attributes:
+        first_byte_ms: When each answer began, in milliseconds after the request.
+    """
 
     def __init__(
-        self, name: str, run: Run, stored: Entities, *, max_age_ms: int = 0, changes: bool = False
+        self, run: Run, stored: Entities, *, max_age_ms: int = 0, changes: bool = False
     ) -> None:
         path = f"/quotas?max_age_ms={max_age_ms}"
-        request = prepared("GET", path, token=run.stack.token)
-        super().__init__(name, run.service, request, stored.count)
+        self._request = prepared("GET", path, token=run.stack.token)
         self._run = run
+        self._count = stored.count
         self._changed = Entities(stored.arm) if changes else None
         self._value = 1
+        self.first_byte_ms: list[float] = []
 
-    async def prepare(self) -> None:
-        await self._run.service.warm_up()
-        await self.call()
+    async def __call__(self) -> float:
+        service = self._run.service
+        await service.warm_up()
+        await service.exchange(self._request)
         if self._changed is not None:
             self._value += 1
             await self._run.wire.store(self._changed, self._value)
-
-
-class _PeerDescribe(Arm):
-    def __init__(self, peer: Worker, count: int) -> None:
-        super().__init__(peer.name)
-        self._peer = peer
-        self._count = count
-
-    async def call(self) -> float:
-        ms, entities = read_result(self.name, await self._peer.ask(DESCRIBE))
-        if entities != self._count:
-            raise BenchmarkError(f"{self.name} has described {entities} of {self._count} entities")
+        begun = time.perf_counter()
+        ms = await _get(service, self._request, self._count)
+        self.first_byte_ms.append((service.first_byte_at - begun) * 1000)
         return ms
 
 
@@ -205,23 +189,23 @@ async def measure_describe_all(run: Run, stored: Entities) -> list[Section]:
     count = stored.count
     rounds = run.plan.describe_all_rounds(count)
     run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
-    gets = [
-        _GetAll(_GET_CHANGED, run, stored, changes=True),
-        _GetAll(_GET_SAME, run, stored),
-        _GetAll(_FROM_IMAGE, run, stored, max_age_ms=_OLDEST_MS),
-    ]
+    gets = {
+        _GET_CHANGED: _GetAll(run, stored, changes=True),
+        _GET_SAME: _GetAll(run, stored),
+        _FROM_IMAGE: _GetAll(run, stored, max_age_ms=_OLDEST_MS),
+    }
     ours = (
-        _Receive(run),
-        _Image(_COLD, run, count, cold=True),
-        _Image(_SAME, run, count, cold=False),
-        *gets,
+        Arm(_RECEIVED, partial(_receive, run)),
+        Arm(_COLD, partial(_read_image, run, count, cold=True)),
+        Arm(_SAME, partial(_read_image, run, count, cold=False)),
+        *(Arm(name, get) for name, get in gets.items()),
     )
     size = len(await run.wire.receive(ALL_ENTITIES))
     with run.peers.warm(run.stack.bootstrap_servers) as peers:
-        arms = [*ours, *(_PeerDescribe(peer, count) for peer in peers)]
+        arms = [*ours, *(Arm(peer.name, partial(_peer_describe, peer, count)) for peer in peers)]
         warm_up = min(run.plan.warm_up, 2)
         measures = await interleaved(arms, rounds=rounds, warm_up=warm_up)
-    first_bytes = {arm.name: Measure(arm.first_byte_ms[-rounds:]) for arm in gets}
+    first_bytes = {name: Measure(get.first_byte_ms[-rounds:]) for name, get in gets.items()}
     rows = [
         [*row, show(first_bytes[row[0]].median) if row[0] in first_bytes else ""]
         for row in latency_rows(measures, _RECEIVED)

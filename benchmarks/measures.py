@@ -4,8 +4,8 @@ import gc
 import math
 import statistics
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -78,29 +78,39 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[math.ceil(share * len(ordered)) - 1]
 
 
-class Arm(ABC):
+@dataclass
+class Timed:
+    """How long a block took, in milliseconds, once it has ended."""
+
+    ms: float = 0.0
+
+
+@contextmanager
+def timed() -> Iterator[Timed]:
+    """Time a block; our own garbage is not collected meanwhile."""
+    took = Timed()
+    gc.disable()
+    begun = time.perf_counter()
+    try:
+        yield took
+    finally:
+        took.ms = (time.perf_counter() - begun) * 1000
+        gc.enable()
+
+
+@dataclass(frozen=True)
+class Arm:
     """One of the alternatives that are compared.
 
     Attributes:
         name: For the table.
+        measure: Prepares a round, measures it, and leaves a quiet cluster; returns milliseconds.
         every: The arm runs in each such round: 2 is every second.
     """
 
-    def __init__(self, name: str, *, every: int = 1) -> None:
-        self.name = name
-        self.every = every
-
-    async def prepare(self) -> None:
-        """Do what is not timed."""
-        return
-
-    @abstractmethod
-    async def call(self) -> float | None:
-        """Do what is timed; return the milliseconds where another process has measured them."""
-
-    async def settle(self) -> None:
-        """Wait, untimed, until the next arm meets a quiet cluster."""
-        return
+    name: str
+    measure: Callable[[], Awaitable[float]]
+    every: int = 1
 
 
 async def interleaved(arms: Sequence[Arm], *, rounds: int, warm_up: int) -> Mapping[str, Measure]:
@@ -118,24 +128,10 @@ async def interleaved(arms: Sequence[Arm], *, rounds: int, warm_up: int) -> Mapp
     for number in range(-warm_up, rounds):
         first = number % len(arms)
         for arm in (*arms[first:], *arms[:first]):
-            figure = await _timed(arm) if number % arm.every == 0 else None
+            figure = await arm.measure() if number % arm.every == 0 else None
             if number >= 0:
                 figures[arm.name].append(figure)
     return {name: Measure(by_round) for name, by_round in figures.items()}
-
-
-async def _timed(arm: Arm) -> float:
-    """Return the milliseconds that the call took; our own garbage is not collected meanwhile."""
-    await arm.prepare()
-    gc.disable()
-    try:
-        begun = time.perf_counter()
-        reported_ms = await arm.call()
-        took = time.perf_counter() - begun
-    finally:
-        gc.enable()
-    await arm.settle()
-    return took * 1000 if reported_ms is None else reported_ms
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,16 @@ from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import ClientQuotaEntity
 from benchmarks.http_connection import metrics, open_http, prepared
 from benchmarks.loading import PACED_LEAD_S, Generator, Load, Target, load_generator
-from benchmarks.measures import Arm, BenchmarkError, Goal, Measure, Section, interleaved, show
+from benchmarks.measures import (
+    Arm,
+    BenchmarkError,
+    Goal,
+    Measure,
+    Section,
+    interleaved,
+    show,
+    timed,
+)
 from benchmarks.run import Run
 from benchmarks.wire import KEYS, Entities
 
@@ -102,33 +111,25 @@ def _row(connections: int, route: str, loads: Sequence[Load], floor: Measure) ->
     return [str(connections), route, str(rate.n), *map(show, figures)]
 
 
-class _Many(Arm):
-    """One request with many identities, half of them stored, and its whole answer."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(_MANY)
-        identities = [
-            run.stored.names(at // 2 % run.stored.count) if at % 2 else {"user": f"u{at}"}
-            for at in range(_IDENTITIES)
-        ]
-        body = json.dumps({"identities": identities}).encode()
-        self._service = run.service
-        self._request = prepared("POST", "/quotas/resolve", token=run.stack.token, body=body)
-
-    async def prepare(self) -> None:
-        await self._service.warm_up()
-
-    async def call(self) -> None:
-        self._answer = (await self._service.exchange(self._request)).body
-
-    async def settle(self) -> None:
-        if len(json.loads(self._answer).get("results", ())) != _IDENTITIES:
-            raise BenchmarkError(f"not everything is resolved: {self._answer[:200]!r}")
-
-
 async def _measure_many(run: Run) -> Measure:
+    """Measure one request with many identities, half of them stored, and its whole answer."""
+    identities = [
+        run.stored.names(at // 2 % run.stored.count) if at % 2 else {"user": f"u{at}"}
+        for at in range(_IDENTITIES)
+    ]
+    body = json.dumps({"identities": identities}).encode()
+    request = prepared("POST", "/quotas/resolve", token=run.stack.token, body=body)
+
+    async def measure() -> float:
+        await run.service.warm_up()
+        with timed() as took:
+            answer = (await run.service.exchange(request)).body
+        if len(json.loads(answer).get("results", ())) != _IDENTITIES:
+            raise BenchmarkError(f"not everything is resolved: {answer[:200]!r}")
+        return took.ms
+
     rounds, warm_up = run.plan.batch_alters, run.plan.warm_up
-    return (await interleaved([_Many(run)], rounds=rounds, warm_up=warm_up))[_MANY]
+    return (await interleaved([Arm(_MANY, measure)], rounds=rounds, warm_up=warm_up))[_MANY]
 
 
 _OLDEST_MS: Final = 60_000

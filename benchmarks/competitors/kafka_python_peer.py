@@ -1,6 +1,6 @@
 """Alters and describes client quotas with kafka-python, one job for each line of standard input.
 
-The jobs and their results are those of ``benchmarks/competitors/jobs.py``. This file is
+The jobs and their results are those of ``benchmarks/competitors/peers.py``. This file is
 run as a script, so that its start costs what the start of a user's own script costs.
 """
 

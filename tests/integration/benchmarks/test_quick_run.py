@@ -46,7 +46,8 @@ def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_pat
     for clients in (1, 8, 32):
         assert f"| {clients} | bare alter | 2 |" in done.stdout
         assert f"| {clients} | `POST`, `wait: none` | 2 |" in done.stdout
-    assert re.search(r"intent [\d.]+, Kafka [\d.]+, outcome [\d.]+\.", done.stdout)
+    phases = ("intent", "wait for the group", "barrier", "Kafka", "outcome")
+    assert re.search(", ".join(rf"{phase} [\d.]+" for phase in phases), done.stdout)
     assert re.search(r"ms more than a bare alter \| at most 5 \| -?[\d.]+ \| ", done.stdout)
     for image in ("not renewed", "renewed, values change", "renewed, entities come and go"):
         assert f"| {image} | 1 | 50 |" in done.stdout

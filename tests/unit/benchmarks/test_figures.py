@@ -20,14 +20,12 @@ from benchmarks.report import draw, page
 from benchmarks.run import FULL, QUICK, Plan
 
 
-class Recorder(Arm):
-    def __init__(self, name: str, calls: list[str], *, every: int = 1) -> None:
-        super().__init__(name, every=every)
-        self._calls = calls
-
-    async def call(self) -> float:
-        self._calls.append(self.name)
+def recorder(name: str, calls: list[str], every: int = 1) -> Arm:
+    async def measure() -> float:
+        calls.append(name)
         return 1234.5
+
+    return Arm(name, measure, every)
 
 
 def test_a_percentile_is_the_nearest_rank():
@@ -53,7 +51,7 @@ def test_a_round_that_was_sat_out_does_not_count():
 
 async def test_arms_take_turns_and_what_they_have_measured_themselves_counts():
     calls: list[str] = []
-    arms = [Recorder("a", calls), Recorder("b", calls), Recorder("c", calls, every=2)]
+    arms = [recorder("a", calls), recorder("b", calls), recorder("c", calls, every=2)]
     measures = await interleaved(arms, rounds=3, warm_up=0)
     assert "".join(calls) == "abc" + "ba" + "cab"
     assert [measures[arm.name].n for arm in arms] == [3, 3, 2]
@@ -62,7 +60,7 @@ async def test_arms_take_turns_and_what_they_have_measured_themselves_counts():
 
 async def test_warming_up_leaves_no_figures():
     calls: list[str] = []
-    measures = await interleaved([Recorder("a", calls)], rounds=2, warm_up=3)
+    measures = await interleaved([recorder("a", calls)], rounds=2, warm_up=3)
     assert len(calls) == 5
     assert measures["a"].n == 2
 
