@@ -34,84 +34,22 @@ def codes(*alterations: ClientQuotaAlteration, stored: Quotas | None = None) -> 
     return [violation.code for violation in judge(alterations, stored or {}).violations]
 
 
-def test_a_value_is_accepted_or_the_rules_that_it_breaks_are_named(
-    subtests: pytest.Subtests,
-) -> None:
-    for key, value, expected in [
-        ("producer_byte_rate", "1", []),
-        ("producer_byte_rate", "1048576.0", []),
-        ("producer_byte_rate", "1e6", []),
-        ("consumer_byte_rate", "9223372036854775807", []),
-        ("consumer_byte_rate", "9223372036854775808", []),
-        ("consumer_byte_rate", "9223372036854776000", []),
-        ("consumer_byte_rate", "9.223372036854776e18", []),
-        ("request_percentage", "0.01", []),
-        ("request_percentage", "12.3", []),
-        ("request_percentage", "1e9", []),
-        ("controller_mutation_rate", "0.5", []),
-        ("producer_byte_rate", "0", ["not-positive"]),
-        ("producer_byte_rate", "-0.0", ["not-positive"]),
-        ("producer_byte_rate", "-1", ["not-positive"]),
-        ("request_percentage", "0", ["not-positive"]),
-        ("consumer_byte_rate", "2.245", ["fraction"]),
-        ("consumer_byte_rate", "1235.0000001", ["fraction"]),
-        ("consumer_byte_rate", "1048576.00000000000000001", ["fraction"]),
-        ("producer_byte_rate", "0.5", ["fraction", "below-minimum"]),
-        ("producer_byte_rate", "1e-9", ["fraction", "below-minimum"]),
-        ("producer_byte_rate", "9007199254740993", ["not-exact"]),
-        ("request_percentage", "9007199254740993", ["above-maximum"]),
-        ("producer_byte_rate", "9223372036854775809", ["above-maximum"]),
-        ("producer_byte_rate", "9223372036854777856", ["above-maximum"]),
-        ("consumer_byte_rate", "36893488147419103232.4", ["fraction", "above-maximum"]),
-        ("consumer_byte_rate", "1e999", ["not-finite"]),
-        ("consumer_byte_rate", "9" * 5000, ["not-finite"]),
-        ("request_percentage", "0.009", ["below-minimum"]),
-        ("request_percentage", "5e-324", ["below-minimum"]),
-        ("request_percentage", "1000000000.5", ["above-maximum"]),
-        ("controller_mutation_rate", "1e10", ["above-maximum"]),
-        ("bad", "1", ["unknown-key"]),
-        ("SCRAM-SHA-256", "5", ["unknown-key"]),
-        ("not.a.quota.key", "0", ["unknown-key", "not-positive"]),
-        ("connection_creation_rate", "5", ["key-not-allowed"]),
-    ]:
-        with subtests.test(key=key, value=value):
-            assert codes(alteration(ALICE, setting(key, value))) == expected
+ACCEPTED = {
+    "producer_byte_rate": "1 1048576.0 1e6",
+    "consumer_byte_rate": "9223372036854775807 9223372036854775808 9223372036854776000 "
+    "9.223372036854776e18",
+    "request_percentage": "0.01 12.3 1e9",
+    "controller_mutation_rate": "0.5",
+    "connection_creation_rate": "1 2147483647",
+}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("2147483647", []),
-        ("2147483648", ["above-maximum"]),
-        ("1e-9", ["fraction", "below-minimum"]),
-    ],
-)
-def test_a_connection_rate_is_a_whole_number_of_31_bits(value: str, expected: list[str]) -> None:
-    op = setting("connection_creation_rate", value)
-    assert codes(alteration({"ip": "10.0.0.1"}, op)) == expected
-
-
-def test_an_entity_that_breaks_a_rule_is_named(subtests: pytest.Subtests) -> None:
-    for entity, expected in [
-        ({}, ["empty-entity"]),
-        ({"user": ""}, ["empty-name"]),
-        ({"ip": ""}, ["empty-name"]),
-        ({"USER": "u"}, ["unknown-entity-type"]),
-        ({"": "u"}, ["unknown-entity-type"]),
-        ({"user": "a\0b"}, ["nul-in-name"]),
-        ({"user": "\ud800"}, ["lone-surrogate"]),
-        ({"user": "é" * 257}, ["name-too-long"]),
-        ({"user": "u", "ip": "1.2.3.4"}, ["invalid-entity-combination"]),
-        ({"client-id": None, "ip": None}, ["invalid-entity-combination"]),
-        ({"ip": "host.example"}, ["not-an-ip-address"]),
-        ({"ip": "10.0.0.0/8"}, ["not-an-ip-address"]),
-        ({"ip": "010.0.0.1"}, ["not-an-ip-address"]),
-        ({"ip": "fe80::1%eth0"}, ["not-an-ip-address"]),
-    ]:
-        with subtests.test(entity=entity, expected=expected):
-            assert (
-                codes(alteration(entity, Op("anything", Decimal(1))))[: len(expected)] == expected
-            )
+def test_a_value_within_its_bounds_is_accepted(subtests: pytest.Subtests) -> None:
+    for key, values in ACCEPTED.items():
+        entity = {"ip": "10.0.0.1"} if key == "connection_creation_rate" else ALICE
+        for value in values.split():
+            with subtests.test(key=key, value=value):
+                assert codes(alteration(entity, setting(key, value))) == []
 
 
 def test_an_unusual_name_is_an_ordinary_name(subtests: pytest.Subtests) -> None:
@@ -132,7 +70,7 @@ def test_every_violation_of_a_request_is_listed_with_its_pointer() -> None:
         [
             alteration({"user": ""}, setting("producer_byte_rate", "0"), Op("bad")),
             alteration({"ip": "1.2.3.4"}, Op("producer_byte_rate", Decimal(5), remove=True)),
-            alteration({"user": "x"}),
+            alteration({"ip": ""}),
         ],
         {},
     )
@@ -145,26 +83,8 @@ def test_every_violation_of_a_request_is_listed_with_its_pointer() -> None:
         ("/alterations/0/ops/1/key", "unknown-key", 0),
         ("/alterations/1/ops/0", "value-with-remove", 1),
         ("/alterations/1/ops/0/key", "key-not-allowed", 1),
+        ("/alterations/2/entity/ip", "empty-name", 2),
         ("/alterations/2/ops", "no-ops", 2),
-    ]
-
-
-def test_no_alterations_are_refused_because_kafka_would_answer_success() -> None:
-    assert codes() == ["no-alterations"]
-
-
-def test_the_same_entity_twice_is_refused_as_a_whole() -> None:
-    op = setting("producer_byte_rate", "5")
-    judgement = judge([alteration(ALICE, op), alteration(ALICE, op)], {})
-    assert [(violation.code, violation.index) for violation in judgement.violations] == [
-        ("duplicate-entity", None)
-    ]
-
-
-def test_two_spellings_of_one_address_are_the_same_entity() -> None:
-    op = setting("connection_creation_rate", "5")
-    assert codes(alteration({"ip": "::1"}, op), alteration({"ip": "0:0:0:0:0:0:0:1"}, op)) == [
-        "duplicate-entity"
     ]
 
 
@@ -172,14 +92,6 @@ def test_an_address_is_sent_in_its_canonical_text() -> None:
     op = setting("connection_creation_rate", "5")
     sent = judge([alteration({"ip": "::ffff:10.0.0.1"}, op)], {}).alterations
     assert sent[0].entity == ClientQuotaEntity.of({"ip": "10.0.0.1"})
-
-
-def test_the_same_key_twice_in_one_entity_is_refused() -> None:
-    op = setting("producer_byte_rate", "5")
-    assert codes(alteration(ALICE, op, Op("producer_byte_rate", remove=True))) == [
-        "duplicate-key",
-        "duplicate-key",
-    ]
 
 
 def test_what_is_stored_may_be_removed_however_odd_its_name_is() -> None:
@@ -205,10 +117,6 @@ def test_an_odd_name_that_is_stored_cannot_be_set() -> None:
     assert codes(request, stored=stored) == ["not-an-ip-address"]
 
 
-def test_removing_an_unknown_key_that_is_not_stored_is_refused() -> None:
-    assert codes(alteration(ALICE, Op("old.key", remove=True))) == ["unknown-key"]
-
-
 def test_only_changed_keys_count_against_the_controllers_limit() -> None:
     many = [
         alteration({"user": f"u{number}"}, setting("producer_byte_rate", "5"))
@@ -223,13 +131,6 @@ def test_records_of_more_than_two_mebibytes_are_refused() -> None:
     ops = (setting("producer_byte_rate", "5"), setting("consumer_byte_rate", "5"))
     many = [alteration({"user": f"{number:0512}"}, *ops) for number in range(2000)]
     assert codes(*many) == ["too-large"]
-
-
-def test_a_user_with_the_principal_type_in_its_name_is_accepted_with_a_warning() -> None:
-    request = [alteration({"user": "User:alice"}, setting("producer_byte_rate", "5"))]
-    judgement = judge(request, {})
-    assert judgement.violations == ()
-    assert "'User:User:alice'" in judgement.warnings[0][0]
 
 
 def test_an_integer_is_taken_exactly_or_not_at_all(subtests: pytest.Subtests) -> None:

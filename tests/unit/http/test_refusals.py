@@ -55,14 +55,7 @@ def inside(violations: str) -> str:
     return ", ".join(f"/alterations/0/{item}" for item in violations.split(", "))
 
 
-NO_ADDRESSES = [
-    *("localhost", "example.com", "broker-1", "a", "-", "*", "<default>"),
-    *("10.0.0.0/8", "10.0.0.1/32", "::/0", "fe80::1%eth0", "fe80::1%1", "[::1]"),
-    *("010.0.0.1", "10.0.0.01", "1.2.3", "16909060", "0x7f000001", "1.2.3.4.5", "256.0.0.1"),
-    *(" 1.2.3.4", "1.2.3.4 ", "1.2.3.4\n", "1.2.3.4:9092", "1.2.3.4,5.6.7.8", "-1.2.3.4"),
-    *(":", ":::", "1::2::3", "12345::", "::ffff:999.1.1.1", "::1.2.3", "g::"),
-    *("\uff11.2.3.4", "\u0661.2.3.4", "1\u30022\u30023\u30024", "::\u0661"),
-]
+NO_ADDRESSES = ("localhost", "10.0.0.0/8", "010.0.0.1", "fe80::1%eth0", "1.2.3.4\n", "\u0661.2.3.4")
 
 ENTITIES: list[tuple[Json, str, str | None]] = [
     ({}, "entity empty-entity", KAFKA),
@@ -165,6 +158,7 @@ OPERATIONS: list[tuple[list[Json], str, str | None]] = [
         KAFKA,
     ),
     ([SET, {"key": "consumer_byte_rte", "value": 1}], "ops/1/key unknown-key", KAFKA),
+    ([{"key": "no.key", "value": 0}], "ops/0/key unknown-key, ops/0/value not-positive", KAFKA),
 ]
 
 
@@ -233,6 +227,7 @@ NUMBERS: list[tuple[str, str, str, str | None]] = [
     (P, "9223372036854775809", "above-maximum", KAFKA),
     (C, "9223372036854777856", "above-maximum", KAFKA),
     (C, "18446744073709551616", "above-maximum", KAFKA),
+    (C, "36893488147419103232.4", "fraction above-maximum", KAFKA),
     (P, HUGE, "not-finite", KAFKA),
     (R, HUGE, "not-finite", None),
     (M, f"-{HUGE}", "not-positive", KAFKA),
