@@ -217,12 +217,12 @@ CASES = {
     "C142": Case(at(P, {("x", ABSENT): 7}), ("x", ""), 7, 3),
     "C143": Case(at(M, {DEFAULT_USER: 2}), ("U", "x"), 2, 6, key=M),
     "no user, a rule for the default user": Case(
-        at(P, {DEFAULT_USER: 1, (ABSENT, "c"): 2}), ("", "c"), None, None
+        at(P, {DEFAULT_USER: 1, (ABSENT, "c"): 2}), ("", "c"), None, None, ("", "")
     ),
     "no user, a rule for pairs too": Case(
         at(P, {DEFAULT_USER: 1, (ABSENT, "c"): 2, BOTH_DEFAULT: 3}), ("", "c"), 2, 7
     ),
-    "no user and no client-id": Case(F2, ("", ""), None, None),
+    "no user and no client-id": Case(F2, ("", ""), None, None, ("", "")),
     "the name that callers without authentication have": Case(
         at(P, {("ANONYMOUS", ABSENT): 3}), ("ANONYMOUS", "x"), 3, 3
     ),

@@ -13,14 +13,54 @@ from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import QuotaSource, Resolution, ResolvedQuota
 from tests.testkit.resolution_cases import (
+    ABSENT,
     CASES,
+    DEFAULT,
+    DEFAULT_CLIENT,
     DEFAULT_USER,
+    C,
     Case,
     DefaultQuotaCallback,
     I,
     P,
+    R,
+    at,
     entity_of,
 )
+
+USER, CLIENT, PAIR = ("other", ABSENT), (ABSENT, "other"), ("other", "other")
+SELECTED = at(P, {("alice", DEFAULT): 8, DEFAULT_CLIENT: 9})
+FOR_NO_USER = at(P, {(ABSENT, "etl"): 7, DEFAULT_CLIENT: 8, ("x", ABSENT): 3})
+UNCOVERED = at(P, {DEFAULT_USER: 6, (DEFAULT, "etl"): 4, (ABSENT, "etl"): 7, DEFAULT_CLIENT: 8})
+
+EVERY_CASE = {
+    **CASES,
+    "unlimited beside client-ids": Case(
+        at(P, {CLIENT: 1}), ("alice", "etl"), None, None, ("", "etl")
+    ),
+    "unlimited beside users": Case(at(P, {USER: 1}), ("alice", "etl"), None, None, ("alice", "")),
+    "unlimited beside pairs": Case(
+        at(P, {PAIR: 1}), ("alice", "etl"), None, None, ("alice", "etl")
+    ),
+    "unlimited beside both": Case(
+        at(P, {USER: 1, CLIENT: 1}), ("alice", "etl"), None, None, ("", "etl")
+    ),
+    "unlimited beside users, of this key": Case(
+        {USER: {P: 1}, CLIENT: {C: 1}, DEFAULT_USER: {R: 1}},
+        ("alice", "etl"),
+        None,
+        None,
+        ("alice", ""),
+    ),
+    "selected by a rule that does not limit": Case(
+        SELECTED, ("alice", ""), None, None, ("alice", "")
+    ),
+    "another of whom no rule bears the name": Case(SELECTED, ("bob", ""), None, None, ("", "")),
+    "no user, a rule for the client-id": Case(FOR_NO_USER, ("", "etl"), 7, 7, ("", "etl")),
+    "no user, a rule for the default": Case(FOR_NO_USER, ("", "web"), 8, 8),
+    "no user, a rule for the pair too": Case(UNCOVERED, ("", "etl"), 7, 7),
+}
+"""The first of unlimited callers: their bucket follows the kinds of rules anywhere."""
 
 
 def resolved(case: Case) -> ResolvedQuota:
@@ -30,7 +70,7 @@ def resolved(case: Case) -> ResolvedQuota:
 
 
 def test_a_numbered_case_resolves_as_on_a_broker(subtests: pytest.Subtests) -> None:
-    for name, case in CASES.items():
+    for name, case in EVERY_CASE.items():
         with subtests.test(name):
             quota = resolved(case)
             assert quota.value == case.value
@@ -40,7 +80,7 @@ def test_a_numbered_case_resolves_as_on_a_broker(subtests: pytest.Subtests) -> N
 
 
 def test_the_two_steps_of_the_broker_agree_on_a_numbered_case(subtests: pytest.Subtests) -> None:
-    for name, case in CASES.items():
+    for name, case in EVERY_CASE.items():
         with subtests.test(name):
             rules = {
                 slots: values[case.key]

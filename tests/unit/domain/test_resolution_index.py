@@ -165,14 +165,3 @@ def test_the_last_rule_of_a_kind_that_goes_changes_the_bucket_of_the_unlimited()
     )
     assert before == {"user": "", "client-id": "etl"}
     assert after == {"user": "alice", "client-id": ""}
-
-
-def test_c139_a_rule_that_was_set_and_removed_leaves_the_caller_unlimited() -> None:
-    pair = ClientQuotaEntity.of({"user": "userA", "client-id": "client1"})
-    key = "producer_byte_rate"
-    set_it = ClientQuotaAlteration(pair, (Op(key, Decimal(10)),))
-    remove_it = ClientQuotaAlteration(pair, (Op(key, remove=True),))
-    index = QuotaIndex.of({}).with_alterations([set_it])
-    values_of = (index.values_of(pair), index.with_alterations([remove_it]).values_of(pair))
-    assert values_of == ({key: 10.0}, {})
-    assert answers(index.with_alterations([remove_it])) == answers(QuotaIndex.of({}))

@@ -8,7 +8,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey, Scope
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
-from app.domain.resolution_levels import PRECEDENCE, Resolution, applicable_levels
+from app.domain.resolution_levels import applicable_levels
 
 P, C = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE
 R, M = QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE
@@ -47,13 +47,6 @@ def test_an_empty_client_id_is_left_out_of_the_identity() -> None:
     assert resolve_client(EMPTY, "", "etl").identity == {"user": "", "client-id": "etl"}
 
 
-def test_keys_come_from_different_levels() -> None:
-    index = stored(({"user": "alice"}, {P: 10, "future_key": 1}), ({"user": None}, {P: 1, C: 2}))
-    quotas = resolve_client(index, "alice", "etl").quotas
-    levels = {key: quota.source.level for key, quota in quotas.items() if quota.source}
-    assert levels == {P: 3, C: 6}
-
-
 def test_a_level_that_can_never_apply_is_explained_with_a_reason(subtests: pytest.Subtests) -> None:
     for caller, applying in [
         (("u", "c"), {1, 2, 3, 4, 5, 6, 7, 8}),
@@ -66,24 +59,6 @@ def test_a_level_that_can_never_apply_is_explained_with_a_reason(subtests: pytes
             assert {tried.level for tried in levels if tried.applies} == applying
             assert {tried.level for tried in levels if tried.reason is None} == applying
             assert applicable_levels(*caller) == applying
-
-
-def test_levels_name_the_entities_that_were_looked_up() -> None:
-    levels = (
-        resolve_client(stored(({"user": None}, {P: 6})), "u", "c", explain=True).quotas[P].levels
-    )
-    assert [tried.entity.as_dict() for tried in levels] == [
-        {"client-id": "c", "user": "u"},
-        {"client-id": None, "user": "u"},
-        {"user": "u"},
-        {"client-id": "c", "user": None},
-        {"client-id": None, "user": None},
-        {"user": None},
-        {"client-id": "c"},
-        {"client-id": None},
-    ]
-    assert [tried.value for tried in levels] == [None, None, None, None, None, 6, None, None]
-    assert [tried.name for tried in levels] == [row.source for row in PRECEDENCE]
 
 
 def test_a_note_says_where_a_value_does_not_limit(subtests: pytest.Subtests) -> None:
@@ -115,46 +90,6 @@ def test_an_overridden_odd_value_is_no_note() -> None:
     assert resolve_client(index, "alice", "etl").notes == ()
 
 
-def bucket(resolution: Resolution, key: QuotaKey = P) -> tuple[str, ...]:
-    return tuple(resolution.quotas[key].shared_by.values())
-
-
-ONLY_CLIENTS = stored(({"client-id": "other"}, {P: 1}))
-ONLY_USERS = stored(({"user": "other"}, {P: 1}))
-ONLY_PAIRS = stored(({"user": "other", "client-id": "other"}, {P: 1}))
-USERS_AND_CLIENTS = stored(({"user": "other"}, {P: 1}), ({"client-id": "other"}, {P: 1}))
-SEVERAL_FOR_ANOTHER_KEY = stored(
-    ({"user": "other"}, {P: 1}), ({"client-id": "other"}, {C: 1}), ({"user": None}, {R: 1})
-)
-
-
-@pytest.mark.parametrize(
-    ("index", "expected"),
-    [
-        (ONLY_CLIENTS, ("", "etl")),
-        (ONLY_USERS, ("alice", "")),
-        (ONLY_PAIRS, ("alice", "etl")),
-        (USERS_AND_CLIENTS, ("", "etl")),
-        (SEVERAL_FOR_ANOTHER_KEY, ("alice", "")),
-    ],
-    ids=["clients", "users", "pairs", "users and clients", "users for this key"],
-)
-def test_the_bucket_of_an_unlimited_caller_follows_the_kinds_of_rules_anywhere(
-    index: QuotaIndex, expected: tuple[str, str]
-) -> None:
-    resolution = resolve_client(index, "alice", "etl")
-    assert resolution.quotas[P].value is None
-    assert bucket(resolution) == expected
-
-
-def test_a_rule_that_selects_a_bucket_without_limiting_it_shows_in_the_bucket() -> None:
-    index = stored(({"user": "alice", "client-id": None}, {P: 8}), ({"client-id": None}, {P: 9}))
-    resolution = resolve_client(index, "alice", "")
-    assert resolution.quotas[P].value is None
-    assert bucket(resolution) == ("alice", "")
-    assert bucket(resolve_client(index, "bob", "")) == ("", "")
-
-
 def test_an_empty_client_id_skips_rules_for_the_default_client_id_and_a_note_says_so() -> None:
     index = stored(
         ({"user": "U", "client-id": None}, {P: 8000}),
@@ -175,22 +110,10 @@ def test_no_note_is_made_of_a_skipped_rule_that_would_have_lost_anyway() -> None
     assert resolve_client(index, "U", "").notes == ()
 
 
-def test_an_empty_user_has_the_rules_for_client_ids() -> None:
-    index = stored(
-        ({"client-id": "etl"}, {P: 7}), ({"client-id": None}, {P: 8}), ({"user": "x"}, {P: 3})
-    )
-    quota = resolve_client(index, "", "etl").quotas[P]
-    assert (quota.value, [item.value for item in quota.overridden]) == (7, [8])
-    assert bucket(resolve_client(index, "", "etl")) == ("", "etl")
-    assert resolve_client(index, "", "web").quotas[P].value == 8
-
-
 def test_the_default_user_hides_rules_for_client_ids_from_an_empty_user() -> None:
     index = stored(({"user": None}, {P: 6}), ({"client-id": "etl"}, {P: 7}))
     resolution = resolve_client(index, "", "etl")
-    quota = resolution.quotas[P]
-    assert (quota.value, quota.source, quota.overridden) == (None, None, ())
-    assert bucket(resolution) == ("", "")
+    assert (resolution.quotas[P].source, resolution.quotas[P].overridden) == (None, ())
     assert [note.startswith(P) for note in resolution.notes] == [True, True]
     assert "look up no client-id rule" in resolution.notes[1]
 
@@ -198,30 +121,6 @@ def test_the_default_user_hides_rules_for_client_ids_from_an_empty_user() -> Non
 def test_a_value_that_hides_no_rule_is_noted_once() -> None:
     (note,) = resolve_client(stored(({"user": None}, {P: 6})), "", "etl").notes
     assert "whose user name is empty" in note
-
-
-@pytest.mark.parametrize("pair", ["etl", None], ids=repr)
-def test_a_rule_for_default_user_and_client_id_uncovers_them_again(pair: str | None) -> None:
-    index = stored(
-        ({"user": None}, {P: 6}),
-        ({"user": None, "client-id": pair}, {P: 4}),
-        ({"client-id": "etl"}, {P: 7}),
-        ({"client-id": None}, {P: 8}),
-    )
-    quota = resolve_client(index, "", "etl").quotas[P]
-    assert (quota.value, [item.level for item in quota.overridden]) == (7, [8])
-
-
-def test_a_caller_without_any_name_is_unlimited() -> None:
-    index = stored(
-        ({"user": None, "client-id": "b"}, {P: 1}),
-        ({"user": None, "client-id": None}, {P: 1}),
-        ({"user": None}, {P: 1}),
-        ({"client-id": None}, {P: 1}),
-    )
-    quota = resolve_client(index, "", "").quotas[P]
-    assert (quota.value, quota.source, quota.overridden) == (None, None, ())
-    assert quota.shared_by == {"user": "", "client-id": ""}
 
 
 def test_levels_hidden_from_an_empty_user_say_so() -> None:
