@@ -102,18 +102,6 @@ def test_what_is_unsafe_is_refused_in_production_and_warned_of_in_development(
     assert f"unsafe: {caught.value}" in caplog.text
 
 
-def test_all_that_is_unsafe_is_reported_at_once(tmp_path: Path):
-    changes = {
-        "QUOTAS_HOST": "0.0.0.0",
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
-        "QUOTAS_DATABASE_URL": "postgresql://quotas@postgres/quotas",
-        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
-    }
-    with pytest.raises(SettingsError) as caught:
-        load_settings({**CHECKS, **changes})
-    assert len(str(caught.value).splitlines()) == 3
-
-
 def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch):
     changes = {"QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas"}
     assert is_local_postgres(settings(changes))
