@@ -28,9 +28,8 @@ from app.domain.authorization import AclBinding, Operation
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import BrokerError, NotSentError, QuotaError
 from app.kafka.cluster_client import Brokers
-from app.kafka.connection import ask
+from app.kafka.connection import BrokerLease, ask
 from app.kafka.errors import NOT_AUTHORIZED, code_name, missing_acl
-from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AclSnapshot, Rights
 from app.service.runtime.dependencies import Cache

@@ -12,11 +12,10 @@ from typing import Final, TypeVar
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from app.domain.errors import NotSentError, UnsupportedVersionError, WrongClusterError
-from app.kafka.config import KafkaSettings, ssl_context
-from app.kafka.connection import BrokerConnection, ask
+from app.kafka.config import Address, KafkaSettings, ssl_context
+from app.kafka.connection import BrokerConnection, BrokerLease, ConnectionPool, Purpose, ask
 from app.kafka.errors import AnswerLostError, Loss, unreachable
-from app.kafka.handshake import Address, LoginRefusedError, connect
-from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
+from app.kafka.handshake import LoginRefusedError, connect
 from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 

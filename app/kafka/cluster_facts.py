@@ -20,7 +20,7 @@ from kafka.protocol.admin import (
 
 from app.domain.errors import BrokerError, NotSentError, QuotaError, UnsupportedVersionError
 from app.kafka.cluster_client import Brokers
-from app.kafka.connection import ask
+from app.kafka.connection import BrokerLease, Purpose, api_versions, ask
 from app.kafka.errors import (
     NOT_AUTHORIZED,
     account_not_authorized,
@@ -29,8 +29,6 @@ from app.kafka.errors import (
     missing_acl,
     unreachable,
 )
-from app.kafka.handshake import api_versions
-from app.kafka.pool import BrokerLease, Purpose
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     QuorumState,

@@ -11,6 +11,9 @@ from typing import Final
 CLIENT_ID: Final = "kafka-quota-service"
 """What brokers see in ``client.id``, in their request log and metrics."""
 
+Address = tuple[str, int]
+"""Host and port."""
+
 _HOST_AND_PORT: Final = re.compile(
     r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})", re.ASCII
 )
@@ -84,7 +87,7 @@ class KafkaSettings:
             raise ValueError(message)
 
     @property
-    def addresses(self) -> tuple[tuple[str, int], ...]:
+    def addresses(self) -> tuple[Address, ...]:
         """Host and port of each bootstrap server."""
         servers = (server.strip() for server in self.bootstrap_servers.split(","))
         return tuple(_address(server) for server in servers if server)
@@ -125,7 +128,7 @@ def key_password(password: str | None) -> str:
     return password
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str) -> Address:
     match = _HOST_AND_PORT.fullmatch(text)
     if match is None:
         message = f"The bootstrap server {text!r} is not host:port."

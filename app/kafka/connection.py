@@ -1,4 +1,4 @@
-"""One connection to one broker: a request is sent, its response comes back, one at a time.
+"""Connections to one broker, pooled: a request is sent, its response comes back, one at a time.
 
 Brokers handle the requests of a connection one after the other, so a second request would only
 wait behind the first. How far a request got is exact: ``send`` raises before a byte of it
@@ -12,14 +12,18 @@ import signal
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, cast
 
+from kafka import __version__
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
-from app.kafka.config import CLIENT_ID
+from app.kafka.config import CLIENT_ID, Address
 from app.kafka.errors import AnswerLostError, Loss, code_name, unreachable
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import DependencyMetrics, KafkaResult
@@ -233,6 +237,8 @@ def _connection_closed() -> NotSentError:
     return unreachable("The broker has closed the connection.")
 
 
+_API_VERSIONS_VERSION: Final = 3
+_UNSUPPORTED_VERSION: Final = 35
 _SMALL_ANSWER_BYTES: Final = 131_072
 _NOT_DECODABLE: Final = (ValueError, LookupError, TypeError, AssertionError, struct.error)
 """What kafka-python raises on bytes that are no answer."""
@@ -297,6 +303,27 @@ async def ask(
     return answer
 
 
+async def api_versions(connection: BrokerConnection) -> Any:
+    """Ask what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511.
+
+    Raises:
+        AnswerLostError: The broker does not tell.
+    """
+    for version in (_API_VERSIONS_VERSION, 0):
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_ID,
+            client_software_version=f"kafka-python-{__version__}",
+            version=version,
+        )
+        answer = await ask(connection, request, ApiVersionsResponse, version=version)
+        if answer.error_code != _UNSUPPORTED_VERSION:
+            break
+    if answer.error_code:
+        detail = f"ApiVersions was refused with {code_name(answer.error_code)}."
+        raise AnswerLostError(Loss.UNREADABLE, detail)
+    return answer
+
+
 @contextmanager
 def killed_if_it_stands_still() -> Iterator[None]:
     """Let the system end this process where it stands still in the block for ``STANDSTILL_S``.
@@ -309,3 +336,155 @@ def killed_if_it_stands_still() -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, *before)
+
+
+_LONGEST_IDLE_S: Final = 540.0
+"""Brokers close idle connections after ten minutes; a request must not meet that."""
+
+_REAUTHENTICATION_MARGIN_S: Final = 30.0
+"""A connection is not used so shortly before its SASL session ends. Source: KIP-368."""
+
+
+class Purpose(Enum):
+    """What a connection is for."""
+
+    READ = auto()
+    QUORUM = auto()
+    ALTER = auto()
+    LISTEN = auto()
+
+
+MAX_CONNECTIONS: Final[Mapping[Purpose, int]] = {
+    Purpose.READ: 8,
+    Purpose.QUORUM: 8,
+    Purpose.ALTER: 16,
+    Purpose.LISTEN: 64,
+}
+"""How many there may be at once, so that what waits for a controller holds up no read."""
+
+
+@dataclass(eq=False)
+class BrokerLease:
+    """A connection that belongs to one request until it is released, once.
+
+    Attributes:
+        connection: To the broker.
+        broker_id: As the cluster's metadata has it; -1 for the request that asks for these.
+        cluster_id: The same.
+    """
+
+    connection: BrokerConnection
+    pool: "ConnectionPool"
+    _slot: asyncio.Semaphore
+    broker_id: int = -1
+    cluster_id: str = ""
+
+    async def become_listener(self) -> None:
+        """Leave the slot to another request for one of the listeners', if any is free."""
+        listeners = self.pool.slots[Purpose.LISTEN]
+        if not listeners.locked():
+            await listeners.acquire()
+            self._slot.release()
+            self._slot = listeners
+
+    def release(self) -> None:
+        """Return the connection; one with a request in flight is dropped."""
+        self.pool.give_back(self.connection)
+        self._slot.release()
+
+
+class ConnectionPool:
+    """Opens connections when none is idle; each purpose has a bound of its own.
+
+    Args:
+        address: Of the broker.
+        dial: Opens a connection to it.
+        lost: Called when the other side has ended one that waited for a request.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        dial: Callable[[Address], Awaitable[BrokerConnection]],
+        lost: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.slots: Final = {
+            purpose: asyncio.Semaphore(number) for purpose, number in MAX_CONNECTIONS.items()
+        }
+        self._dial = dial
+        self._lost = lost
+        self._open: set[BrokerConnection] = set()
+        self._idle_since: dict[BrokerConnection, float] = {}
+        self._retired: set[BrokerConnection] = set()
+
+    @property
+    def open(self) -> int:
+        """How many connections are open, as far as the pool can tell."""
+        return len(self._open)
+
+    @property
+    def idle(self) -> int:
+        """How many of them wait for a request."""
+        return len(self._idle_since)
+
+    async def lease(self, slot: asyncio.Semaphore) -> BrokerLease:
+        """Take an idle connection or open a new one, in an acquired slot of ``slots``.
+
+        The slot is released where that fails.
+
+        Raises:
+            NotSentError: The broker cannot be reached.
+        """
+        try:
+            return BrokerLease(self._take_idle() or await self._open_new(), self, slot)
+        except BaseException:
+            slot.release()
+            raise
+
+    def give_back(self, connection: BrokerConnection) -> None:
+        """Keep a connection that can take another request, drop any other."""
+        if connection.idle and connection not in self._retired:
+            self._idle_since[connection] = asyncio.get_running_loop().time()
+        else:
+            connection.abort()
+
+    def retire(self) -> None:
+        """Use no connection any more that is open now; requests in flight go on to their end."""
+        self._retired = set(self._open)
+        for connection in list(self._idle_since):
+            connection.abort()
+
+    async def close(self) -> None:
+        """Drop every connection and wait until they are gone."""
+        lost = [connection.lost for connection in self._open]
+        for connection in list(self._open):
+            connection.abort()
+        await asyncio.gather(*lost)
+
+    def _take_idle(self) -> BrokerConnection | None:
+        """Take the one that was used last, so that the surplus grows old."""
+        now = asyncio.get_running_loop().time()
+        while self._idle_since:
+            connection, since = self._idle_since.popitem()
+            session_ends = connection.expires_at
+            if not connection.quiet:
+                self._lost()
+            elif now - since < _LONGEST_IDLE_S and (
+                session_ends is None or now < session_ends - _REAUTHENTICATION_MARGIN_S
+            ):
+                return connection
+            connection.abort()
+        return None
+
+    async def _open_new(self) -> BrokerConnection:
+        connection = await self._dial(self.address)
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._forget(connection))
+        return connection
+
+    def _forget(self, connection: BrokerConnection) -> None:
+        self._open.discard(connection)
+        self._retired.discard(connection)
+        if self._idle_since.pop(connection, None) is not None:
+            self._lost()

@@ -12,10 +12,8 @@ import secrets
 import ssl
 from collections.abc import Generator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from kafka import __version__
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -24,9 +22,9 @@ from kafka.protocol.sasl import (
 )
 
 from app.domain.errors import NotSentError
-from app.kafka.config import CLIENT_ID, KafkaSettings, SaslMechanism
-from app.kafka.connection import BrokerConnection, ask
-from app.kafka.errors import UNREACHABLE, AnswerLostError, Loss, code_name, unreachable
+from app.kafka.config import Address, KafkaSettings, SaslMechanism
+from app.kafka.connection import BrokerConnection, api_versions, ask
+from app.kafka.errors import UNREACHABLE, AnswerLostError, code_name, unreachable
 from app.service.ports.metrics import DependencyMetrics
 
 SaslExchange = Generator[bytes, bytes, None]
@@ -118,13 +116,8 @@ def _decode(text: str | None) -> bytes:
         raise SaslError(message) from error
 
 
-Address = tuple[str, int]
-"""Host and port."""
-
-_API_VERSIONS_VERSION: Final = 3
 _SASL_HANDSHAKE_VERSION: Final = 1
 _NEWEST_SASL_AUTHENTICATE: Final = 2
-_UNSUPPORTED_VERSION: Final = 35
 _SASL_AUTHENTICATION_FAILED: Final = 58
 
 
@@ -179,34 +172,13 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
             connection.metadata_version = feature.max_version_level
 
 
-async def api_versions(connection: BrokerConnection) -> Any:
-    """Ask what the broker speaks; brokers before 2.4 want version 0. Source: KIP-511.
-
-    Raises:
-        AnswerLostError: The broker does not tell.
-    """
-    for version in (_API_VERSIONS_VERSION, 0):
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_ID,
-            client_software_version=f"kafka-python-{__version__}",
-            version=version,
-        )
-        answer = await ask(connection, request, ApiVersionsResponse, version=version)
-        if answer.error_code != _UNSUPPORTED_VERSION:
-            break
-    if answer.error_code:
-        detail = _refusal("ApiVersions", answer.error_code, None)
-        raise AnswerLostError(Loss.UNREADABLE, detail)
-    return answer
-
-
 async def _authenticate(connection: BrokerConnection, settings: KafkaSettings) -> None:
     """Prove who we are. Source: KIP-43, KIP-152, KIP-368."""
     request = SaslHandshakeRequest(mechanism=settings.sasl_mechanism)
     answer = await ask(connection, request, SaslHandshakeResponse, version=_SASL_HANDSHAKE_VERSION)
     if answer.error_code != 0:
         offered = ", ".join(answer.mechanisms or ())
-        raise SaslError(_refusal("SASL", answer.error_code, f"It offers {offered}."))
+        raise SaslError(_refusal(answer.error_code, f"It offers {offered}."))
     exchange = sasl_exchange(settings)
     to_send = await asyncio.to_thread(_next_message, exchange, None)
     while to_send is not None:
@@ -227,7 +199,7 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     version = min(newest, _NEWEST_SASL_AUTHENTICATE)
     answer = await ask(connection, request, SaslAuthenticateResponse, version=version)
     if answer.error_code != 0:
-        refusal = _refusal("SASL", answer.error_code, answer.error_message)
+        refusal = _refusal(answer.error_code, answer.error_message)
         is_login = answer.error_code == _SASL_AUTHENTICATION_FAILED
         raise SaslRefusedError(refusal) if is_login else SaslError(refusal)
     if version >= 1 and answer.session_lifetime_ms > 0:
@@ -236,8 +208,8 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     return bytes(answer.auth_bytes)
 
 
-def _refusal(what: str, code: int, text: str | None) -> str:
-    return f"{what} was refused with {code_name(code)}. {text or ''}".strip()
+def _refusal(code: int, text: str | None) -> str:
+    return f"SASL was refused with {code_name(code)}. {text or ''}".strip()
 
 
 def _cannot_reach(address: Address, error: Exception) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -18,13 +18,14 @@ from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
     BrokerConnection,
+    BrokerLease,
+    Purpose,
     framed,
     killed_if_it_stands_still,
     newest_common,
 )
 from app.kafka.describe_all import DescribedAll
 from app.kafka.errors import AnswerLostError, Loss, code_name, describe_error, unreachable
-from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import (
     UnreadableAnswerError,
     alter_request,
@@ -42,16 +43,6 @@ LISTEN_FOR_S: Final = 95.0
 socket, 5 s more. Source: ``NodeToControllerChannelManager``, ``controller.socket.timeout.ms``."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlterRequest:
-    """What is altered, encoded for one connection."""
-
-    alterations: Sequence[ClientQuotaAlteration]
-    validate_only: bool
-    frame: bytes
-    version: int
-
-
 class LateAnswer:
     """What comes of listening on; whoever awaits it may go away without cutting that."""
 
@@ -63,63 +54,56 @@ class LateAnswer:
         return asyncio.shield(self._listening).__await__()
 
 
+@dataclass(eq=False)
 class AlterationInFlight:
-    """Owns the connection until the answer has come, or cannot come any more."""
+    """A request that is encoded for one connection, its own until the answer can come no more."""
 
-    def __init__(self, request: AlterRequest, lease: BrokerLease) -> None:
+    alterations: Sequence[ClientQuotaAlteration]
+    frame: bytes
+    version: int
+    lease: BrokerLease
+    validate_only: bool
+    sent_at: datetime = field(init=False)
+    payload: "asyncio.Future[bytearray]" = field(init=False)
+
+    def hand_over(self) -> None:
         """Hand the end of the request over; the lease is this object's only if that succeeds.
 
         Raises:
             NotSentError: The connection is closed, or does not take it now.
         """
-        self.request = request
-        self._lease = lease
-        self._sent_at = datetime.now(UTC)
-        self._payload = lease.connection.end(request.frame, LARGEST_ANSWER_BYTES)
+        self.sent_at = datetime.now(UTC)
+        self.payload = self.lease.connection.end(self.frame, LARGEST_ANSWER_BYTES)
 
     async def listen(self, listen_for_s: float) -> AlterAnswer:
         """Return what the broker says, or UNKNOWN; raise nothing."""
+        read = partial(read_verdicts, validate_only=self.validate_only)
         try:
             async with asyncio.timeout(listen_for_s):
-                payload = await self._payload
-            verdicts = await decoded(self._read, payload, self.request.version)
+                payload = await self.payload
+            verdicts = await decoded(read, payload, self.version)
         except TimeoutError:
-            return self.unknown(f"No answer came within {listen_for_s:g} s.")
+            return self.answer({}, f"No answer came within {listen_for_s:g} s.")
         except AnswerLostError as lost:
-            return self.unknown(f"The broker's answer was lost: {lost.detail}")
+            return self.answer({}, f"The broker's answer was lost: {lost.detail}")
         except UnreadableAnswerError as error:
-            return self.unknown(f"The broker's answer cannot be read: {error}.")
+            return self.answer({}, f"The broker's answer cannot be read: {error}.")
         finally:
-            self._lease.release()
+            self.lease.release()
         for name in {verdict.error.kafka_error for verdict in verdicts.values() if verdict.error}:
-            self._lease.connection.note_error(name or "unnamed")
-        return self._answer(verdicts, "The broker's answer does not mention this entity.")
+            self.lease.connection.note_error(name or "unnamed")
+        return self.answer(verdicts, "The broker's answer does not mention this entity.")
 
-    async def outlast_the_caller(self) -> None:
-        """Listen on in a listener's slot; a validation is abandoned."""
-        if self.request.validate_only:
-            self._lease.connection.abort()
-        else:
-            await self._lease.become_listener()
-
-    def unknown(self, reason: str) -> AlterAnswer:
-        """Return UNKNOWN for every entity: it may have been applied."""
-        return self._answer({}, reason)
-
-    def _read(
-        self, payload: bytes | bytearray, version: int
-    ) -> Mapping[ClientQuotaEntity, EntityVerdict]:
-        return read_verdicts(payload, version, validate_only=self.request.validate_only)
-
-    def _answer(
+    def answer(
         self, verdicts: Mapping[ClientQuotaEntity, EntityVerdict], otherwise: str
     ) -> AlterAnswer:
+        """Return the verdicts; an entity without one is UNKNOWN: it may have been applied."""
         missing = EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, otherwise))
-        entities = (alteration.entity for alteration in self.request.alterations)
+        entities = (alteration.entity for alteration in self.alterations)
         return AlterAnswer(
             {entity: verdicts.get(entity, missing) for entity in entities},
-            self._lease.broker_id,
-            self._sent_at,
+            self.lease.broker_id,
+            self.sent_at,
             datetime.now(UTC),
         )
 
@@ -196,32 +180,29 @@ class KafkaClientQuotaAdmin:
                 lease.connection,
                 len(alterations),
             )
-            request = AlterRequest(alterations, validate_only, frame, version)
-            in_flight = await self._hand_over(request, lease, send_by)
+            in_flight = AlterationInFlight(alterations, frame, version, lease, validate_only)
+            await self._hand_over(in_flight, send_by)
         except BaseException:
             lease.release()
             raise
         return await self._await_answer(in_flight, deadline - loop.time())
 
-    async def _hand_over(
-        self, request: AlterRequest, lease: BrokerLease, send_by: float
-    ) -> AlterationInFlight:
+    async def _hand_over(self, alteration: AlterationInFlight, send_by: float) -> None:
         """Let the last byte leave at most ``STANDSTILL_S`` after ``send_by``, or never."""
         try:
             async with asyncio.timeout(send_by - boot_time()):
-                await lease.connection.begin(request.frame)
+                await alteration.lease.connection.begin(alteration.frame)
         except TimeoutError:
             raise unreachable(_TOO_LATE) from None
         # The validations of recovery come here as well, before the alteration that a test means.
-        failpoints = _UNARMED if request.validate_only else self._failpoints
+        failpoints = _UNARMED if alteration.validate_only else self._failpoints
         with killed_if_it_stands_still():
             failpoints.reach("before_last_check")
             if boot_time() >= send_by:
                 raise unreachable(_TOO_LATE)
             failpoints.reach("after_last_check")
-            in_flight = AlterationInFlight(request, lease)
+            alteration.hand_over()
             failpoints.reach("handed_over")
-        return in_flight
 
     async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """See ``ClientQuotaAdmin``."""
@@ -275,7 +256,10 @@ class KafkaClientQuotaAdmin:
         return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id, changes)
 
     async def _await_answer(self, in_flight: AlterationInFlight, time_left: float) -> AlterAnswer:
-        """Wait for the answer; when time runs out or the caller goes, the listening goes on."""
+        """Wait for the answer; when time runs out or the caller goes, the listening goes on.
+
+        It goes on in a listener's slot; a validation is abandoned.
+        """
         listening = asyncio.create_task(in_flight.listen(self._listen_for_s))
         self._listening.add(listening)
         listening.add_done_callback(self._listening.discard)
@@ -284,13 +268,14 @@ class KafkaClientQuotaAdmin:
         finally:
             if not listening.done():
                 self._brokers.invalidate_metadata()
-                await in_flight.outlast_the_caller()
+                if in_flight.validate_only:
+                    in_flight.lease.connection.abort()
+                else:
+                    await in_flight.lease.become_listener()
         if listening.done():
             return listening.result()
-        answer = in_flight.unknown("The broker has not answered in time.")
-        if in_flight.request.validate_only:
-            return answer
-        return replace(answer, late=LateAnswer(listening))
+        answer = in_flight.answer({}, "The broker has not answered in time.")
+        return answer if in_flight.validate_only else replace(answer, late=LateAnswer(listening))
 
 
 async def _encode(

@@ -13,7 +13,7 @@ from app.kafka import cluster_facts as clusters
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
-from app.kafka.pool import Purpose
+from app.kafka.connection import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until

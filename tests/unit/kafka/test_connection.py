@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol, ssl_context
-from app.kafka.handshake import Address, SaslError, sasl_exchange
-from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
+from app.kafka.config import Address, KafkaSettings, SaslMechanism, SecurityProtocol, ssl_context
+from app.kafka.connection import BrokerLease, ConnectionPool, Purpose
+from app.kafka.handshake import SaslError, sasl_exchange
 from app.kafka.quota_messages import decoded
 
 
