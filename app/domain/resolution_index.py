@@ -7,7 +7,7 @@ others differ in their names and in the numbers of the values. All of them are l
 
 from collections import ChainMap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Final, NamedTuple, Self, TypeVar
 
@@ -60,6 +60,10 @@ def _over(below: Mapping[_K, _V], changed: Mapping[_K, _V]) -> Mapping[_K, _V]:
         over, below = below.maps
         changed = {**over, **changed}
     return ChainMap(changed, below)  # type: ignore[arg-type]  # nobody writes to it
+
+
+def _merged(store: Mapping[_K, _V]) -> Mapping[_K, _V]:
+    return {**store.maps[1], **store.maps[0]} if isinstance(store, ChainMap) else store
 
 
 def _find(store: Mapping[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
@@ -126,6 +130,21 @@ class QuotaIndex:
             _over(self.spellings, draft.spellings),
             frozenset(draft.host_names),
             draft.counts,
+        )
+
+    @property
+    def number_laid_over(self) -> int:
+        """The number of entities whose values were replaced since the index was made."""
+        return len(self.quotas.maps[0]) if isinstance(self.quotas, ChainMap) else 0
+
+    def merged(self, quotas: Quotas) -> Self:
+        """Return the same with nothing laid over it; ``quotas`` are all of its values."""
+        rules, spellings = _merged(self.rules), _merged(self.spellings)
+        return replace(
+            self,
+            quotas=quotas,
+            rules={names: rule for names, rule in rules.items() if rule[1]},
+            spellings={address: found for address, found in spellings.items() if found},
         )
 
     def values_of(self, entity: ClientQuotaEntity) -> Values:

@@ -29,7 +29,7 @@ from app.service.runtime.dependencies import Cache
 from app.service.runtime.tasks import off_loop, pause_gc
 
 MAX_OVERLAY: Final = 2_000
-"""With so many changes since it was built an index is built anew."""
+"""With so many changed entities laid over it an index is merged with them."""
 
 SHARE: Final = 5
 """A renewal in the background begins this many times as long after the last one as a describe keeps
@@ -262,7 +262,6 @@ class IndexCache:
 
     def __init__(self, custom_callback: CustomCallback) -> None:
         self._custom_callback = custom_callback
-        self._laid_over: set[ClientQuotaEntity] = set()
         self._newest: tuple[Quotas, QuotaIndex, dict[object, Any]] | None = None
         self._building = asyncio.Lock()
 
@@ -282,20 +281,17 @@ class IndexCache:
 
     async def _built(self, described: Described) -> QuotaIndex:
         quotas = described.quotas
-        if self._newest is not None:
-            base, before, _ = self._newest
-            changes = described.changes
-            if changes is not None and changes.base is base:
-                changed = changes.changed
-            else:
-                changed = await off_loop(len(quotas), _differences, base, quotas)
-            laid_over = self._laid_over.union(changed)
-            if len(laid_over) <= MAX_OVERLAY:
-                index = await off_loop(len(changed), before.with_values, changed)
-                self._laid_over = laid_over
-                return index
-        index = await off_loop(len(quotas), _whole_index, quotas)
-        self._laid_over = set()
+        if self._newest is None:
+            return await off_loop(len(quotas), _whole_index, quotas)
+        base, before, _ = self._newest
+        changes = described.changes
+        if changes is not None and changes.base is base:
+            changed = changes.changed
+        else:
+            changed = await off_loop(len(quotas), _differences, base, quotas)
+        index = await off_loop(len(changed), before.with_values, changed)
+        if index.number_laid_over > MAX_OVERLAY:
+            index = await off_loop(len(quotas), index.merged, quotas)
         return index
 
 

@@ -128,6 +128,7 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
                     assert {key: quotas for key, quotas in found.items() if quotas} == (
                         fresh.client_values(user, client_id)
                     )
+            assert index.number_laid_over <= most
             assert index.counts == fresh.counts
             assert index.host_names == fresh.host_names
     finally:
