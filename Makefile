@@ -9,7 +9,7 @@ STARTER = $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 .PHONY: help install run test check format bench bench-pipeline faults audit sbom openapi clean-local
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: ## Put everything into .venv (PYTHON=python3.13 takes another Python)
 	@$(or $(STARTER),$(error No Python that runs is on the PATH: install 3.11 or newer, or name it: make install PYTHON=/path/to/python3)) scripts/install.py $(PYTHON)

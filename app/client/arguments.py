@@ -78,6 +78,7 @@ class Parser(argparse.ArgumentParser):
     """Takes no abbreviations, which would become ambiguous when options are added."""
 
     subcommands: Mapping[str, argparse.ArgumentParser] | None = None
+    typed: tuple[str, ...] = ()
 
     def __init__(self, **options: Any) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
@@ -85,8 +86,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2 after one line, which names the word that was probably meant."""
+        options = [*self._words()]
+        unknown = [word for word in self.typed if word.startswith("--") and word not in options]
+        # The value of an unknown option looks like a subcommand; the option is what is wrong.
+        if unknown and "invalid choice" in message and "=" not in unknown[0]:
+            message = f"unrecognized arguments: {unknown[0]}"
         word = _UNKNOWN_WORD.search(message)
-        hint = did_you_mean(word[1], self._words()) if word else ""
+        hint = did_you_mean(word[1], options) if word else ""
         super().error(f"{message}{f'.{hint}' if hint else ''}")
 
     def _words(self) -> Iterator[str]:
@@ -104,6 +110,7 @@ def parser(words: tuple[str, ...]) -> Parser:
         epilog=_EXAMPLES,
         usage="%(prog)s (--describe | --resolve | --alter | SUBCOMMAND) [options]",
     )
+    main.typed = words
     main.add_argument(
         "--version",
         action="version",

@@ -19,7 +19,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.client.entities import Number, exact, read_value
-from app.client.errors import UsageError
+from app.client.errors import UsageError, reason
 from app.client.output import API_VERSION
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, show_entity, visible
 
@@ -86,7 +86,7 @@ def read_file(file: str) -> str:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{visible(file)} cannot be read: {error}.") from error
+        raise UsageError(f"{visible(file)} cannot be read: {reason(error)}.") from error
 
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

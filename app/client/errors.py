@@ -50,6 +50,11 @@ class StoppedError(ClientError):
     code = "stopped"
 
 
+def reason(error: Exception) -> str:
+    """Return what went wrong, without the number of an error of the operating system."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return `` Did you mean …?`` where a word is close to one that there is."""
-    return "".join(f" Did you mean {near}?" for near in get_close_matches(word, [*words], 1))
+    return "".join(f" Did you mean {near}?" for near in get_close_matches(word, [*words], 1, 0.7))

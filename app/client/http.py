@@ -32,7 +32,13 @@ from typing import Any, Final
 
 import httpx
 
-from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
+from app.client.errors import (
+    StoppedError,
+    UnknownOutcomeError,
+    UnreachableError,
+    UsageError,
+    reason,
+)
 from app.client.problems import ServiceError
 from app.domain.entities import visible
 
@@ -108,7 +114,7 @@ def _profile(file: Path, asked: str | None) -> dict[str, Any]:
             raise UsageError(f"--profile {visible(asked)}: there is no {file}.") from None
         return {}
     except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.") from error
+        raise UsageError(f"{file} cannot be read: {reason(error)}.") from error
     _check(file, content)
     name = asked or content.get("profile")
     profiles = content.get("profiles", {})
@@ -180,7 +186,7 @@ def _line(file: Path, option: str) -> bytes:
     try:
         text = file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {file} cannot be read: {error}.") from error
+        raise UsageError(f"{option} {file} cannot be read: {reason(error)}.") from error
     text = text.strip() if option == "--token-file" else text
     if not text or not text.isprintable() or (option == "--token-file" and not text.isascii()):
         raise UsageError(f"{option} {file} does not hold one line of text.")
@@ -201,7 +207,7 @@ def tls(configured: Configuration) -> ssl.SSLContext:
     except OSError as error:
         files = [configured.cacert, configured.cert, configured.key]
         named = ", ".join(str(file) for file in files if file is not None)
-        raise UsageError(f"The certificates cannot be used ({named}): {error}.") from error
+        raise UsageError(f"The certificates cannot be used ({named}): {reason(error)}.") from error
     return context
 
 
@@ -369,14 +375,14 @@ class Connection:
 
     def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
         server = visible(self.configured.server)
-        reason = visible(str(error)) or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in reason:
+        cause = visible(str(error)) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in cause:
             return UnreachableError(
                 f"{server} shows a certificate that is not trusted here; nothing was sent. If its "
-                f"authority is your own, name it with --cacert ({reason})."
+                f"authority is your own, name it with --cacert ({cause})."
             )
         return UnreachableError(
-            f"{server} cannot be reached ({reason}). Nothing was changed. Is it the address of the "
+            f"{server} cannot be reached ({cause}). Nothing was changed. Is it the address of the "
             "service, and is it running?"
         )
 

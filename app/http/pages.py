@@ -196,7 +196,10 @@ _SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancesto
 _HTML: Final = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:1rem/1.5 sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}}</style>
+<style>
+:root{{color-scheme:light dark}}
+body{{font:1rem/1.5 sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}}
+</style>
 </head>
 <body>
 <h1>{title}</h1>
@@ -210,9 +213,9 @@ _EXPLANATION: Final = """<p><code>{code}</code></p>
 <h2>What to do</h2>
 <p>{action}</p>
 {operator}<h2>May the request be repeated?</h2>
-<p>The member <code>retry</code> of the answer tells: <code>safe</code> as it is,
-<code>same-key-only</code> with the same <code>Idempotency-Key</code> alone, <code>never</code>
-not without a change. The member <code>sent_to_cluster</code> tells whether the cluster has seen
+<p>The member <code>retry</code> of the answer tells: <code>safe</code>: as it is;
+<code>same-key-only</code>: with the same <code>Idempotency-Key</code>; <code>never</code>: change
+the request first. The member <code>sent_to_cluster</code> tells whether the cluster has seen
 it.</p>
 """
 

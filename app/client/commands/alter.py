@@ -193,7 +193,8 @@ def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] |
         for result in report["results"]:
             context.tell(*result_lines(result))
         context.tell(*impact_lines(report))
-        if not report["validate_only"]:
+        has_changed = any(result.get("changed") for result in report["results"])
+        if has_changed and not report["validate_only"]:
             context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
     return code
 

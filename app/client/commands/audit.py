@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -49,16 +49,21 @@ def add_audit_options(parser: ArgumentParser) -> None:
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _time(text: str) -> str:
-    """Return a time as the service reads it; what has another form is the service's to judge."""
+    """Return a time as the service reads it; one without an offset is of UTC."""
     ago = _AGO.fullmatch(text)
-    if ago is not None:
-        at = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
+    try:
+        if ago is not None:
+            at = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        else:
+            at = dt.datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        message = f"{text!r} is no time such as 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z"
+        raise ArgumentTypeError(message) from None
+    at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def run_audit(context: Context) -> int:
@@ -69,7 +74,7 @@ def run_audit(context: Context) -> int:
     rows = list(_rows(context, limit))
     me = document(context.service.get("/me"), "permissions") if context.is_watched else None
     if me and not me["permissions"]["audit"]:
-        context.tell("Your own changes alone are listed: to see all needs the permission `audit`.")
+        context.tell("Only your own changes are listed: seeing all needs the permission `audit`.")
     if not rows:
         context.tell("Nothing found.")
     cells = ([cell if cell == _NOTHING else guarded(cell) for cell in _cells(row)] for row in rows)

@@ -131,5 +131,6 @@ def run_export(context: Context) -> int:
     try:
         Path(out).write_bytes(content)
     except OSError as error:
-        raise UsageError(f"--out {out} cannot be written: {error}.") from error
+        raise UsageError(f"--out {out} cannot be written: {error.strerror}.") from error
+    context.tell(f"Written to {out}.")
     return DONE

@@ -198,8 +198,7 @@ def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Itera
         name = quota["entity"].get("user")
         other = name is None or name in users or "=" in name or name.startswith(_PREFIX)
         if users and not other and name != _ANONYMOUS:
-            message = f"{show_name(name)} has no SCRAM credentials; unless it logs in otherwise"
-            message += ", nobody can be it"
+            message = f"{show_name(name)} has no SCRAM credentials; the user may not exist"
             fix = alter_line(quota["entity"], delete=list(quota["values"]))
             yield Finding("no-credentials", Severity.HINT, quota["entity"], None, message, (fix,))
 

@@ -152,6 +152,8 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
         ("--describe", "--profile", "none"),
         ("--describe", "--timeout", "0"),
         ("audit", "--limit", "-1"),
+        ("audit", "--since", "yesterday"),
+        ("audit", "--since", "999999w"),
         ("--describe", "--entity-type", "topics"),
         ("--describe", "--entity-name", "alice"),
         ("--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"),
@@ -170,6 +172,7 @@ def test_wrong_usage_is_2_and_says_why(words: tuple[str, ...], capsys: pytest.Ca
     assert printed.out == ""
     assert printed.err.startswith(("kafka-client-quotas: ", "usage: "))
     assert "secret" not in printed.err
+    assert "Errno" not in printed.err
 
 
 @pytest.mark.parametrize("word", ["--help", "plan --help", "import --help", "lint --help"])
@@ -186,6 +189,7 @@ def test_help_is_no_error(word: str, capsys: pytest.CaptureFixture[str]):
         ("plan quotas.yaml --onwer team-a", "--owner"),
         ("--describe --names usre=alice", "user"),
         ("--describe --entity-type user", "users"),
+        ("--describe --usr alice", "--user"),
     ],
 )
 def test_a_misspelt_word_brings_the_one_that_was_meant(
@@ -193,6 +197,11 @@ def test_a_misspelt_word_brings_the_one_that_was_meant(
 ):
     assert main(words.split()) == 2
     assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_no_word_is_suggested_that_is_far_from_what_was_typed(capsys: pytest.CaptureFixture[str]):
+    assert main(["--describe", "--foo"]) == 2
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --foo\n")
 
 
 def test_a_password_is_asked_for_with_what_names_the_user_of_a_quota(

@@ -131,7 +131,9 @@ def test_users_without_credentials_are_found_where_others_have_some():
         {"entity": {"user": name}, "values": {P: 5}}
         for name in ("alice", "bob", "CN=carol", "ANONYMOUS", None, "User:x")
     ]
-    assert only(without_credentials(world, frozenset({"alice"}))).entity == {"user": "bob"}
+    finding = only(without_credentials(world, frozenset({"alice"})))
+    assert finding.entity == {"user": "bob"}
+    assert finding.message == "bob has no SCRAM credentials; the user may not exist"
     assert list(without_credentials(world, frozenset())) == []
 
 

@@ -67,6 +67,19 @@ def test_a_change_says_what_it_did_and_how_to_undo_it(run: Run):
     )
 
 
+@pytest.mark.usefixtures("terminal")
+def test_what_changed_nothing_needs_no_undoing(run: Run):
+    same = {**RESULT, "changed": False, "after": {P: 1}}
+    ran = run(ALTER, Reply(200, {**APPLIED, "results": [same]}))
+    assert ran.err == "{user=alice}: applied\n  nothing differs\n"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_an_export_says_where_it_is(run: Run, tmp_path: Path):
+    file = tmp_path / "quotas.yaml"
+    assert run(f"export --out {file}", Reply(200, {})).err == f"Written to {file}.\n"
+
+
 def test_progress_is_not_printed_for_a_script(run: Run):
     assert run(ALTER, Reply(200, APPLIED))[:3] == (0, "", "")
 
@@ -173,10 +186,10 @@ def test_a_caller_that_sees_only_its_own_rows_is_warned(run: Run):
     rows, me = {"rows": [], "next_page_token": None}, {"permissions": {"audit": False}}
     ran = run("audit --since 2h --until 2026-11-21", Reply(200, rows), Reply(200, me))
     assert ran.code == 0
-    assert "Your own changes alone are listed" in ran.err
-    path = ran.service.asked[0][1]
-    assert "until=2026-11-21T00%3A00%3A00Z" in path
-    since = dt.datetime.fromisoformat(parse_qs(path.partition("?")[2])["since"][0])
+    assert "Only your own changes are listed" in ran.err
+    asked = parse_qs(ran.service.asked[0][1].partition("?")[2])
+    since, until = (dt.datetime.fromisoformat(asked[name][0]) for name in ("since", "until"))
+    assert until == dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
     ago = dt.datetime.now(dt.UTC) - since
     assert dt.timedelta(hours=1, minutes=50) < ago < dt.timedelta(hours=2, minutes=10)
 

@@ -128,6 +128,7 @@ def test_every_code_of_the_project_has_a_page():
         page = problem_page(code)
         assert page is not None
         assert f"<code>{code}</code>" in page
+        assert "<code>never</code>: change\nthe request first" in page
         assert not re.search("(src|href)=", page)
 
 
