@@ -16,7 +16,6 @@ from app.domain.errors import (
     InvalidRequestError,
     NotFoundError,
     NotSentError,
-    OutcomeNotRecordedError,
     QuotaError,
     Retry,
     Sent,
@@ -205,16 +204,6 @@ async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(worl
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(BOB, "5"))
     assert (world.image.forgotten, len(world.image.noted)) == (1, 1)
-
-
-@in_virtual_time
-async def test_an_applied_change_without_a_record_is_in_the_image(world: World) -> None:
-    world.journal.broken = {"record_conclusion"}
-    with pytest.raises(OutcomeNotRecordedError):
-        await world.alter(setting(ALICE, "5"))
-    assert world.image.noted == [{ALICE: {"producer_byte_rate": 5.0}}]
-    world.journal.broken = set()
-    assert await world.tasks.drain(30) == 0
 
 
 async def test_what_was_applied_is_reported_whatever_goes_wrong_with_the_wait(world: World) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
 
+from app.domain.alterations import Quotas
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
@@ -18,25 +18,24 @@ STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(EN
 
 
 class Broker:
-    """Answers when a test lets it; records what it was asked."""
+    """Answers when a test lets it; records what it was asked, and of which broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Quotas = STORED, *, gone: int = -1, refused: str = "") -> None:
         self.asked: list[tuple[ClientQuotaFilter, int | None]] = []
         self.answers = asyncio.Event()
+        self._stored, self._gone, self._refused = stored, gone, refused
 
     async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        self, quota_filter: ClientQuotaFilter, *, broker_id: int | None = None, timeout_s: float = 5
     ) -> Described:
-        """Answer with everything that is stored when the question came."""
+        """Answer with everything that is stored, unless that broker is gone or a name refused."""
         assert timeout_s > 0
         self.asked.append((quota_filter, broker_id))
-        stored = dict(STORED)
         await self.answers.wait()
-        return Described(stored, datetime.now(UTC), "cluster", broker_id or 0)
+        names = [component.match for component in quota_filter.components]
+        if broker_id == self._gone or self._refused in names:
+            raise NotSentError("no")
+        return Described(self._stored, datetime.now(UTC), "cluster", broker_id or 0)
 
     @property
     def asked_for_everything(self) -> int:
@@ -94,22 +93,9 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1, 1]
 
 
-class Refusing(Broker):
-    """Refuses to describe one of the entities."""
-
-    async def describe_client_quotas(
-        self, quota_filter: ClientQuotaFilter, **named: Any
-    ) -> Described:
-        """Answer, or refuse."""
-        described = await super().describe_client_quotas(quota_filter, **named)
-        if any(component.match == "user-1" for component in quota_filter.components):
-            raise NotSentError("no")
-        return described
-
-
 @in_virtual_time
 async def test_what_is_refused_to_one_caller_is_read_for_those_who_share_the_read_with_him():
-    broker = Refusing()
+    broker = Broker(refused="user-1")
     present = CurrentValues(broker)
     reads = [asyncio.create_task(present.read([item], 1)) for item in (*ENTITIES[:3], ENTITIES[1])]
     await until_quiet()
@@ -124,26 +110,10 @@ async def test_what_is_refused_to_one_caller_is_read_for_those_who_share_the_rea
     assert refused is not too
 
 
-class Brokers(Broker):
-    """Broker 1 is gone; what is waited for never shows."""
-
-    async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float = 5.0,
-    ) -> Described:
-        """Answer, or be gone."""
-        self.asked.append((quota_filter, broker_id))
-        if broker_id == 1:
-            raise NotSentError("Broker 1 is gone.")
-        return Described({}, datetime.now(UTC), "cluster", broker_id or 0)
-
-
 @in_virtual_time
 async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others():
-    brokers = Brokers()
+    brokers = Broker({}, gone=1)
+    brokers.answers.set()
     present = CurrentValues(brokers)
     before = asyncio.all_tasks()
     assert not await present.until_readable(STORED, within_s=30.0, brokers=(1, 2, 3))

@@ -18,7 +18,6 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     EntityBusyError,
-    InvalidRequestError,
     NotSentError,
     TooManyRequestsError,
 )
@@ -86,12 +85,6 @@ async def test_a_large_alteration_is_judged_off_the_loop(
     assert (report.overall, len(report.results)) == (Overall.APPLIED, number)
     assert len(world.brokers.quotas) == number
     assert watched.on_the_loop == [on_the_loop]
-
-
-async def test_a_large_alteration_is_refused_with_all_its_violations():
-    with pytest.raises(InvalidRequestError) as caught:
-        await World().alter(*setting(2 * MANY, value=-1))
-    assert len(caught.value.violations) == 2 * MANY
 
 
 @pytest.mark.parametrize(("number", "on_the_loop"), [(1, True), (2 * MANY, False)])
@@ -296,13 +289,6 @@ def dependency() -> Dependency:
     return Dependency()
 
 
-def test_it_lets_everything_pass_while_it_is_closed(dependency: Dependency):
-    for _ in range(100):
-        dependency.call()
-    assert dependency.reached == 100
-    assert dependency.states == [BreakerState.CLOSED]
-
-
 def test_five_failures_in_a_row_open_it_and_nobody_reaches_the_dependency(dependency: Dependency):
     dependency.fail(FAILURES)
     assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN]
@@ -325,10 +311,10 @@ def test_failures_with_a_success_between_them_do_not_open_it(dependency: Depende
 
 def test_while_it_is_open_one_probe_passes_every_two_seconds(dependency: Dependency):
     dependency.fail(FAILURES)
-    for second in range(1, 11):
+    for second in (*range(1, 11), 60):
         dependency.clock.now = 1000.0 + second
         dependency.fail(3)
-    assert dependency.reached == FAILURES + 5
+    assert dependency.reached == FAILURES + 6
     assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN]
 
 
@@ -344,15 +330,6 @@ def test_a_probe_that_succeeds_closes_it(dependency: Dependency):
     assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN, BreakerState.CLOSED]
     dependency.fail(FAILURES - 1)
     assert dependency.breaker.state is BreakerState.CLOSED
-
-
-def test_a_probe_that_fails_keeps_it_open_for_two_seconds_more(dependency: Dependency):
-    dependency.fail(FAILURES)
-    dependency.clock.now += 7.5
-    dependency.fail(1)
-    with pytest.raises(NotSentError) as raised:
-        dependency.call()
-    assert raised.value.retry_after_s == PROBE_EVERY_S
 
 
 @pytest.mark.parametrize(

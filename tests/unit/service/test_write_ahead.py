@@ -50,15 +50,21 @@ async def test_nothing_is_sent_when_the_intent_cannot_be_committed(world: World)
     assert (caught.value.sent, caught.value.retry) == (Sent.NO, Retry.SAFE)
 
 
+@pytest.mark.parametrize("broken", [set(), {"record_conclusion"}])
 @in_virtual_time
-async def test_an_answer_that_was_lost_is_recorded_and_answered_as_unknown(world: World) -> None:
+async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_recorded(
+    world: World, broken: set[str]
+) -> None:
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    world.journal.broken = broken
     with pytest.raises(UnknownOutcomeError) as caught:
         await world.alter(setting(ALICE, "5"))
     assert (caught.value.sent, caught.value.retry) == (Sent.MAYBE, Retry.SAME_KEY_ONLY)
+    assert caught.value.alteration_id == world.journal.intents[0].alteration_id
+    world.journal.broken = set()
+    assert await world.tasks.drain(30) == 0
     result = world.journal.conclusions[0].results[0]
     assert (result.outcome, result.after, result.changed) == (Outcome.UNKNOWN, None, None)
-    assert caught.value.alteration_id == world.journal.intents[0].alteration_id
 
 
 def raising(error: QuotaError) -> Fault:
@@ -66,19 +72,6 @@ def raising(error: QuotaError) -> Fault:
         raise error
 
     return fail
-
-
-@in_virtual_time
-async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: World) -> None:
-    world.brokers.fault = raising(NotSentError("Connection refused.", code="cluster-unreachable"))
-    for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
-        with pytest.raises(NotSentError):
-            await world.alter(*alterations)
-    recorded = [
-        [result.outcome for result in conclusion.results.values()]
-        for conclusion in world.journal.conclusions
-    ]
-    assert recorded == [[Outcome.NOT_SENT], [Outcome.NOT_SENT, Outcome.NOT_SENT]]
 
 
 @in_virtual_time
@@ -90,6 +83,7 @@ async def test_a_verdict_that_cannot_be_recorded_is_reported_and_recorded_later(
         await world.alter(setting(ALICE, "5"))
     assert caught.value.sent is Sent.YES
     assert world.brokers.quotas == {ALICE: {KEY: 5.0}}
+    assert world.image.noted == [{ALICE: {KEY: 5.0}}]
     world.journal.broken = set()
     assert await world.tasks.drain(30) == 0
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
@@ -126,22 +120,9 @@ async def test_a_stopping_service_takes_no_new_alteration(world: World) -> None:
     assert world.log == []
 
 
-@in_virtual_time
-async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_recorded(
-    world: World,
-) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
-    world.journal.broken = {"record_conclusion"}
-    with pytest.raises(UnknownOutcomeError) as caught:
-        await world.alter(setting(ALICE, "5"))
-    assert (caught.value.sent, caught.value.retry) == (Sent.MAYBE, Retry.SAME_KEY_ONLY)
-    assert caught.value.alteration_id == world.journal.intents[0].alteration_id
-    world.journal.broken = set()
-    assert await world.tasks.drain(30) == 0
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
-
-
-@pytest.mark.parametrize("error", [UnsupportedVersionError, InvalidRequestError, BrokerError])
+@pytest.mark.parametrize(
+    "error", [NotSentError, UnsupportedVersionError, InvalidRequestError, BrokerError]
+)
 @in_virtual_time
 async def test_what_cannot_be_sent_at_all_frees_its_entities(
     world: World, error: type[QuotaError]
