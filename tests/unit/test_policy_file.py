@@ -52,90 +52,62 @@ def test_others_may_be_left_to_the_acls():
     assert policy.others_may
 
 
-def changed(old: str, new: str) -> str:
-    assert old in GOOD
-    return GOOD.replace(old, new)
+WHOLE = [
+    ("", "line 1: the file is empty; it needs apiVersion and rules."),
+    ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
+    ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
+    ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
+    (b"\xff", "line 1: not YAML in UTF-8."),
+    ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
+    ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
+    ("[1]", "line 1: the file: Input should be a valid dictionary"),
+    (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),
+    (f"{GOOD}others: yes\n", "line 11: others: Input should be 'deny' or 'allow'."),
+    (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
+    (f"{GOOD}more: 1\n", "line 11: more: Extra inputs are not permitted."),
+    (f"{GOOD}{RULE}", "line 3: rules: two rules have the name 'team-a'."),
+    ("apiVersion: quotas-policy/v1\nrules: {}\n", "line 2: rules: Input should be a valid list."),
+]
+"""Files, and how the report of a fault in each begins."""
+
+CHANGES = [
+    ("quotas-policy/v1", "quotas/v1", "line 1: apiVersion: Input should be 'quotas-p"),
+    ("    principals", "    principal", "line 3: rules.0.principals: Field required."),
+    ("User:ci-a", "ci-a", "line 4: rules.0.principals.0: 'ci-a' is not a pri"),
+    ('"User:ci-a"', "17", "line 4: rules.0.principals.0: Input should be a valid string."),
+    ("- user^=team-a-", "- user!", "line 6: rules.0.entities.0: Unknown entity type 'user!'; "),
+    ("- user^=team-a-", "- user:none", "line 6: rules.0.entities.0.0: 'user:none' is no pattern. "),
+    ("- user^=team-a-", "- user:default", "line 6: rules.0.entities.0: a default entity needs "),
+    ("client-id:any", "ip:any", "line 7: rules.0.entities.1: ip cannot be"),
+    ("client-id:any", "user:any", "line 7: rules.0.entities.1: The entity "),
+    ("- user^=team-a-", "- []", "line 6: rules.0.entities.0: an empty pattern matches nothing."),
+    ("1024", "1_024", f"line 9: {KEY}.min: "),
+    ("1024", "0", f"line 9: {KEY}.min: '0' is not a number over 0"),
+    ("1024", "-1", f"line 9: {KEY}.min: '-1' is not a number over 0"),
+    ("1024", ".inf", f"line 9: {KEY}.min: "),
+    ("1024", '"1024"', f"line 9: {KEY}.min: "),
+    ("1024", "9223372036854775808", f"line 9: {KEY}.max: min is over max."),
+    ("remove: true", "remove: yes", f"line 9: {KEY}.remove: Input should be a valid boolean."),
+    ("remove: true", "removes: true", f"line 9: {KEY}.removes: Extra inputs are not "),
+    ("producer_byte_rate", "rate", "line 9: rules.0.keys.rate: 'rate' is unknown"),
+    ("producer_byte_rate", '""', "line 9: rules.0.keys.: '' is unknown here"),
+    ("max: 9223372036854775807", "max: [1]", f"line 9: {KEY}.max: a list is not a number over 0"),
+    ('"*": {}', '"*": 5', "line 10: rules.0.keys.*: Input should be a valid dictionary"),
+]
+"""What is written instead of what in the good file."""
 
 
 def test_a_fault_is_reported_with_its_line(subtests: pytest.Subtests):
-    for text, expected in [
-        ("", "line 1: the file is empty; it needs apiVersion and rules."),
-        ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
-        ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
-        ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
-        (b"\xff", "line 1: not YAML in UTF-8."),
-        ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
-        ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
-        ("[1]", "line 1: the file: Input should be a valid dictionary"),
-        (changed("quotas-policy/v1", "quotas/v1"), "line 1: apiVersion: Input should be 'quotas-p"),
-        (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),
-        (f"{GOOD}others: yes\n", "line 11: others: Input should be 'deny' or 'allow'."),
-        (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
-        (f"{GOOD}more: 1\n", "line 11: more: Extra inputs are not permitted."),
-        (f"{GOOD}{RULE}", "line 3: rules: two rules have the name 'team-a'."),
-        (changed("    principals", "    principal"), "line 3: rules.0.principals: Field required."),
-        (changed("User:ci-a", "ci-a"), "line 4: rules.0.principals.0: 'ci-a' is not a pri"),
-        (
-            changed('"User:ci-a"', "17"),
-            "line 4: rules.0.principals.0: Input should be a valid string.",
-        ),
-        (
-            changed("- user^=team-a-", "- user!"),
-            "line 6: rules.0.entities.0: Unknown entity type 'user!'; ",
-        ),
-        (
-            changed("- user^=team-a-", "- user:none"),
-            "line 6: rules.0.entities.0.0: 'user:none' is no pattern. ",
-        ),
-        (
-            changed("- user^=team-a-", "- user:default"),
-            "line 6: rules.0.entities.0: a default entity needs ",
-        ),
-        (changed("client-id:any", "ip:any"), "line 7: rules.0.entities.1: ip cannot be"),
-        (changed("client-id:any", "user:any"), "line 7: rules.0.entities.1: The entity "),
-        (
-            changed("- user^=team-a-", "- []"),
-            "line 6: rules.0.entities.0: an empty pattern matches nothing.",
-        ),
-        (changed("1024", "1_024"), f"line 9: {KEY}.min: "),
-        (changed("1024", "0"), f"line 9: {KEY}.min: '0' is not a number over 0"),
-        (changed("1024", "-1"), f"line 9: {KEY}.min: '-1' is not a number over 0"),
-        (changed("1024", ".inf"), f"line 9: {KEY}.min: "),
-        (changed("1024", '"1024"'), f"line 9: {KEY}.min: "),
-        (changed("1024", "9223372036854775808"), f"line 9: {KEY}.max: min is over max."),
-        (
-            changed("remove: true", "remove: yes"),
-            f"line 9: {KEY}.remove: Input should be a valid boolean.",
-        ),
-        (changed("remove: true", "removes: true"), f"line 9: {KEY}.removes: Extra inputs are not "),
-        (
-            changed("producer_byte_rate", "producer_rate"),
-            "line 9: rules.0.keys.producer_rate: 'producer_rate' is unknown",
-        ),
-        (
-            changed("producer_byte_rate: {min: 1024", '"": {min: 1024'),
-            "line 9: rules.0.keys.: '' is unknown here",
-        ),
-        (
-            changed("max: 9223372036854775807", "max: [1]"),
-            f"line 9: {KEY}.max: a list is not a number over 0",
-        ),
-        (
-            "apiVersion: quotas-policy/v1\nrules: {}\n",
-            "line 2: rules: Input should be a valid list.",
-        ),
-        (
-            changed('"*": {}', '"*": 5'),
-            "line 10: rules.0.keys.*: Input should be a valid dictionary",
-        ),
-    ]:
+    changed = [(GOOD.replace(old, new), expected) for old, new, expected in CHANGES]
+    for text, expected in [*WHOLE, *changed]:
         with subtests.test(text=text, expected=expected):
+            assert text != GOOD
             reported = faults(text)
             assert any(line.startswith(expected) for line in reported), reported
 
 
 def test_all_faults_are_reported_at_once():
-    text = changed("User:ci-a", "ci-a").replace("remove: true", "remove: 1")
+    text = GOOD.replace("User:ci-a", "ci-a").replace("remove: true", "remove: 1")
     assert len(faults(f"{text}more: 1\n")) == 3
 
 
