@@ -76,9 +76,12 @@ def resolved(node: Any) -> Any:
 
 @dataclass
 class Answer:
+    """An answer, and whether the service has asked for the body of the request."""
+
     status: int
     headers: dict[str, str]
     body: bytes
+    has_read: bool
 
     @property
     def document(self) -> Any:
@@ -129,8 +132,10 @@ async def send(
         for index, chunk in enumerate(body)
     ]
     sent: list[Message] = []
+    asked_for: list[str] = []
 
     async def receive() -> Message:
+        asked_for.append("body")
         return incoming.pop(0) if incoming else {"type": "http.disconnect"}
 
     async def keep(message: Message) -> None:
@@ -141,7 +146,7 @@ async def send(
     await app(http_scope(method, path, headers), receive, keep)
     received = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     content = b"".join(message.get("body", b"") for message in sent[1:])
-    return Answer(sent[0]["status"], received, content)
+    return Answer(sent[0]["status"], received, content, bool(asked_for))
 
 
 class Names:

@@ -123,14 +123,6 @@ async def test_a_plan_that_does_not_exist(service: FakeService):
             assert (answer.status, answer.document["code"]) == (404, "not-found")
 
 
-async def test_an_apply_reads_its_body_as_strictly(service: FakeService):
-    plan_id = await planned(service, 10)
-    assert (await apply(service, plan_id, {"validate_only": True})).status == 400
-    assert (await apply(service, plan_id, {"wait": "soon"})).status == 422
-    assert (await apply(service, plan_id, {"force": "true"})).status == 400
-    assert service.log == []
-
-
 async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_request_may_have(
     service: FakeService,
 ):

@@ -1,6 +1,5 @@
 """The policy before alterations: refused as a whole, recorded, and before anything is looked up."""
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -165,14 +164,3 @@ async def test_a_bad_file_leaves_the_policy_in_force(
     put(path, f"others: allow\n{TEXT}")
     assert await service.guard.reload()
     assert service.count("policy_outdated") == 0
-
-
-async def test_a_large_request_is_judged_beside_the_loop(service: Narrowed):
-    entities = [setting(50, f"team-a-{number}")["alterations"][0] for number in range(2000)]
-    entities[1999]["ops"][0]["value"] = 5
-    answer, _ = await asyncio.gather(
-        service.post(ALTERATIONS, {"alterations": entities}), asyncio.sleep(0)
-    )
-    assert [error["pointer"] for error in answer.document["errors"]] == [
-        "/alterations/1999/ops/0/value"
-    ]

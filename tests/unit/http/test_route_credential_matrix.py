@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import Message
 
 from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
@@ -32,7 +31,7 @@ from app.http.route import (
     may_read_audit,
     refuse_undeclared,
 )
-from tests.unit.http.fake_service import FakeService, http_scope, no_services
+from tests.unit.http.fake_service import Answer, FakeService, no_services, send
 
 PUBLIC: Final = {
     "/livez",
@@ -141,37 +140,14 @@ BY_HEAD = [("HEAD", path, guard) for method, path, guard in ROUTES if method == 
 """What is answered like GET must be guarded like it."""
 
 
-@dataclass
-class Asked:
-    """An answer, and whether any of the body was asked for before it began."""
-
-    status: int = 0
-    read: bool = False
-    body: bytes = b""
-    allow: str = ""
-
-
-async def ask(service: FakeService, method: str, path: str, credentials: list[str]) -> Asked:
-    asked = Asked()
+async def ask(service: FakeService, method: str, path: str, credentials: list[str]) -> Answer:
     target = path.format_map({"name": "swagger-ui.css", "code": "not-found"} | IDS)
     headers = [
         (b"content-type", b"application/json"),
         *((b"authorization", text.encode()) for text in credentials),
     ]
-    scope = http_scope(method, f"{target}?nonsense=%FF", headers)
-
-    async def receive() -> Message:
-        asked.read = True
-        return {"type": "http.request", "body": b"{", "more_body": False}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            asked.status = message["status"]
-            asked.allow = dict(message["headers"]).get(b"allow", b"").decode()
-        asked.body += message.get("body", b"")
-
-    await service.app(scope, receive, send)
-    return asked
+    query = "nonsense=%FF"
+    return await send(service.app, method, f"{target}?{query}", headers=headers, body=[b"{"])
 
 
 IDS = {
@@ -199,9 +175,9 @@ async def test_who_gets_in(service: FakeService, subtests: pytest.Subtests) -> N
                 assert asked.status not in {401, 403}
                 continue
             assert asked.status == verdict
-            assert json.loads(asked.body)["sent_to_cluster"] == "no"
+            assert asked.document["sent_to_cluster"] == "no"
             for_the_record = {("POST", "/quotas/alterations"), ("PUT", "/quotas/{entity_key}")}
-            assert asked.read == (verdict == FORBIDDEN and (method, path) in for_the_record)
+            assert asked.has_read == (verdict == FORBIDDEN and (method, path) in for_the_record)
             assert set(service.log) <= {"record_final"}
 
 
@@ -213,7 +189,7 @@ async def test_no_other_method_gets_in(service: FakeService, subtests: pytest.Su
         with subtests.test(f"{method} {path}"):
             asked = await ask(service, method, path, CREDENTIALS["alterer"])
             allowed = {name for name, at in answered if at == path}
-            assert (asked.status, set(asked.allow.split(", "))) == (405, allowed)
+            assert (asked.status, set(asked.headers["allow"].split(", "))) == (405, allowed)
 
 
 async def test_no_other_spelling_gets_in(service: FakeService, subtests: pytest.Subtests) -> None:
@@ -226,7 +202,7 @@ async def test_no_other_spelling_gets_in(service: FakeService, subtests: pytest.
         with subtests.test(ascii(path)):
             for credential in ("none", "alterer"):
                 asked = await ask(service, "GET", path, CREDENTIALS[credential])
-                assert (asked.status, json.loads(asked.body)["code"]) == (404, "not-found")
+                assert (asked.status, asked.document["code"]) == (404, "not-found")
 
 
 async def undeclared(_: Request) -> Response:

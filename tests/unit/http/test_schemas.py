@@ -9,7 +9,7 @@ import pytest
 from app.domain.alterations import Op
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS, UnreadableRequestError
-from app.http.alterations.models import AlterationRequest, RevertRequest
+from app.http.alterations.models import AlterationRequest
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import RequestBody, validated
@@ -32,10 +32,6 @@ def faults(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
     with pytest.raises(UnreadableRequestError) as caught:
         read_body(model, document)
     return sorted((violation.pointer, violation.code) for violation in caught.value.violations)
-
-
-def broken(body: AlterationRequest | RevertRequest) -> list[tuple[str, str]]:
-    return [(violation.pointer, violation.code) for violation in body.violations]
 
 
 ALICE = {"entity": {"user": "alice"}, "ops": [{"key": "producer_byte_rate", "value": 1}]}
@@ -120,16 +116,11 @@ def test_very_many_names_that_are_no_unicode_end_where_the_list_of_faults_does()
     assert len(faults(AlterationRequest, document)) == MAX_VIOLATIONS + 1
 
 
-def test_a_waiting_time_is_whole_and_in_range_however_it_is_written(subtests: pytest.Subtests):
-    whole = [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]
-    bad = ("-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999")
-    for text, wait_ms in [*whole, *((text, None) for text in bad)]:
+def test_a_waiting_time_is_whole_however_it_is_written(subtests: pytest.Subtests):
+    for text, wait_ms in [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]:
         with subtests.test(text=text):
             body = alter(f'{{"wait_ms": {text}}}')
-            if wait_ms is None:
-                assert broken(body) == [("/wait_ms", "out-of-range")]
-            else:
-                assert (body.longest_ms, body.violations) == (wait_ms, ())
+            assert (body.longest_ms, body.violations) == (wait_ms, ())
 
 
 def test_a_thousand_characters_and_ten_thousand_identities_break_no_rule():
@@ -157,8 +148,3 @@ def test_a_what_if_reads_alterations_with_their_expectations():
     assert alteration.ops == (Op("producer_byte_rate", Decimal(1)),)
     document = {"identities": [], "alterations": [{**ALICE, "expected": {"k": None}}, ALICE]}
     assert read_body(ResolveRequest, document).expected == {0: {"k": None}}
-
-
-def test_the_reason_of_a_revert_is_judged_too():
-    body = read_body(RevertRequest, {"reason": "x" * 1001})
-    assert broken(body) == [("/reason", "reason-too-long")]
