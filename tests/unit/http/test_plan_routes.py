@@ -10,7 +10,6 @@ from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService
 
 PLANS = "/quotas/plans"
 ALICE = ClientQuotaEntity.of({"user": "alice"})
-BOB = ClientQuotaEntity.of({"user": "bob"})
 RATE = "producer_byte_rate"
 
 
@@ -96,25 +95,6 @@ async def test_a_conflict_is_reported_before_anything_is_written(service: FakeSe
     assert (await apply(service, plan_id, {"force": True})).status == 200
     taken = service.journal.intents[0].options["plan"]["taken_over"]
     assert taken == {"0": {RATE: "other"}}
-
-
-async def test_a_plan_is_outdated_where_an_entity_that_it_leaves_alone_has_moved(
-    service: FakeService,
-):
-    service.brokers.quotas[BOB] = {RATE: 7.0}
-    quotas = [
-        {"entity": {"user": "alice"}, "values": {RATE: 10}},
-        {"entity": {"user": "bob"}, "values": {RATE: 7}},
-    ]
-    document = {"apiVersion": "quotas/v1", "quotas": quotas}
-    plan_id = str((await service.post(PLANS, {"document": document}, "bob")).document["plan_id"])
-    service.brokers.quotas[BOB] = {RATE: 8.0}
-    answer = await apply(service, plan_id)
-    assert (answer.status, answer.document["code"]) == (412, "plan-outdated")
-    assert answer.document["errors"][0]["values"]["current"] == {RATE: 8}
-    assert "send" not in service.log
-    service.brokers.quotas[BOB] = {RATE: 7.0}
-    assert (await apply(service, plan_id)).status == 200
 
 
 async def test_a_plan_that_does_not_exist(service: FakeService):

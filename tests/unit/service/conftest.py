@@ -1,11 +1,78 @@
-"""What several tests of the service start from."""
+"""What several tests of the service start from: a service that alters, on fakes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 import pytest
 
-from tests.unit.service.alter_world import World
+from app.domain.alterations import ClientQuotaAlteration, Op
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.ports.brokers import EntityVerdict
+from app.service.runtime.tasks import AlterationTasks
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import (
+    FakeBrokers,
+    FakeImage,
+    FakeJournal,
+    Verdicts,
+    alter_context,
+    alter_quotas,
+)
+
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+BOB = ClientQuotaEntity.of({"user": "bob"})
+KEY = "producer_byte_rate"
+
+
+@dataclass
+class World:
+    """A service on fakes; ``log`` tells what happened in which order."""
+
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.brokers = FakeBrokers(self.log)
+        self.journal = FakeJournal(self.log)
+        self.tasks = AlterationTasks()
+        self.metrics = CountedMetrics()
+        self.image = FakeImage(self.brokers)
+        context = alter_context(
+            self.brokers, self.journal, self.tasks, self.metrics, image=self.image
+        )
+        self.service = alter_quotas(self.brokers, context, self.tasks)
+
+    async def alter(
+        self, *alterations: ClientQuotaAlteration, **options: object
+    ) -> AlterationReport:
+        command = AlterCommand(
+            caller=Caller("User:ci", "127.0.0.1", "bearer"),
+            evidence={"rule": "allow-acl"},
+            request_id="r1",
+            alterations=alterations,
+        )
+        return await self.service.alter(replace(command, **options))  # type: ignore[arg-type]
+
+    def answer(self, **verdicts: EntityVerdict) -> None:
+        by_entity = {
+            ClientQuotaEntity.of({"user": user}): verdict for user, verdict in verdicts.items()
+        }
+
+        def fault(alterations: Sequence[ClientQuotaAlteration], _: bool) -> Verdicts:
+            return {
+                alteration.entity: by_entity[alteration.entity]
+                for alteration in alterations
+                if alteration.entity in by_entity
+            }
+
+        self.brokers.fault = fault
+
+
+def setting(entity: ClientQuotaEntity, value: str) -> ClientQuotaAlteration:
+    return ClientQuotaAlteration(entity, (Op(KEY, Decimal(value)),))
 
 
 @pytest.fixture
 def world() -> World:
-    """A service that alters, on fakes."""
     return World()

@@ -30,7 +30,7 @@ from app.service.queries.describe import DescribeQuotas
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
-from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
+from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
 
 
 async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_after(

@@ -40,7 +40,7 @@ from app.service.runtime.tasks import MANY, LargeRequests, off_loop, pause_gc, r
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
 from tests.testkit.virtual_time import ManualClock, in_virtual_time
-from tests.unit.service.alter_world import World
+from tests.unit.service.conftest import World
 
 
 class Watched:

@@ -29,7 +29,7 @@ from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import Fault, Verdicts
 from tests.testkit.virtual_time import in_virtual_time
-from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
+from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
 
 KEYED = IdempotencyKey("k", b"f")
 
