@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=formatter, **options)
 
     def error(self, message: str) -> NoReturn:
-        """End with 2 after one line, which names the word that was probably meant."""
+        """Refuse in one line, which names the subcommand and the word that was probably meant."""
         options = [*self._words()]
         unknown = [word for word in self.typed if word.startswith("--") and word not in options]
         # The value of an unknown option looks like a subcommand; the option is what is wrong.
@@ -93,7 +93,9 @@ class Parser(argparse.ArgumentParser):
             message = f"unrecognized arguments: {unknown[0]}"
         word = _UNKNOWN_WORD.search(message)
         hint = did_you_mean(word[1], options) if word else ""
-        super().error(f"{message}{f'.{hint}' if hint else ''}")
+        subcommand = self.prog.partition(" ")[2]
+        named = f"{subcommand}: " if subcommand else ""
+        raise UsageError(f"{named}{message}{f'.{hint}' if hint else ''}")
 
     def _words(self) -> Iterator[str]:
         yield from self._option_string_actions

@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from app.client.arguments import function_of, parser
-from app.client.errors import BROKEN_PIPE, INTERRUPTED, USAGE, ClientError, UsageError
+from app.client.errors import BROKEN_PIPE, DONE, INTERRUPTED, USAGE, ClientError, UsageError
 from app.client.output import Context
 from app.client.problems import ServiceError, explain
 from app.domain.entities import visible
@@ -60,10 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     context = Context(argparse.Namespace())
     try:
         return _run(words, context)
-    except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
-        return stop.code if isinstance(stop.code, int) else USAGE
+    except SystemExit:  # argparse, after --help or --version
+        return DONE
     except ClientError as error:
-        if context.output == "json":
+        # What argparse refuses has no options yet.
+        if context.output == "json" or ("--output", "json") in pairwise(words):
             _say_json(error)
         else:
             _say(*(explain(error) if isinstance(error, ServiceError) else str(error).splitlines()))
