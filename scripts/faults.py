@@ -126,7 +126,7 @@ STEPS = (
         ("tests/pipeline", *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS))),
     ),
     Step("clusters", 8, (CLUSTERS,)),
-    Step("stores", 6, (STORES,)),
+    Step("stores", 12, (STORES,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
     Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import Row, SparkSession
 
 from app.domain.quota_keys import QuotaKey
@@ -23,9 +24,17 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.ingest.points import Point, write_adapter
 from tests.pipeline.resolve.clusters import Version, quota_table
+from tests.testkit.hadoop import Hadoop
 
 COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
 POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) for n in range(600)]
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""Of a cluster on this machine."""
+
 RESULTS = (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT)
 
 
@@ -41,6 +50,7 @@ class Jobs:
     def __init__(
         self, driver: Path, *options: str, environ: Mapping[str, str] | None = None
     ) -> None:
+        self._folder = driver
         self._options = options
         self._environ = {"TMPDIR": str(driver), "SPARK_LOCAL_IP": HOST, **(environ or {})}
 
@@ -50,6 +60,7 @@ class Jobs:
             capture_output=True,
             text=True,
             check=False,
+            cwd=self._folder,
             env={**os.environ, **self._environ},
         )
         assert done.returncode == 0, done.stderr
@@ -60,6 +71,14 @@ class Jobs:
 def settings(chosen: Mapping[str, str]) -> list[str]:
     """Return settings of Spark as options of a job."""
     return [argument for item in chosen.items() for argument in ("--conf", "=".join(item))]
+
+
+def on_yarn(hadoop: Hadoop, driver: Path, chosen: Mapping[str, str], *options: str) -> Jobs:
+    """Return jobs on two nodes of YARN, with these settings of Spark and options."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    nodes = {"spark.executor.instances": "2", "spark.yarn.jars": f"local:{jars}/*"}
+    environ = {"HADOOP_CONF_DIR": str(hadoop.conf)}
+    return Jobs(driver, "--master", "yarn", *options, *settings(nodes | chosen), environ=environ)
 
 
 def write_inputs(spark: SparkSession, folder: Path, quotas: str) -> Path:

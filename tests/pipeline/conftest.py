@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.spark import spark_session
+from tests.testkit.hadoop import Hadoop
 from tests.testkit.processes import exit_code
 
 SOCKETS_OF_PYSPARK = "ignore:unclosed <socket.+raddr=:ResourceWarning"
@@ -36,6 +37,16 @@ def spark() -> Iterator[SparkSession]:
     }
     with spark_session("tests", master="local[2]", settings=settings) as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
+    """HDFS, and YARN with two nodes."""
+    with ExitStack() as stack:
+        made = Hadoop(tmp_path_factory.mktemp("hadoop"))
+        made.start_hdfs(stack)
+        made.start_yarn(stack)
+        yield made
 
 
 @pytest.fixture

@@ -21,7 +21,15 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.pipeline.spark import _prepare_environment
 from app.pipeline.tables import OBSERVATION_MINUTE
-from tests.pipeline.chain import POINTS, Jobs, assert_same_results, settings, write_inputs
+from tests.pipeline.chain import (
+    POINTS,
+    SMALL,
+    Jobs,
+    assert_same_results,
+    on_yarn,
+    settings,
+    write_inputs,
+)
 from tests.pipeline.ingest.points import adapter_message, write_adapter
 from tests.testkit.hadoop import NODES, Hadoop
 from tests.testkit.patience import wait_until
@@ -31,11 +39,6 @@ pytestmark = pytest.mark.long
 
 DEADLINE_S = 180.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-SMALL = {
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.sql.shuffle.partitions": "4",
-}
 
 
 class Cluster:
@@ -88,15 +91,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
-    with ExitStack() as stack:
-        made = Hadoop(tmp_path_factory.mktemp("hadoop"))
-        made.start_hdfs(stack)
-        made.start_yarn(stack)
-        yield made
-
-
-@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("standalone")
     port, web, *others = free_ports(6)
@@ -131,10 +125,7 @@ def standalone(driver: Path, cluster: Cluster) -> Jobs:
 
 @pytest.fixture
 def yarn(driver: Path, hadoop: Hadoop) -> Jobs:
-    jars = Path(pyspark.__file__).parent / "jars"
-    chosen = {**SMALL, "spark.executor.instances": "2", "spark.yarn.jars": f"local:{jars}/*"}
-    environ = {"HADOOP_CONF_DIR": str(hadoop.conf)}
-    return Jobs(driver, "--master", "yarn", *settings(chosen), environ=environ)
+    return on_yarn(hadoop, driver, SMALL)
 
 
 def minutes(spark: SparkSession, out: str) -> list[Row]:

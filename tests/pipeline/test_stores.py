@@ -1,6 +1,5 @@
 """Tables in an object store, and in catalogs of Iceberg and Delta, are those of a local folder."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,12 +11,21 @@ from pyspark.sql import SparkSession
 
 from app.localdev.jars import jars_of
 from app.localdev.processes import launched
-from tests.pipeline.chain import RESULTS, Jobs, assert_same_results, settings, write_inputs
+from tests.pipeline.chain import (
+    RESULTS,
+    SMALL,
+    Jobs,
+    assert_same_results,
+    on_yarn,
+    settings,
+    write_inputs,
+)
+from tests.testkit.hadoop import Hadoop
 from tests.testkit.object_store import object_store
 
 pytestmark = pytest.mark.long
 
-SMALL = {
+QUICK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -55,10 +63,10 @@ class Store:
     def export(self, out: Path) -> None:
         """Write the results as Parquet below a folder, by a Spark with the store's jars."""
         names = " ".join(table.name for table in RESULTS)
-        chosen = map("=".join, {**SMALL, **self.settings}.items())
+        chosen = map("=".join, {**QUICK, **self.settings}.items())
         command = [sys.executable, "-c", EXPORT, self.name, self.option, str(out), names, *chosen]
         done = subprocess.run(
-            launched(command), capture_output=True, text=True, check=False, env=dict(os.environ)
+            launched(command), capture_output=True, text=True, check=False, cwd=out.parent
         )
         assert done.returncode == 0, done.stderr
 
@@ -82,28 +90,30 @@ def s3a(tmp_path: Path) -> Iterator[Store]:
         yield Store("--out", "s3a://lake/usage", jars("s3a") | hadoop)
 
 
-@pytest.fixture
-def iceberg(tmp_path: Path) -> Store:
+def iceberg(warehouse: str, _folder: Path) -> Store:
     catalog = {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
+        "spark.sql.catalog.lake.warehouse": warehouse,
     }
     return Store("--catalog", "lake.usage", jars("iceberg") | catalog)
 
 
-@pytest.fixture
-def delta(tmp_path: Path) -> Store:
-    metastore = f"jdbc:derby:{tmp_path}/metastore;create=true"
+def delta(warehouse: str, folder: Path) -> Store:
+    """Return a catalog whose metastore, the driver's own, is in the folder."""
+    metastore = f"jdbc:derby:{folder}/metastore;create=true"
     catalog = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.sources.default": "delta",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.sql.warehouse.dir": warehouse,
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": metastore,
     }
     return Store("--catalog", "spark_catalog.default", jars("delta") | catalog)
+
+
+CATALOGS = {"iceberg": iceberg, "delta": delta}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +121,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Return a folder with points and quotas, and with the results of the chain in ``alone``."""
     made = tmp_path_factory.mktemp("folder")
     write_inputs(spark, made, str(made / "quotas"))
-    Jobs(made, *settings(SMALL))("run", *inputs_in(made), "--out", str(made / "alone"))
+    Jobs(made, *settings(QUICK))("run", *inputs_in(made), "--out", str(made / "alone"))
     return made
 
 
@@ -120,14 +130,39 @@ def inputs_in(folder: Path) -> list[str]:
     return ["--format", "adapter-json", "--input", str(points), "--quotas", str(quotas)]
 
 
-@pytest.mark.parametrize("where", ["s3a", "iceberg", "delta"])
+def assert_gives_the_same(
+    store: Store, there: Jobs, options: list[str], *, spark: SparkSession, alone: str, out: Path
+) -> None:
+    """Run the chain twice, over its own rows, and compare with a run into a folder."""
+    for _ in range(2):
+        report = there("run", *options)
+        assert report["rows_out"]["throttle_incident"] > 0
+    store.export(out)
+    assert_same_results(spark, alone, str(out))
+
+
+@pytest.mark.parametrize("where", ["s3a", *CATALOGS])
 def test_the_chain_to_incidents_gives_there_what_it_gives_in_a_folder(
     *, where: str, folder: Path, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ):
-    store: Store = request.getfixturevalue(where)
-    there = Jobs(tmp_path, store.option, store.name, *settings({**SMALL, **store.settings}))
-    for _ in ("once", "and again over its own rows"):
-        report = there("run", *inputs_in(folder))
-        assert report["rows_out"]["throttle_incident"] > 0
-    store.export(tmp_path / "exported")
-    assert_same_results(spark, str(folder / "alone"), str(tmp_path / "exported"))
+    if where in CATALOGS:
+        store = CATALOGS[where](str(tmp_path / "warehouse"), tmp_path)
+    else:
+        store = request.getfixturevalue(where)
+    there = Jobs(tmp_path, store.option, store.name, *settings({**QUICK, **store.settings}))
+    alone, out = str(folder / "alone"), tmp_path / "exported"
+    assert_gives_the_same(store, there, inputs_in(folder), spark=spark, alone=alone, out=out)
+
+
+@pytest.mark.parametrize("where", CATALOGS)
+def test_catalogs_on_yarn_and_hdfs_hold_what_a_folder_holds(
+    *, where: str, folder: Path, hadoop: Hadoop, spark: SparkSession, tmp_path: Path
+):
+    root = f"/{where}"
+    store = CATALOGS[where](f"{hadoop.uri}{root}/warehouse", tmp_path)
+    there = on_yarn(hadoop, tmp_path, SMALL | QUICK | store.settings, store.option, store.name)
+    points = hadoop.put(folder / "points.jsonl", f"{root}/points.jsonl")
+    quotas = hadoop.put(folder / "quotas", f"{root}/quotas")
+    options = ["--format", "adapter-json", "--input", points, "--quotas", quotas]
+    alone, out = str(folder / "alone"), tmp_path / "exported"
+    assert_gives_the_same(store, there, options, spark=spark, alone=alone, out=out)
