@@ -6,8 +6,7 @@ from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, literal, select, text
-from sqlalchemy import Row as SqlRow
+from sqlalchemy import ColumnElement, Select, func, literal, select
 
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.postgres.analytics_query import buckets, of_cluster, page_statement, position_of, runs
@@ -29,79 +28,69 @@ _BUCKETS: Final = select(buckets).order_by(
     *(buckets.c[name] for name in ("bucket_id", "level", "quota_user", "quota_client_id"))
 )
 
-_ONE_AT_A_TIME: Final = text(
-    "select pg_advisory_xact_lock(hashtextextended('pipeline_run ' || :cluster_id, 0))"
+_ONE_AT_A_TIME: Final = (
+    "select pg_advisory_xact_lock(hashtextextended('pipeline_run ' || %(cluster_id)s, 0))"
 )
 """Others who queue a run at the same time count this one."""
 
-_QUEUE: Final = text(
-    f"""
+_QUEUE: Final = f"""
     insert into pipeline_run as t (run_id, job, options, cluster_id, state, requested_by)
-    select :run_id, :job, cast(:options as jsonb), :cluster_id, 'queued',
-      cast(:requested_by as text)
+    select %(run_id)s, %(job)s, cast(%(options)s as jsonb), %(cluster_id)s, 'queued',
+      cast(%(requested_by)s as text)
     where (
-      select count(*) < :most
-        and count(*) filter (where requested_by = :requested_by) < :most_of_one
-      from pipeline_run where state = 'queued' and cluster_id = :cluster_id)
+      select count(*) < %(most)s
+        and count(*) filter (where requested_by = %(requested_by)s) < %(most_of_one)s
+      from pipeline_run where state = 'queued' and cluster_id = %(cluster_id)s)
     returning {", ".join(COLUMNS[Result.RUNS])}
     """  # noqa: S608 - names of columns
-)
-_CANCEL: Final = text(
-    """
+_CANCEL: Final = """
     update pipeline_run set cancel_requested = true,
       state = case state when 'queued' then 'cancelled' else state end,
       ended_at = case state when 'queued' then clock_timestamp() else ended_at end
-    where run_id = :run_id and coalesce(cluster_id, :cluster_id) = :cluster_id
+    where run_id = %(run_id)s and coalesce(cluster_id, %(cluster_id)s) = %(cluster_id)s
       and ended_at is null
     """
-)
-_USAGE: Final = text(
-    """
+_USAGE: Final = """
     select want.n, day.dt, day.p95, day.p99, day.peak, day.throttled_minutes, day.coverage
-    from unnest(cast(:keys as text[]), cast(:users as text[]), cast(:clients as text[]))
+    from unnest(cast(%(keys)s as text[]), cast(%(users)s as text[]), cast(%(clients)s as text[]))
       with ordinality as want (key, bucket_user, bucket_client, n)
     cross join lateral (
       select bucket_id from dim_bucket d
-      where d.cluster_id = :cluster_id and d.bucket_user = want.bucket_user
+      where d.cluster_id = %(cluster_id)s and d.bucket_user = want.bucket_user
         and d.bucket_client = want.bucket_client and d.key = want.key
       order by last_seen desc nulls last limit 1
     ) bucket
     cross join lateral (
       select * from utilization_daily u
-      where u.bucket_id = bucket.bucket_id and u.cluster_id = :cluster_id and u.broker_id is null
+      where u.bucket_id = bucket.bucket_id and u.cluster_id = %(cluster_id)s and u.broker_id is null
       order by dt desc limit 1
     ) day
     """
-)
 
-_BUCKETS_WITH_HISTOGRAMS: Final = text(
-    """
+_BUCKETS_WITH_HISTOGRAMS: Final = """
     with bucket as (
       select bucket_id, key, bucket_user, bucket_client from dim_bucket
-      where cluster_id = :cluster_id and key = any(:keys)
+      where cluster_id = %(cluster_id)s and key = any(%(keys)s)
       union
       select bucket_id, key, bucket_user, bucket_client from dim_bucket
-      join unnest(cast(:user_keys as text[]), cast(:users as text[])) as want (key, bucket_user)
-        using (key, bucket_user)
-      where cluster_id = :cluster_id
+      join unnest(cast(%(user_keys)s as text[]), cast(%(users)s as text[]))
+        as want (key, bucket_user) using (key, bucket_user)
+      where cluster_id = %(cluster_id)s
     )
     select bucket_id, key, bucket_user, bucket_client, max(peak) as peak, count(*) as days,
       max(dt) as dt,
       coalesce(bool_or(throttled_minutes > 0 or minutes_over_100 > 0), false) as censored
     from bucket join utilization_daily using (bucket_id, key)
-    where cluster_id = :cluster_id and broker_id is null
-      and dt >= (select min(dt) from utilization_hist where cluster_id = :cluster_id)
-    group by bucket_id, key, bucket_user, bucket_client order by peak desc limit :most
+    where cluster_id = %(cluster_id)s and broker_id is null
+      and dt >= (select min(dt) from utilization_hist where cluster_id = %(cluster_id)s)
+    group by bucket_id, key, bucket_user, bucket_client order by peak desc limit %(most)s
     """
-)
-_SHARES_OVER: Final = text(
-    """
+_SHARES_OVER: Final = """
     select bucket_id, coalesce(sum(n) filter (where h.bin > want.bin), 0) / sum(n) as share
-    from unnest(cast(:bucket_ids as bigint[]), cast(:bins as integer[])) as want (bucket_id, bin)
-    join utilization_hist h using (bucket_id)
-    where cluster_id = :cluster_id group by bucket_id
+    from unnest(cast(%(bucket_ids)s as bigint[]), cast(%(bins)s as integer[]))
+      as want (bucket_id, bin) join utilization_hist h using (bucket_id)
+    where cluster_id = %(cluster_id)s group by bucket_id
     """
-)
 _MOST_BUCKETS: Final = 10_000
 """So many buckets are looked at for the impact of a change: those with the highest peaks."""
 
@@ -123,11 +112,7 @@ class PostgresAnalytics:
         self._report_s = database.patience.report_s
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
-        """Return one page of a table.
-
-        Raises:
-            NotSentError: The tables cannot be read.
-        """
+        """Return one page of a table."""
         return await self._database.querying.run(partial(_page, query), within_s=self._report_s)
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
@@ -144,11 +129,7 @@ class PostgresAnalytics:
         return rows[0]._asdict() if rows else None
 
     async def queue(self, run: QueuedRun) -> Row | None:
-        """See ``AnalyticsStore``.
-
-        Raises:
-            NotSentError: It cannot be written.
-        """
+        """See ``AnalyticsStore``."""
         return await self._database.writing.run(partial(_queue, run))
 
     async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
@@ -183,16 +164,14 @@ class PostgresAnalytics:
 
 
 async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
-    connection = lease.connection
     is_published = (
         func.cardinality(runs.c.published) > 0
         if query.table is Result.RUNS
         else _published(query.table.value)
     )
     newest = _newest(is_published, of_cluster(query.cluster_id))
-    run = (await connection.execute(newest)).one_or_none()
-    found = await connection.execute(page_statement(query))
-    rows: list[Row] = [dict(row) for row in found.mappings()]
+    run = await lease.rows(newest)
+    rows = [row._asdict() for row in await lease.rows(page_statement(query))]
     more = len(rows) > query.limit
     rows = rows[: query.limit]
     bucket_ids = {row["bucket_id"] for row in rows if "bucket_id" in row}
@@ -201,10 +180,9 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     spenders: list[Row] = []
     if bucket_ids:
         wanted = (buckets.c.cluster_id == query.cluster_id, buckets.c.bucket_id.in_(bucket_ids))
-        found = await connection.execute(_BUCKETS.where(*wanted))
-        spenders = [dict(row) for row in found.mappings()]
+        spenders = [row._asdict() for row in await lease.rows(_BUCKETS.where(*wanted))]
     after = position_of(query, rows[-1]) if more else None
-    return AnalyticsPage(None if run is None else PublishedRun(*run), rows, spenders, after)
+    return AnalyticsPage(PublishedRun(*run[0]) if run else None, rows, spenders, after)
 
 
 async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
@@ -217,9 +195,9 @@ async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
         "most": MAX_QUEUED_RUNS,
         "most_of_one": MAX_OWN_QUEUED_RUNS,
     }
-    await lease.connection.execute(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
-    row = (await lease.connection.execute(_QUEUE, values)).mappings().one_or_none()
-    return None if row is None else dict(row)
+    await lease.rows(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
+    queued = await lease.rows(_QUEUE, values)
+    return queued[0]._asdict() if queued else None
 
 
 async def _usage(
@@ -232,7 +210,7 @@ async def _usage(
         "users": [bucket.user for bucket in buckets],
         "clients": [bucket.client_id for bucket in buckets],
     }
-    found = await lease.connection.execute(_USAGE, values)
+    found = await lease.rows(_USAGE, values)
     return {
         buckets[row.n - 1]: BucketUsage(
             p95=row.p95,
@@ -251,15 +229,15 @@ async def _reach(cluster_id: str, lease: Lease) -> datetime | None:
     through = select(func.max(runs.c.data_through)).where(
         _published(Result.UTILIZATION), of_cluster(cluster_id)
     )
-    found: datetime | None = await lease.connection.scalar(through)
-    return found
+    found: Sequence[tuple[datetime | None]] = await lease.rows(through)
+    return found[0][0]
 
 
 async def _published_buckets(
     cluster_id: str, users: Sequence[tuple[str, str]], keys: Sequence[str], lease: Lease
 ) -> Sequence[PublishedBucket] | None:
     histograms = _newest(_published("utilization_hist"), of_cluster(cluster_id))
-    if (await lease.connection.execute(histograms)).one_or_none() is None:
+    if not await lease.rows(histograms):
         return None
     through = await _reach(cluster_id, lease)
     values = {
@@ -269,7 +247,7 @@ async def _published_buckets(
         "users": [user for _, user in users],
         "most": _MOST_BUCKETS,
     }
-    found = await lease.connection.execute(_BUCKETS_WITH_HISTOGRAMS, values)
+    found = await lease.rows(_BUCKETS_WITH_HISTOGRAMS, values)
     return [
         PublishedBucket(
             row.bucket_id,
@@ -283,7 +261,7 @@ async def _published_buckets(
     ]
 
 
-def _end_of(row: SqlRow[Any], through: datetime | None) -> datetime:
+def _end_of(row: Any, through: datetime | None) -> datetime:
     """Return the end of a row's day, or that of the data where it is earlier."""
     end = datetime.combine(row.dt, time(), UTC) + timedelta(days=1)
     return end if through is None else min(end, through)

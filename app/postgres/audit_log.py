@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 
 from app.domain.alterations import AlterationResult, Outcome, Quotas
 from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
-from app.postgres.event_records import start_event
 from app.postgres.locks import find_key, recent_values
 from app.postgres.log_writer import (
     BatchRejectedError,
@@ -36,9 +36,10 @@ from app.postgres.payload import (
     listed_op,
     refusal_from_json,
     result_from_json,
+    start_event,
     values_from_json,
 )
-from app.postgres.pool import Database, Lease
+from app.postgres.pool import Database, Lease, Row
 from app.postgres.schema import audit_event
 from app.service.ports.audit_log import (
     AlterationRecord,
@@ -55,7 +56,7 @@ from app.service.runtime.dependencies import Batcher
 from app.service.runtime.tasks import off_loop
 
 
-def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
+def page_of(rows: Sequence[Row], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
     heads = {row.alteration_id: row.request for row in page}
@@ -254,27 +255,19 @@ class PostgresJournal:
         await self._outcomes.submit(conclusion)
 
     async def _write_outcomes(
-        self, batch: Sequence[AuditConclusion]
+        self, batch: Sequence[AuditConclusion], *, alone: bool = False
     ) -> Sequence[QuotaError | ValueError | None]:
-        try:
-            return await self._conclude(batch)
-        except BatchRejectedError:
-            return await asyncio.gather(*(self._conclude_alone(conclusion) for conclusion in batch))
-
-    async def _conclude(
-        self, batch: Sequence[AuditConclusion]
-    ) -> Sequence[QuotaError | ValueError | None]:
+        """Write a batch of outcomes; where it is rejected, each of them alone."""
         work = partial(write_outcomes, batch)
-        return await self._database.writing.run(work, within_s=self._patience.conclusion_s)
-
-    async def _conclude_alone(self, conclusion: AuditConclusion) -> QuotaError | ValueError | None:
         try:
-            (fault,) = await self._conclude([conclusion])
-        except BatchRejectedError as error:
-            return failure(error.__cause__, commits=False)
+            return await self._database.writing.run(work, within_s=self._patience.conclusion_s)
         except QuotaError as error:
-            return error
-        return fault
+            return [error] * len(batch)
+        except BatchRejectedError as error:
+            if alone:
+                return [failure(error.__cause__)]
+        each = await asyncio.gather(*(self._write_outcomes([item], alone=True) for item in batch))
+        return list(chain.from_iterable(each))
 
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
@@ -325,4 +318,4 @@ _PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "al
 async def _probe(lease: Lease) -> None:
     request = replace(_PROBE, alteration_id=new_alteration_id())
     await append([start_event(request)], lease, commit=False)
-    await lease.connection.rollback()
+    await lease.driver.rollback()

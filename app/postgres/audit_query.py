@@ -31,7 +31,7 @@ from app.domain.entities import (
     MatchType,
 )
 from app.domain.validation import MAX_NAME_BYTES
-from app.postgres.event_records import ABSENT, DEFAULT, NAME, name_bytes
+from app.postgres.payload import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.schema import audit_entity, audit_event
 from app.service.ports.audit_log import AuditQuery
 

@@ -3,20 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import text
-
 from app.postgres.pool import Database
 from app.service.auth.denials import FailureCount
 
-_INSERT: Final = text(
-    """
+_INSERT: Final = """
     insert into authentication_failure (id, minute, source, method, reason, n)
     select * from unnest(
-      cast(:ids as uuid[]), cast(:minutes as timestamptz[]), cast(:sources as cidr[]),
-      cast(:methods as text[]), cast(:reasons as text[]), cast(:numbers as bigint[]))
+      cast(%(ids)s as uuid[]), cast(%(minutes)s as timestamptz[]), cast(%(sources)s as cidr[]),
+      cast(%(methods)s as text[]), cast(%(reasons)s as text[]), cast(%(numbers)s as bigint[]))
     on conflict do nothing
     """
-)
 
 
 async def record_authentication_failures(

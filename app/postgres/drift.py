@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Row, TextClause, text
-from sqlalchemy.exc import DBAPIError
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from app.domain.alterations import (
     AlterationResult,
@@ -24,12 +23,17 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import EntityBusyError
-from app.postgres.errors import DEADLOCK, LOCKED, sql_state
-from app.postgres.event_records import Event, late_event, start_event
 from app.postgres.locks import by_hash
 from app.postgres.log_writer import append
-from app.postgres.payload import entity_text, values_from_text, values_text
-from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
+from app.postgres.payload import (
+    Event,
+    entity_text,
+    late_event,
+    start_event,
+    values_from_text,
+    values_text,
+)
+from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row, T, Work
 from app.postgres.recovery import DOUBTFUL, doubtful_alterations
 from app.service.ports.audit_log import AuditedState, AuditEntity, AuditRequest, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
@@ -40,14 +44,13 @@ _UNKNOWN_CALLER: Final = Caller("unknown", "unknown", "unknown")
 
 _SECONDS_PER_CHANGE: Final = 0.01
 
-_HOLD: Final = text(
-    """
+_HOLD: Final = """
     with clock as materialized (select clock_timestamp() as now)
     insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal, received_at,
       owner, taken_at, handed_over_by, entity)
-    select :cluster_id, entity_hash, alteration_id, 0, now, 'drift', now, now, entity
-    from clock, unnest(cast(:hashes as bytea[]), cast(:ids as uuid[]), cast(:entities as text[]))
-      as wanted(entity_hash, alteration_id, entity)
+    select %(cluster_id)s, entity_hash, alteration_id, 0, now, 'drift', now, now, entity
+    from clock, unnest(cast(%(hashes)s as bytea[]), cast(%(ids)s as uuid[]),
+      cast(%(entities)s as text[])) as wanted(entity_hash, alteration_id, entity)
     order by entity_hash
     on conflict (cluster_id, entity_hash) do update set
       (alteration_id, ordinal, received_at, owner, taken_at, handed_over_by)
@@ -56,19 +59,16 @@ _HOLD: Final = text(
     where held.alteration_id is null
     returning entity_hash, version
     """
-)
 
-_RELEASE: Final = text(
-    "update quota_entity set alteration_id = null where alteration_id = any(cast(:ids as uuid[]))"
-)
-
-_ORDINALS: Final = text(
+_RELEASE: Final = """
+    update quota_entity set alteration_id = null where alteration_id = any(cast(%(ids)s as uuid[]))
     """
+
+_ORDINALS: Final = """
     select ordinal from audit_entity_event
-    where received_at = :received_at and alteration_id = :alteration_id and seq = 0
-      and position('"entity":' || :entity || ',' in document) > 0
+    where received_at = %(received_at)s and alteration_id = %(alteration_id)s and seq = 0
+      and position('"entity":' || %(entity)s || ',' in document) > 0
     """
-)
 
 
 async def record_changes(
@@ -91,7 +91,7 @@ async def record_changes(
         "ids": drift_ids,
         "entities": [entity_text(entity) for entity in hashes.values()],
     }
-    free = ((hashes[bytes(row.entity_hash)], row.version) for row in await _hold(scope, lease))
+    free = ((hashes[row.entity_hash], row.version) for row in await _hold(scope, lease))
     fresh = [entity for entity, version in free if version == changes[entity].version]
     events: list[Event] = []
     for entity in fresh:
@@ -100,16 +100,14 @@ async def record_changes(
         events += [start_event(request, {0: result}), *await _late(change, ids[entity], lease)]
     frees = {ids[entity]: False for entity in fresh}
     await append(events, lease, frees, commit=False)
-    await lease.connection.execute(_RELEASE, {"ids": drift_ids})
+    await lease.rows(_RELEASE, {"ids": drift_ids})
     return fresh
 
 
-async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[Row[Any]]:
+async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[Row]:
     try:
-        return (await lease.connection.execute(_HOLD, values)).all()
-    except DBAPIError as error:
-        if sql_state(error) not in (LOCKED, DEADLOCK):
-            raise
+        return await lease.rows(_HOLD, values)
+    except (LockNotAvailable, DeadlockDetected) as error:
         raise EntityBusyError("An alteration is taking or freeing one of these.") from error
 
 
@@ -122,8 +120,8 @@ async def _late(drift: Drift, drift_id: str, lease: Lease) -> Sequence[Event]:
         "alteration_id": UUID(linked),
         "entity": entity_text(drift.entity),
     }
-    ordinals = (await lease.connection.scalars(_ORDINALS, parameters)).all()
-    return [late_event(linked, ordinal, drift_id) for ordinal in ordinals]
+    rows = await lease.rows(_ORDINALS, parameters)
+    return [late_event(linked, row.ordinal, drift_id) for row in rows]
 
 
 def _drift_request(
@@ -165,54 +163,46 @@ def _ops(before: Values, after: Values) -> Iterator[Op]:
 _AT_ONCE: Final = 100
 _STATES_AT_ONCE: Final = 5_000
 
-_LEAD: Final = text("select pg_try_advisory_lock(hashtextextended(:cluster_id, 7052))")
+_LEAD: Final = "select pg_try_advisory_lock(hashtextextended(%(cluster_id)s, 7052))"
 """Who has the lock gets it again."""
 
-_RESIGN: Final = text("select pg_advisory_unlock_all()")
+_RESIGN: Final = "select pg_advisory_unlock_all()"
 """However often it was taken; the connection holds no other lock."""
 
-_WATCHED: Final = text("select exists (select from drift_baseline where cluster_id = :cluster_id)")
+_WATCHED: Final = "select exists (select from drift_baseline where cluster_id = %(cluster_id)s)"
 
-_STATES: Final = text(
-    """
+_STATES: Final = """
     select entity, "values" as stored, version
-    from quota_entity where cluster_id = :cluster_id and version > 0
+    from quota_entity where cluster_id = %(cluster_id)s and version > 0
     """
-)
 
-_FORGET: Final = text(
-    """
-    delete from quota_entity where cluster_id = :cluster_id and entity_hash in (
+_FORGET: Final = """
+    delete from quota_entity where cluster_id = %(cluster_id)s and entity_hash in (
       select entity_hash from quota_entity
-      where cluster_id = :cluster_id and alteration_id is null and "values" = '{}'
+      where cluster_id = %(cluster_id)s and alteration_id is null and "values" = '{}'
         and changed_at <= clock_timestamp() - interval '1 hour'
       limit 10000 for update skip locked)
     """
-)
 """An entity without a state has no values: so the rows are no more than the cluster's entities
 and those that were removed, or locked in vain, of late. Each round reads all of them, as it reads
 all of the cluster.
 """
 
-_KEEP: Final = text(
-    """
+_KEEP: Final = """
     insert into quota_entity as held (cluster_id, entity_hash, entity, "values", version)
-    select :cluster_id, entity_hash, entity, "values", 1
-    from unnest(cast(:hashes as bytea[]), cast(:entities as text[]), cast(:values as text[]))
-      as seen(entity_hash, entity, "values")
+    select %(cluster_id)s, entity_hash, entity, "values", 1
+    from unnest(cast(%(hashes)s as bytea[]), cast(%(entities)s as text[]),
+      cast(%(values)s as text[])) as seen(entity_hash, entity, "values")
     order by entity_hash
     on conflict (cluster_id, entity_hash) do update set entity = excluded.entity,
       "values" = excluded."values", version = 1, changed_at = excluded.changed_at
     where held.version = 0
     """
-)
 
-_WATCH: Final = text(
-    """
-    insert into drift_baseline (cluster_id, taken_at) values (:cluster_id, clock_timestamp())
+_WATCH: Final = """
+    insert into drift_baseline (cluster_id, taken_at) values (%(cluster_id)s, clock_timestamp())
     on conflict (cluster_id) do nothing
     """
-)
 
 
 class PostgresDriftJournal:
@@ -273,22 +263,23 @@ class PostgresDriftJournal:
     async def _run(self, work: Work[T]) -> T:
         return await self._database.recovering.run(work, within_s=self._record_within_s)
 
-    async def _change(self, statement: TextClause, cluster_id: str) -> None:
+    async def _change(self, statement: str, cluster_id: str) -> None:
         await self._database.recovering.rows(
             statement, {"cluster_id": cluster_id}, within_s=self._record_within_s
         )
 
 
-async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
+async def _states(cluster_id: str, lease: Lease) -> Sequence[Row] | None:
     cluster = {"cluster_id": cluster_id}
-    if not await lease.connection.scalar(_WATCHED, cluster):
+    ((is_watched,),) = await lease.rows(_WATCHED, cluster)
+    if not is_watched:
         return None
-    return (await lease.connection.execute(_STATES, cluster)).all()
+    return await lease.rows(_STATES, cluster)
 
 
 async def _keep(states: Mapping[str, Any], lease: Lease) -> None:
     await lease.extend(len(states["hashes"]) * SECONDS_PER_ROW)
-    await lease.connection.execute(_KEEP, states)
+    await lease.rows(_KEEP, states)
 
 
 def _states_to_store(quotas: Quotas) -> dict[str, Any]:
@@ -300,7 +291,7 @@ def _states_to_store(quotas: Quotas) -> dict[str, Any]:
     }
 
 
-def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, AuditedState]:
+def _audited_states(rows: Sequence[Row]) -> dict[ClientQuotaEntity, AuditedState]:
     return {
         ClientQuotaEntity.of(json.loads(row.entity)): AuditedState(
             values_from_text(row.stored), row.version

@@ -19,8 +19,6 @@ READ_ONLY: Final = "25006"
 
 ENDED: Final = "57014"
 
-LOCKED: Final = "55P03"
-DEADLOCK: Final = "40P01"
 
 _SAME_AGAIN_S: Final = 60.0
 """A cause is logged at most once in so long: background work meets it several times a second."""
@@ -42,7 +40,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     "53200": "Postgres is out of memory",
     "53300": "Postgres has no connection left; check max_connections",
     "FATAL": "Postgres refuses the connection; check QUOTAS_DATABASE_URL",
-    LOCKED: "the log's table is locked by another session",
+    "55P03": "the log's table is locked by another session",
     ENDED: "Postgres did not finish in time",
     "57P01": "Postgres is shutting down",
     "57P02": "Postgres has crashed and is restarting",

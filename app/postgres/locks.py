@@ -10,10 +10,8 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from sqlalchemy import Row, text
 
 from app.domain.alterations import (
     AlterationResult,
@@ -26,7 +24,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConflictError, Retry
 from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
-from app.postgres.pool import Lease
+from app.postgres.pool import Lease, Row
 from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
 from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
@@ -34,28 +32,24 @@ from app.service.recovery import FINAL_AFTER_S
 Hashes = Mapping[bytes, ClientQuotaEntity]
 """Entities by hash, in the order of the hashes: the order in which everybody takes locks."""
 
-_HOLDER: Final = text(
-    """
+_HOLDER: Final = """
     select entity_hash, alteration_id, extract(epoch from (
         select max(handed_over_by) from quota_entity as own
         where own.alteration_id = held.alteration_id and own.quarantined
           and (own.ordinal = held.ordinal or held.ordinal < 0)
-      ) + make_interval(secs => :final_after) - clock_timestamp()) as seconds
+      ) + make_interval(secs => %(final_after)s) - clock_timestamp()) as seconds
     from quota_entity as held
-    where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
-      and alteration_id <> :alteration_id
+    where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
+      and alteration_id <> %(alteration_id)s
     order by entity_hash limit 1
     """
-)
 
-_IN_QUARANTINE: Final = text(
-    """
+_IN_QUARANTINE: Final = """
     select ordinal from quota_entity
-    where alteration_id = :superseded and quarantined
-      and cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
+    where alteration_id = %(superseded)s and quarantined
+      and cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
     order by entity_hash for update
     """
-)
 
 
 def entity_hash(entity: ClientQuotaEntity) -> bytes:
@@ -77,7 +71,7 @@ async def quarantined_ordinals(
         "cluster_id": request.cluster_id,
         "hashes": [entity_hash(audited.alteration.entity) for audited in request.entities],
     }
-    return (await lease.connection.scalars(_IN_QUARANTINE, values)).all()
+    return [ordinal for (ordinal,) in await lease.rows(_IN_QUARANTINE, values)]
 
 
 async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> EntityBusyError:
@@ -88,11 +82,12 @@ async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> Ent
         "hashes": list(hashes),
         "final_after": FINAL_AFTER_S,
     }
-    holder = (await lease.connection.execute(_HOLDER, values)).first()
-    if holder is None:
+    holders = await lease.rows(_HOLDER, values)
+    if not holders:
         detail = "Another alteration had one of these entities; nothing was sent. Try again."
         return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
-    held, entity = str(holder.alteration_id), hashes[bytes(holder.entity_hash)]
+    (holder,) = holders
+    held, entity = str(holder.alteration_id), hashes[holder.entity_hash]
     return EntityBusyError(
         f"Another alteration ({held}) of {entity} is in flight, or has no outcome "
         "yet; nothing was sent. Try again when it is done.",
@@ -102,48 +97,41 @@ async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> Ent
     )
 
 
-_RECENT: Final = text(
-    """
+_RECENT: Final = """
     select ordinal, "values" as stored from quota_entity
-    where alteration_id = :alteration_id and version > 0
+    where alteration_id = %(alteration_id)s and version > 0
       and changed_at > clock_timestamp() - interval '60 seconds'
     """
-)
 
 
 async def recent_values(intent: Intent, lease: Lease) -> Quotas:
     """Return what was applied a short while ago to what the intent has locked."""
     values = {"alteration_id": UUID(intent.request.alteration_id)}
-    rows = await lease.connection.execute(_RECENT, values)
+    rows = await lease.rows(_RECENT, values)
     locks = intent.locks
     return {locks[row.ordinal]: values_from_text(row.stored) for row in rows}
 
 
 _THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
 
-_STORED_KEY: Final = text(
-    """
+_STORED_KEY: Final = """
     select alteration_id, fingerprint from idempotency
-    where key_hash = :key_hash and expires_at > clock_timestamp()
+    where key_hash = %(key_hash)s and expires_at > clock_timestamp()
     """
-)
 
-REMOVE_EXPIRED_KEYS: Final = text(
-    """
+REMOVE_EXPIRED_KEYS: Final = """
     delete from idempotency where key_hash in (
       select key_hash from idempotency where expires_at <= clock_timestamp()
-      order by expires_at limit :number for update skip locked)
+      order by expires_at limit %(number)s for update skip locked)
     returning 1
     """
-)
 
 
 async def find_key(key_hash: bytes, lease: Lease) -> StoredKey | None:
     """Return what the key was used for; null where it was not, or long ago."""
-    found: Row[Any] | None = (
-        await lease.connection.execute(_STORED_KEY, {"key_hash": key_hash})
-    ).first()
-    return None if found is None else StoredKey(str(found.alteration_id), bytes(found.fingerprint))
+    for found in await lease.rows(_STORED_KEY, {"key_hash": key_hash}):
+        return StoredKey(str(found.alteration_id), found.fingerprint)
+    return None
 
 
 def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
@@ -163,23 +151,19 @@ def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False)
     return any(result.outcome in undone for result in outcomes) or (bool(refusals) and throttled)
 
 
-_HELD: Final = text(
-    """
+_HELD: Final = """
     select entity_hash, key, owner from quota_owner
-    where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
+    where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
     """
-)
 
-HOLDINGS: Final = text(
-    """
+HOLDINGS: Final = """
     select entity, key, owner, value from quota_owner
-    where cluster_id = :cluster_id
-      and (owner = :owner or entity_hash = any(cast(:hashes as bytea[])))
+    where cluster_id = %(cluster_id)s
+      and (owner = %(owner)s or entity_hash = any(cast(%(hashes)s as bytea[])))
     """
-)
 
 
-def holdings_of(rows: Iterable[Row[Any]]) -> Holdings:
+def holdings_of(rows: Iterable[Row]) -> Holdings:
     """Return the rows as domain values."""
     entities: dict[str, ClientQuotaEntity] = {}
     held: dict[ClientQuotaEntity, dict[str, Holding]] = {}
@@ -204,8 +188,8 @@ async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Leas
     """
     hashes = by_hash(entity.alteration.entity for entity in request.entities)
     wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
-    rows = await lease.connection.execute(_HELD, wanted)
-    present = {(hashes[bytes(row.entity_hash)], row.key): row.owner for row in rows}
+    rows = await lease.rows(_HELD, wanted)
+    present = {(hashes[row.entity_hash], row.key): row.owner for row in rows}
     planned_holders = (
         (entity, key, owner)
         for entity, holders in plan.holders.items()

@@ -10,21 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, count
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import psycopg
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
-from app.postgres.event_records import (
-    Event,
-    bytes_text,
-    encoded_events,
-    outcome_event,
-    start_event,
-    superseded_event,
-)
 from app.postgres.locks import (
     busy_error,
     check_owners,
@@ -34,7 +26,18 @@ from app.postgres.locks import (
     ownership,
     quarantined_ordinals,
 )
-from app.postgres.payload import Document, canonical_json, entity_text, result_to_json
+from app.postgres.payload import (
+    Document,
+    Event,
+    bytes_text,
+    canonical_json,
+    encoded_events,
+    entity_text,
+    outcome_event,
+    result_to_json,
+    start_event,
+    superseded_event,
+)
 from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.audit_log import (
     AuditConclusion,
@@ -77,7 +80,7 @@ async def _call(
     Raises:
         psycopg.Error: The server reports an error, or the connection has ended.
     """
-    driver = cast("psycopg.AsyncConnection[tuple[Any, ...]]", lease.driver)
+    driver: psycopg.AsyncConnection[tuple[Any, ...]] = lease.driver
     if not commit or driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return (await (await driver.execute(statement, parameters)).fetchall())[0]
     await driver.set_autocommit(True)

@@ -29,12 +29,10 @@ _GRANTS: Final = (
     "grant execute on function ensure_audit_partitions(integer, integer) to {role}",
 )
 
-_PARTITIONS: Final = text(
-    """
+_PARTITIONS: Final = """
     select relid::regclass::text from (values ('audit_event'), ('audit_entity')) as own(name)
     cross join pg_partition_tree(cast(name as regclass)) where isleaf
     """
-)
 
 _SAME_ROLE: Final = (
     "Warning: QUOTAS_DATABASE_URL and QUOTAS_MIGRATION_DATABASE_URL name the same role {role}, "
@@ -115,7 +113,7 @@ def _migrate(connection: Connection, service_role: str | None) -> list[str]:
     before = revision_of(connection)
     command.upgrade(alembic_config(connection), "head")
     after = revision_of(connection)
-    connection.execute(ENSURE_PARTITIONS)
+    connection.exec_driver_sql(ENSURE_PARTITIONS)
     return [
         f"The schema is at {after} already."
         if before == after
@@ -145,6 +143,6 @@ def _grant(connection: Connection, service_role: str | None) -> str:
     }
     for statement in _GRANTS:
         connection.execute(text(statement.format(**names)))
-    for partition in connection.scalars(_PARTITIONS).all():
+    for partition in connection.exec_driver_sql(_PARTITIONS).scalars().all():
         connection.execute(text(f"revoke all on {quote(partition)} from {names['role']}"))
     return f"The role {service_role} may read the audit log and add to it, and keep locks and keys."

@@ -1,10 +1,19 @@
-"""Domain values as canonical JSON, and back."""
+"""Domain values as canonical JSON, and back; the events of the log, which are made of it.
+
+An event is one row of the log: a head that concerns the request, and a document for each entity.
+A row for each entity says what it is found by, and where its document is. The database puts the
+times of an event in front of its record, and hashes both as they are stored. ``audit_log`` reads
+events.
+"""
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,8 +27,14 @@ from app.domain.alterations import (
     Outcome,
     Values,
 )
-from app.domain.entities import ClientQuotaEntity
-from app.service.ports.audit_log import AuditEntity
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditEntity,
+    AuditRequest,
+    Recovered,
+    RecoveryKey,
+)
 from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
@@ -186,3 +201,248 @@ def _decimal_to_json(value: Decimal) -> int | float | str:
     if math.isfinite(number) and Decimal(repr(number)) == value:
         return number
     return str(value)
+
+
+ABSENT: Final = "absent"
+DEFAULT: Final = "default"
+NAME: Final = "name"
+
+_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
+    str(kind): (f"{column}_kind", f"{column}_name")
+    for kind in ENTITY_TYPES
+    for column in (str(kind).replace("-", "_"),)
+}
+"""The two columns of each entity type."""
+
+
+def name_bytes(name: str) -> bytes:
+    """Return a name as it is stored: Postgres text cannot hold U+0000, bytes can."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def bytes_text(content: bytes) -> str:
+    """Return bytes as Postgres reads them from text."""
+    return "\\x" + content.hex()
+
+
+def entity_columns(entity: ClientQuotaEntity) -> Document:
+    """Return the columns that an entity is found by; kinds that are left out are absent."""
+    columns: Document = {"other_types": False}
+    for kind, name in entity.entries:
+        if kind not in _COLUMNS:
+            columns["other_types"] = True
+            continue
+        of_kind, of_name = _COLUMNS[kind]
+        columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
+        if name is not DEFAULT_NAME:
+            columns[of_name] = bytes_text(name_bytes(name))
+    return columns
+
+
+SCHEMA: Final = 2
+"""The layout of the records; each record names it."""
+
+_NO_ENTITY: Final = ClientQuotaEntity(())
+
+_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", "drift": "drift"}
+"""The first event of a request that is over at once, by action; ``validated`` for any other."""
+
+_SEEN: Final = frozenset({Outcome.APPLIED.value, Outcome.OBSERVED_OTHER.value})
+"""Outcomes whose ``after`` is what the cluster holds now."""
+
+_REMARKS: Final[Mapping[str, tuple[str, bool]]] = {
+    "indistinguishable": ("indistinguishable", True),
+    "unverified": ("verified", False),
+}
+"""What a reader sees of the evidence: word, and the member that gives rise to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event as it is to be written.
+
+    Attributes:
+        columns: Of the log; with a ``cluster_id`` it is the first of its request.
+        head: The members of the record that concern the request.
+        entities: By ordinal what the record says of an entity, and the columns it is found by.
+            ``values`` are the state that the entity has if the event frees its lock.
+        rejected: What the record says of entities that our own rules refused; no row lists them.
+    """
+
+    columns: Document
+    head: Document
+    entities: Mapping[int, tuple[bytes, Document]]
+    rejected: Sequence[Document] = ()
+
+    def without(self, refused: Container[RecoveryKey]) -> "Event | None":
+        """Return the event without these entities; null where that leaves nothing to say."""
+        alteration_id = self.columns["alteration_id"]
+        left = {n: row for n, row in self.entities.items() if (alteration_id, n) not in refused}
+        is_start = "cluster_id" in self.columns
+        return replace(self, entities=left) if left or is_start else None
+
+
+def encoded_events(events: Sequence[Event]) -> dict[str, Any]:
+    """Return events as parameters of the database's functions: all rows, and the records."""
+    rows: list[Document] = []
+    records: list[bytes] = []
+    found_by: list[Document] = []
+    for n, event in enumerate(events, 1):
+        head = canonical_bytes(event.head)[:-1]
+        entities = head + b',"entities":['
+        begins_at = len(entities) + 1
+        for ordinal, (document, columns) in event.entities.items():
+            span = {"document_at": begins_at, "document_length": len(document)}
+            found_by.append({**columns, **span, "n": n, "ordinal": ordinal})
+            begins_at += len(document) + 1
+        documents = b",".join(document for document, _ in event.entities.values())
+        rejected = canonical_bytes(event.rejected)
+        rows.append({"n": n, "head_length": len(head), **event.columns})
+        records.append(b"".join((entities, documents, b'],"rejected":', rejected, b"}")))
+    return {
+        "events": canonical_json(rows),
+        "records": records,
+        "entities": canonical_json(found_by),
+    }
+
+
+def start_event(
+    request: AuditRequest, results: Mapping[int, AlterationResult] | None = None
+) -> Event:
+    """Return the first event of a request.
+
+    Args:
+        request: What was asked for.
+        results: Of a request that is over at once: denied, judged only, or not ours. Null for one
+            that is about to be sent.
+    """
+    kind = "intent" if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    entities = {}
+    for entity in request.entities if results is None else request.entities or (None,):
+        ordinal = 0 if entity is None else entity.ordinal
+        columns: Document = {}
+        document: Document = {"ordinal": 0, "entity": None, "ops": None, "before": None}
+        if entity is not None:
+            columns = entity_columns(entity.alteration.entity)
+            document = {
+                "ordinal": ordinal,
+                "entity": entity.alteration.entity.as_dict(),
+                "ops": [op_to_json(op) for op in entity.alteration.ops],
+                "before": values_to_json(entity.before),
+                "warnings": list(entity.warnings),
+            }
+        if results is not None:
+            result = results.get(ordinal) or _missing_result(kind, entity)
+            document["result"] = result_to_json(result)
+            columns |= _verdict(document["result"])
+        entities[ordinal] = canonical_bytes(document), columns
+    rejected = [
+        {"ordinal": ordinal, "entity": result.entity.as_dict(), "result": result_to_json(result)}
+        for ordinal, result in request.local_refusals.items()
+    ]
+    names = {
+        "cluster_id": request.cluster_id,
+        "principal": request.caller.principal,
+        "action": request.action,
+    }
+    details = {
+        "client_address": request.caller.host,
+        "authentication": request.caller.authentication,
+        "request_id": request.request_id,
+        "reason": request.reason,
+        "decision": dict(request.decision),
+        "options": dict(request.options),
+        "broker_id": request.broker_id,
+    }
+    event = _event(request.alteration_id, kind, entities, **names, **details)
+    return replace(event, columns={**event.columns, **names}, rejected=rejected)
+
+
+def outcome_event(conclusion: AuditConclusion) -> Event:
+    """Return the event of all results, and of the sending."""
+    entities = {}
+    for n, result in sorted(conclusion.results.items()):
+        document = result_to_json(result)
+        entities[n] = canonical_bytes({"ordinal": n, "result": document}), _verdict(document)
+    return _event(
+        conclusion.alteration_id,
+        "outcome",
+        entities,
+        events=[[time.isoformat(), event, detail] for time, event, detail in conclusion.events],
+    )
+
+
+def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
+    """Return what recovery found, an event for each alteration; only what is final has a verdict.
+
+    Args:
+        found: Of entities that differ.
+    """
+    by_key = sorted(found, key=attrgetter("key"))
+    for alteration_id, group in groupby(by_key, key=attrgetter("alteration_id")):
+        entities = {}
+        for finding in group:
+            result = result_to_json(finding.result)
+            document = {
+                "ordinal": finding.ordinal,
+                "final": finding.final,
+                "result": result,
+                "evidence": dict(finding.evidence),
+                "detail": _finding(finding),
+            }
+            verdict = _verdict(result) if finding.final else {}
+            entities[finding.ordinal] = canonical_bytes(document), verdict
+        yield _event(alteration_id, "recovery", entities)
+
+
+def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Event:
+    """Return the end of entities that another alteration took over; what became of it is open."""
+    result = result_to_json(AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED))
+    document = {
+        "result": result,
+        "superseded_by": by,
+        "detail": f"superseded by alteration {by} before it had an outcome",
+    }
+    verdict = _verdict(result)
+    entities = {n: (canonical_bytes({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
+    return _event(alteration_id, "superseded", entities)
+
+
+def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
+    """Return a note that the alteration was seen to be applied after all."""
+    detail = f"seen to be applied after all, recorded as {drift_id}"
+    document = {"ordinal": ordinal, "drift": drift_id, "detail": detail}
+    return _event(alteration_id, "drift", {ordinal: (canonical_bytes(document), {})})
+
+
+def _event(
+    alteration_id: str, kind: str, entities: Mapping[int, tuple[bytes, Document]], **head: Any
+) -> Event:
+    columns = {
+        "received_at": time_of(alteration_id).isoformat(),
+        "alteration_id": alteration_id,
+        "event_type": kind,
+    }
+    names = {"schema": SCHEMA, "alteration_id": alteration_id, "event": kind}
+    return Event(columns, {**names, **head}, entities)
+
+
+def _verdict(result: Document) -> Document:
+    columns = {"verdict": result["outcome"]}
+    if result["outcome"] in _SEEN and result["after"] is not None:
+        columns["values"] = canonical_json(result["after"])
+    return columns
+
+
+def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
+    outcome = Outcome.REFUSED if kind == "denied" else Outcome.UNKNOWN
+    return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
+
+
+def _finding(recovered: Recovered) -> str:
+    outcome = recovered.result.outcome.value.replace("_", " ")
+    remarks = [
+        word for word, (name, value) in _REMARKS.items() if recovered.evidence.get(name) is value
+    ]
+    found = f"found {outcome}" if recovered.final else f"observed: {outcome} so far"
+    return f"{found} ({', '.join(remarks)})" if remarks else found

@@ -8,7 +8,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import text
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holdings
@@ -42,30 +41,26 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-_KEEP: Final = text(
-    """
+_KEEP: Final = """
     insert into quota_plan (plan_id, cluster_id, author, expires_at, plan)
-    select :plan_id, :cluster_id, cast(:author as text), :expires_at, :plan
+    select %(plan_id)s, %(cluster_id)s, cast(%(author)s as text), %(expires_at)s, %(plan)s
     where (
-      select count(*) < :most and coalesce(sum(octet_length(plan)), 0) < :most_bytes
+      select count(*) < %(most)s and coalesce(sum(octet_length(plan)), 0) < %(most_bytes)s
       from quota_plan
-      where expires_at > :created_at and cluster_id = :cluster_id and author = :author)
+      where expires_at > %(created_at)s and cluster_id = %(cluster_id)s and author = %(author)s)
     returning 1
     """
+
+_PLAN: Final = (
+    "select plan from quota_plan where plan_id = %(plan_id)s and cluster_id = %(cluster_id)s"
 )
 
-_PLAN: Final = text(
-    "select plan from quota_plan where plan_id = :plan_id and cluster_id = :cluster_id"
-)
-
-REMOVE_EXPIRED_PLANS: Final = text(
-    """
+REMOVE_EXPIRED_PLANS: Final = """
     delete from quota_plan where plan_id in (
       select plan_id from quota_plan where expires_at <= clock_timestamp() - interval '1 day'
-      order by expires_at limit :number for update skip locked)
+      order by expires_at limit %(number)s for update skip locked)
     returning 1
     """
-)
 
 
 class PostgresPlans:
@@ -78,22 +73,14 @@ class PostgresPlans:
     async def holdings(
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
     ) -> Holdings:
-        """See ``PlanStore``.
-
-        Raises:
-            NotSentError: Postgres does not answer.
-        """
+        """See ``PlanStore``."""
         hashes = list(by_hash(set(entities)))
         values = {"cluster_id": cluster_id, "owner": owner, "hashes": hashes}
         rows = await self._pool.rows(HOLDINGS, values, within_s=self._within_s)
         return await off_loop(len(rows), holdings_of, rows)
 
     async def keep(self, plan: StoredPlan) -> bool:
-        """See ``PlanStore``.
-
-        Raises:
-            NotSentError: Not stored, or not for certain.
-        """
+        """See ``PlanStore``."""
         values = {
             "plan_id": uuid.UUID(plan.plan_id),
             "cluster_id": plan.cluster_id,
@@ -107,11 +94,7 @@ class PostgresPlans:
         return bool(await self._pool.rows(_KEEP, values, within_s=self._within_s))
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
-        """See ``PlanStore``.
-
-        Raises:
-            NotSentError: Postgres does not answer.
-        """
+        """See ``PlanStore``."""
         if not is_record_id(plan_id):
             return None
         values = {"cluster_id": cluster_id, "plan_id": uuid.UUID(plan_id)}

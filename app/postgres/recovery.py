@@ -4,29 +4,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
-
-from sqlalchemy import Row, text
+from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.event_records import recovery_events
 from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
 from app.postgres.payload import (
     Document,
     audit_entity_from_json,
+    recovery_events,
     values_from_json,
     values_from_text,
 )
-from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
+from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
 from app.service.ports.audit_log import OpenAlteration, Recovered, RecoveryKey
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 
-DOUBTFUL: Final = text(
-    """
+DOUBTFUL: Final = """
     select ended.alteration_id, start.document as start
     from (
       select received_at, alteration_id, ordinal, seq from audit_entity
@@ -42,10 +39,9 @@ DOUBTFUL: Final = text(
     join audit_entity_event as start on start.received_at = ended.received_at
       and start.alteration_id = ended.alteration_id and start.ordinal = ended.ordinal
       and start.seq = 0
-    where start.cluster_id = :cluster_id and ended.occurred_at >= now() - interval '30 minutes'
+    where start.cluster_id = %(cluster_id)s and ended.occurred_at >= now() - interval '30 minutes'
     order by ended.occurred_at desc, ended.seq desc
     """
-)
 """The ends of the last 30 minutes that leave a doubt, newest first.
 
 A day is the longest that we look back for the start of what ended just now; the conditions on
@@ -53,7 +49,7 @@ A day is the longest that we look back for the start of what ended just now; the
 
 
 def doubtful_alterations(
-    rows: Sequence[Row[Any]], entities: frozenset[ClientQuotaEntity]
+    rows: Sequence[Row], entities: frozenset[ClientQuotaEntity]
 ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
     """Return what the rows say of these entities, once for each alteration."""
     found: dict[ClientQuotaEntity, dict[str, ClientQuotaAlteration]] = {}
@@ -64,30 +60,28 @@ def doubtful_alterations(
     return found
 
 
-_CLAIM: Final = text(
-    """
+_CLAIM: Final = """
     with due as (
       select cluster_id, entity_hash from quota_entity as held
-      where alteration_id is not null and cluster_id = :cluster_id and ordinal >= 0
-        and (claimed_until is null or claimed_until < now() or claimed_by = :owner)
-        and (not observed or handed_over_by <= now() - make_interval(secs => :final_after))
+      where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
+        and (claimed_until is null or claimed_until < now() or claimed_by = %(owner)s)
+        and (not observed or handed_over_by <= now() - make_interval(secs => %(final_after)s))
         and (quarantined or handed_over_by < now() - interval '1 min'
           or handed_over_by < now() - interval '2 s' and not exists (
             select from worker
             where worker.cluster_id = held.cluster_id and worker.owner = held.owner
               and seen_at > now() - interval '5 s'))
-      order by handed_over_by limit :number
+      order by handed_over_by limit %(number)s
       for update skip locked
     )
     update quota_entity as held
-    set claimed_by = :owner, claimed_until = now() + interval '15 s'
+    set claimed_by = %(owner)s, claimed_until = now() + interval '15 s'
     from due
     where held.cluster_id = due.cluster_id and held.entity_hash = due.entity_hash
+    returning 1
     """
-)
 
-_CLAIMED: Final = text(
-    """
+_CLAIMED: Final = """
     select held.alteration_id, broker_id,
       case when version > 0 then held."values" end as last_audited,
       history.intent, history.outcome,
@@ -100,16 +94,15 @@ _CLAIMED: Final = text(
       where event.received_at = held.received_at and event.alteration_id = held.alteration_id
         and event.ordinal = held.ordinal
     ) as history
-    where held.alteration_id is not null and held.cluster_id = :cluster_id and claimed_by = :owner
-      and claimed_until = now() + interval '15 s'
+    where held.alteration_id is not null and held.cluster_id = %(cluster_id)s
+      and claimed_by = %(owner)s and claimed_until = now() + interval '15 s'
       and history.intent is not null
     order by held.received_at, held.alteration_id, held.ordinal
     """
-)
 """``now()`` is the same time throughout a transaction: these are the claims just made."""
 
 
-def _open_alteration(row: Row[Any]) -> OpenAlteration:
+def _open_alteration(row: Row) -> OpenAlteration:
     """What the owner knew last of the values before is better than what the intent says."""
     audited = audit_entity_from_json(json.loads(row.intent))
     if row.outcome is not None:
@@ -150,31 +143,25 @@ def _objection(finding: Recovered, record: Document | None) -> str | None:
     )
 
 
-_BEAT: Final = text(
-    """
+_BEAT: Final = """
     with gone as (delete from worker where seen_at < clock_timestamp() - interval '1 day'
-      and (cluster_id, owner) <> (:cluster_id, :owner))
+      and (cluster_id, owner) <> (%(cluster_id)s, %(owner)s))
     insert into worker (cluster_id, owner, seen_at)
-    values (:cluster_id, :owner, clock_timestamp())
+    values (%(cluster_id)s, %(owner)s, clock_timestamp())
     on conflict (cluster_id, owner) do update set seen_at = excluded.seen_at
     """
-)
 
-_GIVE_BACK: Final = text(
-    """
+_GIVE_BACK: Final = """
     update quota_entity set claimed_by = null, claimed_until = null
-    where alteration_id is not null and cluster_id = :cluster_id and claimed_by = :owner
+    where alteration_id is not null and cluster_id = %(cluster_id)s and claimed_by = %(owner)s
     """
-)
 
-_OPEN: Final = text(
-    """
+_OPEN: Final = """
     select count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
     from quota_entity
-    where alteration_id is not null and cluster_id = :cluster_id and ordinal >= 0
+    where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
     """
-)
 
 
 class PostgresRecovery:
@@ -205,13 +192,13 @@ class PostgresRecovery:
         """
         claimant = {"cluster_id": cluster_id, "owner": owner}
 
-        async def claim(lease: Lease) -> Sequence[Row[Any]]:
+        async def claim(lease: Lease) -> Sequence[Row]:
             values = {**claimant, "number": limit, "final_after": self._final_after_s}
-            claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
+            claimed = len(await lease.rows(_CLAIM, values))
             if not claimed:
                 return ()
             await lease.extend(claimed * SECONDS_PER_ROW)
-            return (await lease.connection.execute(_CLAIMED, claimant)).all()
+            return await lease.rows(_CLAIMED, claimant)
 
         rows = await self._database.recovering.run(claim)
         return await off_loop(len(rows), list, map(_open_alteration, rows))

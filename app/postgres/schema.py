@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Row, TableClause, column, table, text
+from sqlalchemy import TableClause, column, table
 
 from app.postgres.locks import REMOVE_EXPIRED_KEYS
 from app.postgres.plans import REMOVE_EXPIRED_PLANS
-from app.postgres.pool import Database, Lease
+from app.postgres.pool import Database, Lease, Row
 
 logger = logging.getLogger(__name__)
 
@@ -78,15 +78,14 @@ WORKING_TABLES: Final = (
 )
 """What the service may change. Their rows come and go; what they lead to is in the log."""
 
-ENSURE_PARTITIONS: Final = text("select ensure_audit_partitions(1, 3)")
+ENSURE_PARTITIONS: Final = "select ensure_audit_partitions(1, 3)"
 """Makes what is missing from the month before to three months ahead; returns how many.
 
 The function belongs to the owner of the log; the service may call it and do nothing else with
 tables.
 """
 
-MONTHS_AHEAD: Final = text(
-    """
+MONTHS_AHEAD: Final = """
     select coalesce(min(step) filter (where to_regclass(to_char(
       (now() at time zone 'UTC') + make_interval(months => step), '"audit_event_y"YYYY"m"MM'
     )) is null or to_regclass(to_char(
@@ -94,11 +93,9 @@ MONTHS_AHEAD: Final = text(
     )) is null), 25) - 1
     from generate_series(0, 24) as step
     """
-)
 """How many months after the present one have a partition, without a gap; -1 where it has none."""
 
-_FACTS: Final = text(
-    """
+_FACTS: Final = """
     select
       current_setting('fsync') as fsync,
       current_setting('full_page_writes') as full_page_writes,
@@ -110,7 +107,6 @@ _FACTS: Final = text(
       (select rolsuper from pg_roles where rolname = current_user) as is_superuser,
       current_user as role
     """
-)
 
 _DURABLE: Final = ("fsync", "full_page_writes", "synchronous_commit")
 
@@ -147,7 +143,7 @@ async def server_facts(database: Database) -> ServerFacts:
 
 async def _read_facts(lease: Lease) -> ServerFacts:
     before = time.time()
-    row = (await lease.connection.execute(_FACTS)).one()
+    (row,) = await lease.rows(_FACTS)
     after = time.time()
     return ServerFacts(
         tuple(name for name in _DURABLE if getattr(row, name) == "off"),
@@ -170,15 +166,12 @@ SCHEMA_REVISION: Final = "0002"
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
 
-_TABLES: Final = text(
-    """
+_TABLES: Final = """
     select to_regclass('alembic_version') is not null and to_regclass('audit_event') is not null
       and to_regclass('audit_entity') is not null
     """
-)
 
-_RIGHTS: Final = text(
-    """
+_RIGHTS: Final = """
     with log as (
       select relid, isleaf, c.relname, c.relowner
       from (values ('audit_event'), ('audit_entity')) as own(name)
@@ -204,7 +197,7 @@ _RIGHTS: Final = text(
         select from pg_trigger t join pg_proc f on f.oid = tgfoid
         where tgrelid = relid and tgenabled = 'A' and proname = 'refuse_change_of_audit_event'
         having bit_or(tgtype) & 56 = 56)) as unguarded,
-      (select min(name) from unnest(cast(:working_tables as text[])) as name
+      (select min(name) from unnest(cast(%(working_tables)s as text[])) as name
         where (
           select bool_and(has_table_privilege(cast(to_regclass(name) as oid), action))
           from unnest(array['select', 'insert', 'update', 'delete']) as action
@@ -213,7 +206,6 @@ _RIGHTS: Final = text(
         where indexrelid = to_regclass('audit_entity_one_conclusion')), false)
         as has_one_conclusion
     """
-)
 """56 are the bits of DELETE, UPDATE and TRUNCATE in ``pg_trigger.tgtype``; A means always."""
 
 
@@ -237,20 +229,21 @@ async def schema_problem(database: Database) -> str | None:
 
 
 async def _problem(lease: Lease) -> str | None:
-    connection = lease.connection
-    if not await connection.scalar(_TABLES):
+    ((has_log,),) = await lease.rows(_TABLES)
+    if not has_log:
         return f"The database has no audit log yet: {_MIGRATE}."
     tables = {"working_tables": list(WORKING_TABLES)}
-    rights = (await connection.execute(_RIGHTS, tables)).one()
+    (rights,) = await lease.rows(_RIGHTS, tables)
     if not rights.has_enough:
         return f"The role {rights.role} may not read and add to the audit log: {_MIGRATE}."
-    revision = await connection.scalar(text("select version_num from alembic_version"))
-    months = int(await connection.scalar(MONTHS_AHEAD))
-    problems = _problems(revision or "none", rights, months)
+    revisions = await lease.rows("select version_num from alembic_version")
+    revision = revisions[0].version_num if revisions else "none"
+    ((months,),) = await lease.rows(MONTHS_AHEAD)
+    problems = _problems(revision, rights, months)
     return next((sentence for wrong, sentence in problems if wrong), None)
 
 
-def _problems(revision: str, rights: Row[Any], months: int) -> Iterator[tuple[bool, str]]:
+def _problems(revision: str, rights: Row, months: int) -> Iterator[tuple[bool, str]]:
     """Yield what can be wrong, and whether it is, the cause before its consequences."""
     role, again = rights.role, "create it again as in the migration."
     at = f"The schema is at {revision}"

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
 from app.domain.alterations import AlterationResult, Outcome
@@ -256,10 +255,10 @@ async def plan_of(database: Database, query: AuditQuery) -> str:
     statement = audit_statement(query).compile(
         dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
     )
-    explain = text(f"explain (analyze, timing off) {statement}".replace(":", r"\:"))
+    explain = f"explain (analyze, timing off) {statement}"
 
     async def ask(lease: Lease) -> str:
-        return "\n".join((await lease.connection.scalars(explain)).all())
+        return "\n".join(line for (line,) in await lease.rows(explain))
 
     return await database.querying.run(ask)
 

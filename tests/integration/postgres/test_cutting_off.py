@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import text
 
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
@@ -93,10 +92,10 @@ async def test_a_silent_call_is_cut_off_where_no_file_can_be_opened(
 ):
     async def hang(lease: Lease) -> None:
         lease.commits = commits
-        await lease.connection.execute(text("select pg_sleep(60)"))
+        await lease.rows("select pg_sleep(60)")
 
     async def select_1(lease: Lease) -> object:
-        return await lease.connection.scalar(text("select 1"))
+        return (await lease.rows("select 1"))[0][0]
 
     pool = database.writing
     assert await pool.run(select_1) == 1

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import psycopg
 import pytest
-from sqlalchemy import text
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
@@ -312,11 +311,9 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
     """Compared all with all, 10,000 took 10 s."""
 
     async def settings(lease: Lease) -> tuple[list[list[str]], str]:
-        query = text(
-            "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
-        )
-        found = [list(item) for item in await lease.connection.scalars(query)]
-        return found, str(await lease.connection.scalar(text("show enable_hashjoin")))
+        query = "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
+        found = [list(item) for (item,) in await lease.rows(query)]
+        return found, str((await lease.rows("show enable_hashjoin"))[0][0])
 
     found, of_session = await database.writing.run(settings)
     assert of_session == "off"
@@ -334,9 +331,9 @@ async def test_outcomes_find_locks_and_intents_by_index(
     unsent = concluded(request, Outcome.NOT_SENT, None)
 
     async def look(lease: Lease) -> tuple[int | None, int | None]:
-        before = await lease.connection.scalar(text(SCANS))
+        before = (await lease.rows(SCANS))[0][0]
         await write_outcomes([unsent], lease)
-        return before, await lease.connection.scalar(text(SCANS))
+        return before, (await lease.rows(SCANS))[0][0]
 
     before, after = await database.writing.run(look)
     assert before == after

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from sqlalchemy import text
 
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError, Sent
@@ -193,7 +192,7 @@ async def test_a_row_that_breaks_a_rule_of_the_log_is_our_fault_and_no_outage(
     journal: PostgresJournal, database: Database
 ):
     async def divide(lease: Lease) -> None:
-        await lease.connection.execute(text("select 1 / 0"))
+        await lease.rows("select 1 / 0")
 
     principal = Caller("User:" + "a" * 1100, "192.0.2.1", "bearer")
     too_long = replace(intent(), caller=principal)
@@ -222,7 +221,7 @@ async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
 
 async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, database: Database):
     async def report(lease: Lease) -> None:
-        await lease.connection.execute(text("select pg_sleep(20)"))
+        await lease.rows("select pg_sleep(20)")
 
     reports = [asyncio.create_task(database.querying.run(report, within_s=20)) for _ in range(8)]
     await intend(journal, intent())
@@ -235,10 +234,10 @@ async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, dat
 
 async def test_a_read_that_takes_too_long_is_cancelled_and_reported_as_such(database: Database):
     async def slow(lease: Lease) -> None:
-        await lease.connection.execute(text("select pg_sleep(60)"))
+        await lease.rows("select pg_sleep(60)")
 
     async def limit(lease: Lease) -> str:
-        return str(await lease.connection.scalar(text("show client_connection_check_interval")))
+        return str((await lease.rows("show client_connection_check_interval"))[0][0])
 
     with pytest.raises(NotSentError) as caught:
         await database.querying.run(slow, within_s=0.2)
@@ -250,12 +249,12 @@ async def test_a_read_that_takes_too_long_is_cancelled_and_reported_as_such(data
 
 
 async def backend(lease: Lease) -> int:
-    found: int = (await lease.connection.execute(text("select pg_backend_pid()"))).scalar_one()
+    found: int = (await lease.rows("select pg_backend_pid()"))[0][0]
     return found
 
 
 async def sleep_too_long(lease: Lease) -> None:
-    await lease.connection.execute(text("select pg_sleep(30)"))
+    await lease.rows("select pg_sleep(30)")
 
 
 async def two_backends(database: Database) -> set[int]:
