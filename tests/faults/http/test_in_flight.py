@@ -170,17 +170,3 @@ def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
 
     wait_until(lambda: outcome() == "applied", "the outcome was not recorded")
     assert fake_kafka.sent(name) == 1
-
-
-def test_a_second_alteration_of_an_entity_waits_for_the_first_or_is_refused(
-    fake_kafka: FakeCluster, scripted_service: RunningService, pool: ThreadPoolExecutor
-) -> None:
-    name = unique("busy")
-    first = held(fake_kafka, scripted_service, pool, name)
-    second = alter(scripted_service, name, wait="none")
-    fake_kafka.apply_held()
-    problem = problem_of(second, 409)
-    assert (problem["code"], problem["sent_to_cluster"]) == ("entity-busy", "no")
-    assert int(second.headers["Retry-After"]) >= 1
-    assert first.result().status_code == 200
-    assert fake_kafka.sent(name) == 1

@@ -111,22 +111,6 @@ def test_capabilities_tell_types_keys_bounds_and_limits(service: RunningService)
     assert document["limits"]["name_bytes"] == 512
 
 
-def test_a_request_is_one_line_of_the_log_with_its_id_and_no_secret(
-    service: RunningService,
-) -> None:
-    request_id = unique("log")
-    service.api().get("/quotas", params={"filter": "user=a"}, headers={"X-Request-Id": request_id})
-
-    def logged() -> list[dict[str, Any]]:
-        return [line for line in service.lines() if line.get("request_id") == request_id]
-
-    wait_until(lambda: any(line["event"] == "request" for line in logged()))
-    line = logged()[-1]
-    assert (line["method"], line["route"], line["status"]) == ("GET", "/quotas", 200)
-    assert line["principal"] == "User:alice"
-    assert "Bearer" not in service.log_path.read_text()
-
-
 def test_one_role_for_everything_on_one_machine_works_in_production(
     broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ) -> None:

@@ -11,7 +11,6 @@ from app.domain.errors import NotFoundError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
-from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import Tables, stored
 from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
@@ -144,20 +143,6 @@ async def test_a_row_shows_the_intents_values_until_the_conclusion_knows_better(
     assert row.ops == [{"key": "producer_byte_rate", "value": 1024}]
     assert (row.principal, row.client_address) == ("User:alice", "192.0.2.7")
     assert (row.authentication, row.request_id, row.reason) == ("bearer", "req-1", None)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "nonsense",
-        "00000000-0000-0000-0000-000000000000",
-        pytest.param(new_alteration_id().upper(), id="upper case"),
-    ],
-)
-async def test_there_is_no_alteration_of_a_made_up_id(journal: PostgresJournal, name: str):
-    assert await journal.alteration(name) is None
-    assert await journal.alteration(new_alteration_id()) is None
 
 
 async def test_repeating_a_conclusion_changes_nothing(journal: PostgresJournal, tables: Tables):
