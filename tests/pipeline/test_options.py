@@ -1,6 +1,7 @@
 """The common options: which times and masters they take, and which period."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.main import main, print_report
 from app.pipeline.options import add_common_options
+from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import Point, write_csv
 
 
@@ -69,21 +71,54 @@ def test_another_master_is_wrong_usage(master: str):
         options_of("--master", master)
 
 
-@pytest.mark.parametrize(
-    ("job", "table"),
-    [
-        ("resolve", "observation_minute"),
-        ("utilization", "bucket_minute"),
-        ("incidents", "bucket_minute"),
+ENDPOINT = ("--endpoint", "1=http://a")
+SERVER, TOKEN = ("--server", "http://x"), ("--token-file", "x")
+POINTS = ("--format", "csv", "--input", "{folder}/points.csv")
+WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
+    "collect": [
+        ((), "--endpoint is missing"),
+        (("--endpoint", "http://x"), "--endpoint http://x: write the broker's id"),
+        (("--endpoint", "1=ftp://x"), "--endpoint 1=ftp://x: write the broker's id"),
+        ((*ENDPOINT, "--endpoint", "1=http://b"), "names broker 1 twice"),
+        ((*ENDPOINT, "--interval", "0"), "is not a number of seconds above 0"),
+        ((*ENDPOINT, "--duration", "nan"), "is not a number of seconds above 0"),
     ],
-)
-def test_an_input_without_the_table_is_named(
-    job: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    options = ["--input", str(tmp_path), "--out", str(tmp_path / "out")]
-    quotas = ["--quotas", str(tmp_path)] if job == "resolve" else []
-    assert main([job, *options, *quotas]) == 2
-    assert f"There is no table {table} in {tmp_path}." in capsys.readouterr().err
+    "snapshot": [
+        (SERVER, "--token-file is missing"),
+        (TOKEN, "--server is missing"),
+        ((*SERVER, "--token-file", "nowhere"), "nowhere cannot be read"),
+    ],
+    "ingest": [
+        (
+            ("--format", "xml", "--input", "{folder}"),
+            "--format xml is unknown: it is one of parquet, prom-json",
+        )
+    ],
+    "resolve": [
+        (
+            ("--input", "{folder}", "--quotas", "{folder}"),
+            "There is no table observation_minute in {folder}.",
+        )
+    ],
+    "utilization": [(("--input", "{folder}"), "There is no table bucket_minute in {folder}.")],
+    "incidents": [(("--input", "{folder}"), "There is no table bucket_minute in {folder}.")],
+    "run": [
+        (POINTS, "--quotas is missing"),
+        ((*POINTS, "--quotas", "{folder}"), "There is no table quota_version in {folder}."),
+    ],
+    "plot": [(("--input", "{folder}"), "There is no table utilization_daily in {folder}")],
+}
+"""Options of jobs, and what is answered to them; all runs get `--out`."""
+
+
+@pytest.mark.parametrize("job", WRONG)
+def test_wrong_usage_is_named(job: str, spark_command: Command, tmp_path: Path):
+    write_csv([Point()], tmp_path)
+    for options, sentence in WRONG[job]:
+        words = [word.format(folder=tmp_path) for word in options]
+        done = spark_command(job, *words, "--out", tmp_path / "out")
+        assert done.returncode == 2, done.stderr
+        assert sentence.format(folder=tmp_path) in done.stderr
 
 
 def test_the_report_for_people_is_yaml(capsys: pytest.CaptureFixture[str]):

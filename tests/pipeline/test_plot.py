@@ -95,12 +95,6 @@ def test_results_without_rows_are_drawn_as_empty(spark_command: Command, tmp_pat
     assert rows == {name: [] for name in NAMES}
 
 
-def test_a_missing_table_is_named(spark_command: Command, tmp_path: Path):
-    done = spark_command("plot", "--input", tmp_path, "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert "There is no table utilization_daily in" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("columns", "name"),
     [

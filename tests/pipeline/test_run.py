@@ -92,14 +92,3 @@ def test_a_dry_run_says_what_it_would_do(spark_command: Command, tmp_path: Path)
     assert report["would_read"] == [str(source), f"{quotas}/quota_version"]
     assert sorted(report["would_write"]) == sorted(f"{out}/{name}" for name in WRITTEN)
     assert not out.exists()
-
-
-def test_missing_quotas_are_named(spark_command: Command, tmp_path: Path):
-    source = scrapes(tmp_path / "in.csv")
-    options = ("run", "--format", "csv", "--input", source, "--out", tmp_path / "out")
-    done = spark_command(*options)
-    assert done.returncode == 2
-    assert "--quotas is missing" in done.stderr
-    done = spark_command(*options, "--quotas", tmp_path)
-    assert done.returncode == 2
-    assert f"There is no table quota_version in {tmp_path}." in done.stderr

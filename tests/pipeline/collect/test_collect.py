@@ -135,22 +135,3 @@ def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(
     assert done.returncode == 5
     assert f"No endpoint ever answered: look at {down}." in done.stderr
     assert [row["value"] for row in rows(tmp_path)] == [0.0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "--endpoint is missing"),
-        (["--endpoint", "http://x"], "--endpoint http://x: write the broker's id"),
-        (["--endpoint", "1=ftp://x"], "--endpoint 1=ftp://x: write the broker's id"),
-        (["--endpoint", "1=http://a", "--endpoint", "1=http://b"], "names broker 1 twice"),
-        (["--endpoint", "1=http://a", "--interval", "0"], "is not a number of seconds above 0"),
-        (["--endpoint", "1=http://a", "--duration", "nan"], "is not a number of seconds above 0"),
-    ],
-)
-def test_wrong_usage_is_named(
-    command: Command, tmp_path: Path, arguments: list[str], sentence: str
-):
-    done = command("collect", *arguments, "--out", tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr

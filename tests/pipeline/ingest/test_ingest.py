@@ -316,11 +316,3 @@ def test_a_wrong_column_is_exit_code_2_and_named(spark_command: Command, tmp_pat
     assert "has no column broker_id, metric, resource, user, client_id" in done.stderr
     assert "Its headers are ts, value." in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_format_is_exit_code_2_and_all_formats_are_listed(
-    spark_command: Command, tmp_path: Path
-):
-    done = spark_command("ingest", "--format", "xml", "--input", tmp_path)
-    assert done.returncode == 2
-    assert "--format xml is unknown: it is one of parquet, prom-json" in done.stderr

@@ -156,19 +156,3 @@ def test_a_service_that_cannot_be_reached_is_named(command: Command, tmp_path: P
         done = command("snapshot", "--server", url, *arguments)
     assert done.returncode == 5
     assert f"{url} cannot be reached" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--server", "http://x"], "--token-file is missing"),
-        (["--token-file", "x"], "--server is missing"),
-        (["--server", "http://x", "--token-file", "nowhere"], "nowhere cannot be read"),
-    ],
-)
-def test_wrong_usage_is_named(
-    command: Command, tmp_path: Path, arguments: list[str], sentence: str
-):
-    done = command("snapshot", *arguments, "--out", tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr
