@@ -33,6 +33,11 @@ LAST_LINE = "Ctrl-C stops everything"
 LINES_OF_A_TERMINAL = 40
 
 
+def bash(line: str) -> str:
+    """Paste a line into a shell; return what it prints."""
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout
+
+
 @dataclass
 class RunningDev:
     process: Process
@@ -51,8 +56,7 @@ class RunningDev:
 
     def describe_as_bob(self) -> dict[str, dict[str, float]]:
         line = next(line for line in self.curl_lines() if line.endswith("/quotas"))
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
-        quotas = json.loads(done.stdout)["quotas"]
+        quotas = json.loads(bash(line))["quotas"]
         return {json.dumps(each["entity"], sort_keys=True): each["values"] for each in quotas}
 
     def stop(self, signals: int = 1) -> tuple[int, list[int]]:
@@ -136,9 +140,7 @@ def test_what_is_printed_fits_one_screen(dev: RunningDev):
 def test_every_curl_line_works_when_it_is_pasted(dev: RunningDev):
     statuses = {}
     for line in dev.curl_lines():
-        command = f"{line} -o /dev/null -w '%{{http_code}}'"
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-        statuses[line] = done.stdout
+        statuses[line] = bash(f"{line} -o /dev/null -w '%{{http_code}}' || true")
     others = {line: status for line, status in statuses.items() if status != "200"}
     pipeline = {line: others.pop(line) for line in list(others) if "/analytics/" in line}
     assert list(others.values()) == ["403"]
@@ -190,10 +192,9 @@ def test_a_load_is_throttled_by_the_examples(dev: RunningDev):
 def test_top_shows_the_load_beside_its_limits(dev: RunningDev, directory: Path):
     (step,) = (line for line in dev.lines if line.startswith("  kafka-client-quotas top "))
     words = f". {directory / 'env'} && {step.split('#')[0]} --output json"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
-    rows = json.loads(done.stdout)["rows"]
+    rows = json.loads(bash(words))["rows"]
     limited = {(row["user"], row["key"]) for row in rows if row["rate"] and row["limit"]}
-    assert ("alice", "producer_byte_rate") in limited, done
+    assert ("alice", "producer_byte_rate") in limited, rows
 
 
 def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves_a_process(
@@ -201,7 +202,7 @@ def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves
 ):
     alter = next(line for line in dev.curl_lines() if '"reason": "try it"' in line)
     alter = alter.replace('"validate_only": true, ', "").replace("5242880", "5242881")
-    subprocess.run(["bash", "-c", alter], capture_output=True, check=True)
+    bash(alter)
     before = dev.describe_as_bob()
     token = shlex.split(alter)[3]
     node = read_state(directory / "kafka" / "node.json")
@@ -218,11 +219,8 @@ def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves
         assert {"producer_byte_rate": 5242881} in after.values()
         assert read_state(directory / "kafka" / "node.json") == node
         audit = next(line for line in again.curl_lines() if "/audit?page_size" in line)
-        done = subprocess.run(["bash", "-c", audit], capture_output=True, text=True, check=True)
-        assert any(
-            row["after"] == {"producer_byte_rate": 5242881}
-            for row in json.loads(done.stdout)["rows"]
-        )
+        rows = json.loads(bash(audit))["rows"]
+        assert any(row["after"] == {"producer_byte_rate": 5242881} for row in rows)
         assert any(token in line for line in again.curl_lines())
     finally:
         below = descendants_of(again.process.pid)
