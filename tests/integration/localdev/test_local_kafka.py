@@ -1,13 +1,25 @@
+"""A broker of this machine, and the jars that it is made of."""
+
+import os
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
 
 import httpx
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from jgo.config import GlobalSettings
 
+from app.localdev.jars import class_path
 from app.localdev.kafka import LocalKafka, LocalTls, run_tool
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
+from tests.testkit.event_loops import Silent, served
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl
@@ -111,3 +123,43 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka):
     finally:
         kafka.resume()
     wait_until(lambda: cluster_id_of(client) == kafka.cluster_id)
+
+
+class Repository(Silent, SimpleHTTPRequestHandler):
+    """The jars of this machine."""
+
+
+@pytest.fixture
+def mirror() -> Iterator[str]:
+    class_path(tools=True)
+    with served(partial(Repository, directory=str(GlobalSettings.load().repo_cache))) as address:
+        yield address
+
+
+def test_two_processes_that_fetch_at_once_both_get_every_jar(mirror: str, tmp_path: Path):
+    configuration = tmp_path / "jgo.conf"
+    configuration.write_text(f"[repositories]\nmirror = {mirror}\n")
+    environ = {
+        **os.environ,
+        "M2_REPO": str(tmp_path / "repository"),
+        "JGO_CONFIG_FILE": str(configuration),
+    }
+    program = "from app.localdev.jars import class_path; print(len(class_path(tools=True)))"
+    command = [sys.executable, "-c", program]
+    both = [
+        subprocess.Popen(
+            command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    answers = [process.communicate() for process in both]
+    assert [out for out, _ in answers] == ["47\n", "47\n"]
+    assert sorted("Fetched them" in progress for _, progress in answers) == [False, True]
+
+
+def test_a_warm_repository_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class_path()
+    configuration = tmp_path / "jgo.conf"
+    configuration.write_text("[repositories]\nmirror = http://127.0.0.1:9\n")
+    monkeypatch.setenv("JGO_CONFIG_FILE", str(configuration))
+    assert len(class_path()) == 46

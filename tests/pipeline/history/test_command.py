@@ -1,4 +1,4 @@
-"""The command on a real Postgres, with rows that the service's own journal wrote."""
+"""The command on a real Postgres, with rows that the journal and a real service wrote."""
 
 import json
 import re
@@ -15,6 +15,7 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
+from app.localdev.kafka import LocalKafka
 from app.pipeline.run_records import URL_VARIABLE
 from app.pipeline.tables import QUOTA_SNAPSHOT
 from app.postgres.audit_log import PostgresJournal
@@ -22,12 +23,13 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Drift, Recovered
+from tests.integration.http.service_calls import C, P, change
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import publish
+from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, intent_of
-
-P = "producer_byte_rate"
+from tests.testkit.service import running_service
 
 Fold = Callable[..., dict[str, Any]]
 
@@ -171,3 +173,33 @@ def test_missing_options_are_named(
     done = spark_command("history", "--out", tmp_path, "--input", tmp_path)
     assert done.returncode == 2
     assert "There is no table quota_snapshot in" in done.stderr
+
+
+def test_set_change_and_remove_become_intervals_that_meet(
+    broker: LocalKafka,
+    audit_database: AuditDatabase,
+    tmp_path: Path,
+    spark_command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    user, url = unique("user"), audit_database.service_url
+    with running_service(tmp_path, broker.bootstrap_servers, url) as service:
+        changes = ({P: 1024.0, C: 7.0}, {P: 2048.0}, {P: -1.0}, {P: None})
+        answers = [service.alter(change({"user": user}, values)) for values in changes]
+    assert [answer.status_code for answer in answers] == [200, 200, 422, 200]
+    first = answers[0].json()
+    monkeypatch.setenv(URL_VARIABLE, url)
+    assert spark_command("history", "--out", tmp_path / "out").returncode == 0
+    rows = pq.read_table(tmp_path / "out" / "quota_version").to_pylist()
+    assert {row["cluster_id"] for row in rows} == {first["cluster_id"]}
+    assert {(row["user"], row["client_id"], row["origin"]) for row in rows} == {(user, "", "audit")}
+    rows.sort(key=lambda row: row["valid_from"])
+    set_to, changed = (row for row in rows if row["key"] == P)
+    assert [set_to["value"], changed["value"]] == [1024.0, 2048.0]
+    assert set_to["valid_from"] < set_to["valid_to"] == changed["valid_from"]
+    assert changed["valid_from"] < changed["valid_to"]
+    assert set_to["audit_seq"] < changed["audit_seq"]
+    assert set_to["alteration_id"] == first["alteration_id"]
+    (unchanged,) = (row for row in rows if row["key"] == C)
+    assert (unchanged["value"], unchanged["valid_from"]) == (7.0, set_to["valid_from"])
+    assert unchanged["valid_to"] is None
