@@ -1,7 +1,9 @@
 """Run the checks of the project; print the name, result and duration of each.
 
 `static` runs the checks that start no server. `all` runs every test and, beside the tests, which
-mostly wait, the static checks. Whatever a run starts ends with it.
+mostly wait, the static checks. Whatever a run starts ends with it. The exit code is 0 where
+everything passed, 1 where something failed or was left running, 75 where nothing failed but a check
+could not be run on this machine, and 130 after Ctrl-C.
 """
 
 import asyncio
@@ -12,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.localdev.processes import descendants_of
@@ -25,6 +27,10 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafk
 TYPES = CACHE / "mypy"
 """For all checkouts: mypy compares the digest of each file with that of its own."""
 
+NOT_RUN = os.EX_TEMPFAIL
+"""The exit code of a check that lacks what it needs."""
+
+RESULTS: Mapping[int | None, str] = {0: "passed", NOT_RUN: "NOT RUN", None: "not ended"}
 END_WITHIN_S = 30.0
 POLL_S = 0.02
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,6 +43,8 @@ class Check:
 
     Attributes:
         live: print its output as it comes, not at the end where it fails.
+        minutes: how long it takes on two quiet cores, which is printed when it begins; or 0.
+        environ: what is added to the environment.
         seconds: how long it took.
         code: its exit code; null as long as it has not ended.
     """
@@ -44,6 +52,8 @@ class Check:
     name: str
     command: Sequence[str]
     live: bool = False
+    minutes: int = 0
+    environ: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     code: int | None = None
 
@@ -58,6 +68,7 @@ class Check:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=ROOT,
+                env={**os.environ, **self.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.live else file,
                 stderr=None if self.live else subprocess.STDOUT,
@@ -74,8 +85,7 @@ class Check:
         print(f"\n{self}", flush=True)
 
     def __str__(self) -> str:
-        result = "passed" if self.code == 0 else "FAILED"
-        return f"== {self.name} {result} in {self.seconds:.1f} s"
+        return f"== {self.name} {RESULTS.get(self.code, 'FAILED')} in {self.seconds:.1f} s"
 
 
 def main(arguments: list[str]) -> int:
@@ -100,22 +110,24 @@ def main(arguments: list[str]) -> int:
 def run(queues: Sequence[Sequence[Check]]) -> int:
     """Run each queue in order and the queues beside each other; return the exit code.
 
-    It is 1 where a check fails or leaves a process running, and 130 after Ctrl-C.
+    What a check of a single queue leaves running ends before the next one.
     """
     adopt_orphans()
     # Without its cache of bytecode each process that a test starts compiles every library anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+    checks, left = [check for queue in queues for check in queue], list[str]()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            asyncio.run(_run(queues, Path(folder)))
+            asyncio.run(_run(queues, Path(folder), left))
         except KeyboardInterrupt:
             print("\nInterrupted: everything ends.", flush=True)
             end_everything()
+            print("", *checks, sep="\n")
             return 128 + signal.SIGINT
-        left = end_everything()
-        return _report([check for queue in queues for check in queue], left, Path(folder))
+        left += end_everything()
+        return _report(checks, left, Path(folder))
 
 
 def adopt_orphans() -> None:
@@ -124,10 +136,18 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-async def _run(queues: Sequence[Sequence[Check]], folder: Path) -> None:
+async def _run(queues: Sequence[Sequence[Check]], folder: Path, left: list[str]) -> None:
+    begun = time.monotonic()
+
     async def run_in_order(queue: Sequence[Check]) -> None:
-        for check in queue:
+        for number, check in enumerate(queue, 1):
+            if check.minutes:
+                gone = (time.monotonic() - begun) / 60
+                which = f"step {number} of {len(queue)}: {check.name}"
+                print(f"\n== {which}, about {check.minutes} min; {gone:.0f} min gone", flush=True)
             await check.run(folder / check.name)
+            if len(queues) == 1:
+                left.extend(end_everything())
 
     await asyncio.gather(*map(run_in_order, queues))
 
@@ -163,7 +183,7 @@ def _command_line(pid: int) -> str:
 
 def _report(checks: Sequence[Check], left: Sequence[str], folder: Path) -> int:
     """Print what the failed checks printed, and every result; return the exit code."""
-    failed = [check for check in checks if check.code != 0]
+    failed = [check for check in checks if check.code not in {0, NOT_RUN}]
     for check in failed:
         output = (folder / check.name).read_text(errors="replace")
         print(f"\n== {check.name}: {' '.join(check.command)}\n{output}", end="")
@@ -172,7 +192,9 @@ def _report(checks: Sequence[Check], left: Sequence[str], folder: Path) -> int:
         print(f"== Left running, and killed: {command}")
     if failed:
         print(f"Failed: {', '.join(check.name for check in failed)}.")
-    return 1 if failed or left else 0
+    if failed or left:
+        return 1
+    return NOT_RUN if any(check.code == NOT_RUN for check in checks) else 0
 
 
 if __name__ == "__main__":

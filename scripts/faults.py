@@ -1,76 +1,42 @@
 """Run at length what `make test` runs small or leaves out: `make faults`.
 
 Each step is a run of tests at their long sizes, or a script. The steps run one after the other; a
-summary follows, with the figures of every judged run. The exit code is 0 where everything passed,
-1 where something failed or was left running, 75 where nothing failed but a step could not be run on
-this machine, and 130 after Ctrl-C.
+summary follows, and the figures of every judged run. The exit code is 75 where nothing failed but a
+step could not be run on this machine; the others are those of checks.py.
 """
 
 import argparse
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from checks import BIN, ROOT, adopt_orphans, end_everything
-
-NOT_RUN = os.EX_TEMPFAIL
-"""The exit code of a step that lacks what it needs."""
-
-FIGURES = "figures.jsonl"
-INTERRUPTED = 128 + signal.SIGINT
-WORDS: Mapping[int | None, str] = {0: "passed", NOT_RUN: "NOT RUN", None: "not ended"}
+import checks
+from checks import Check
 
 
-@dataclass
-class Step:
-    """A command and its result.
+class Step(NamedTuple):
+    """A check that takes long.
 
     Attributes:
         minutes: how long it takes on two quiet cores.
         arguments: of pytest; of Python where `script` is set.
         script: a program of its own, which chooses its sizes by itself.
-        code: its exit code; null as long as it has not ended.
     """
 
     name: str
     minutes: int
     arguments: tuple[str, ...]
     script: bool = False
-    seconds: float = 0.0
-    code: int | None = None
 
-    def run(self, folder: Path, seed: int) -> None:
-        """Run it in a process group of its own, which gets Ctrl-C from this program."""
-        command: list[str | Path] = [BIN / "python", *self.arguments]
-        environ = dict(os.environ)
+    def check(self, figures: Path, seed: int) -> Check:
+        """Return what is to be run; judged runs add their figures to a file."""
+        command, environ = ["python", *self.arguments], dict[str, str]()
         if not self.script:
-            command = [BIN / "pytest", "-v", "--timeout=0", "-m", "", *self.arguments]
-            environ |= {
-                "TEST_SIZE": "long",
-                "TEST_SEED": str(seed),
-                "FAULTS_FIGURES": str(folder / FIGURES),
-            }
-        begun = time.monotonic()
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, process_group=0
-        )
-        try:
-            self.code = process.wait()
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            raise
-        finally:
-            self.seconds = time.monotonic() - begun
-
-    def __str__(self) -> str:
-        result = WORDS.get(self.code, "FAILED")
-        return f"{self.name:<{WIDTH}} {result:<9} {self.seconds:>7.0f} s"
+            command = ["pytest", "-v", "--timeout=0", "-m", "", *self.arguments]
+            environ |= {"TEST_SIZE": "long", "TEST_SEED": str(seed), "FAULTS_FIGURES": str(figures)}
+        return Check(self.name, command, live=True, minutes=self.minutes, environ=environ)
 
 
 CRASH = "tests/faults/crash_recovery"
@@ -166,52 +132,15 @@ def plan(steps: Sequence[Step]) -> str:
 
 def run(steps: Sequence[Step], seed: int = 1) -> int:
     """Run one step after the other and print the summary; return the exit code."""
-    adopt_orphans()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
-        interrupted, left = False, list[str]()
-        try:
-            left = _run(steps, Path(folder), seed)
-        except KeyboardInterrupt:
-            print("\nInterrupted: everything ends.", flush=True)
-            end_everything()
-            interrupted = True
-        _report(steps, left, Path(folder) / FIGURES)
-    return INTERRUPTED if interrupted else exit_code(steps, left)
+        figures = Path(folder, "figures.jsonl")
+        code = checks.run([[step.check(figures, seed) for step in steps]])
+        if figures.exists():
+            sys.path.insert(0, str(checks.ROOT))
+            from tests.testkit.history.checker import figures_text  # noqa: PLC0415
 
-
-def _run(steps: Sequence[Step], folder: Path, seed: int) -> list[str]:
-    """Run them; return the commands that they left running, which are killed."""
-    begun, left = time.monotonic(), list[str]()
-    for number, step in enumerate(steps, 1):
-        gone = (time.monotonic() - begun) / 60
-        print(
-            f"\n== step {number} of {len(steps)}: {step.name}, about {step.minutes} min;"
-            f" {gone:.0f} min gone",
-            flush=True,
-        )
-        step.run(folder, seed)
-        left += end_everything()
-        print(f"== {step}", flush=True)
-    return left
-
-
-def _report(steps: Sequence[Step], left: Sequence[str], figures: Path) -> None:
-    if figures.exists():
-        sys.path.insert(0, str(ROOT))
-        from tests.testkit.history.checker import figures_text  # noqa: PLC0415
-
-        print(f"\n{figures_text(figures)}")
-    print("", *steps, *(f"== Left running, and killed: {command}" for command in left), sep="\n")
-
-
-def exit_code(steps: Sequence[Step], left: Sequence[str]) -> int:
-    """Return the exit code of the whole."""
-    codes = {step.code for step in steps}
-    if left or not codes <= {0, NOT_RUN}:
-        return 1
-    return NOT_RUN if NOT_RUN in codes else 0
+            print(f"\n{figures_text(figures)}")
+    return code
 
 
 if __name__ == "__main__":
