@@ -1,10 +1,9 @@
 """``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from itertools import starmap
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
@@ -34,7 +33,6 @@ from app.http.quotas.formats import (
     RequestLimits,
     Written,
     encode,
-    entry_text,
     json_frame,
     metadata_headers,
     negotiate,
@@ -44,7 +42,7 @@ from app.http.quotas.formats import (
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
 from app.http.route import Services, feature_router, may_describe, services_of
-from app.service.queries.describe import DescribeQuery, SortedSnapshot
+from app.service.queries.describe import DescribeQuery, Entry, SortedSnapshot
 from app.service.runtime.tasks import off_loop
 
 _OLDEST_BROKER = "2.6"
@@ -125,65 +123,41 @@ async def describe_quotas(
     services = services_of(request)
     media_type = negotiate(list_field(request.headers, "accept"))
     answer, snapshot, page = await _answer(services, query)
-    if snapshot is None:
-        etag = await off_loop(len(answer.entries), _etag, media_type, answer, page)
-    else:
-        answer, etag = await _render(media_type, answer, snapshot)
+    written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    if answer.written is not None:
-        return stream_written(answer, answer.written, headers)
-    body = encode(media_type, answer)
+    body = encode(media_type, answer, written.texts)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
-    return StreamingResponse(body, headers=headers)
+    if media_type is not Format.JSON:
+        return StreamingResponse(body, headers=headers)
+    headers["Content-Length"] = str(written.size + sum(map(len, json_frame(answer))))
+    return StreamingResponse(_without_thread(body), headers=headers)
 
 
-_TEXTS_AT_ONCE: Final = 1_000
-"""Entities in a message: about 200 KB."""
+async def _without_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks that take no time to make, as fast as the caller takes them."""
+    for chunk in chunks:
+        yield chunk
 
 
-def stream_written(
-    answer: QuotaListingResponse, written: Written, headers: Mapping[str, str]
-) -> StreamingResponse:
-    """Send entries as fast as the caller takes them; nothing needs to be waited for in a thread."""
-    head, tail = json_frame(answer)
-    size = len(head) + written.size + len(tail)
-    bodies = _bodies(head, written.texts, tail)
-    return StreamingResponse(bodies, headers={**headers, "Content-Length": str(size)})
-
-
-async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIterator[bytes]:
-    yield head
-    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
-        body = b",".join(texts[begin : begin + _TEXTS_AT_ONCE])
-        yield b"," + body if begin else body
-    yield tail
-
-
-async def _render(
-    media_type: Format, answer: QuotaListingResponse, snapshot: SortedSnapshot
-) -> tuple[QuotaListingResponse, str]:
-    """Return the answer and its entity tag, worked out once for all answers from one image."""
-    number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
+async def _write(
+    media_type: Format, cluster_id: str, page: str, snapshot: SortedSnapshot
+) -> tuple[Written, str]:
+    """Return the entries and their entity tag, worked out once for all answers from one image."""
+    number, name = len(snapshot.entries), (media_type, cluster_id)
     async with snapshot.turn:
-        if media_type is Format.JSON:
-            answer = replace(answer, written=await off_loop(number, written_entries, snapshot))
+        written = await off_loop(number, written_entries, snapshot)
         if name not in snapshot.memo:
-            snapshot.memo[name] = await off_loop(number, _etag, media_type, answer)
-    etag: str = snapshot.memo[name]
-    return answer, etag
-
-
-def _etag(media_type: Format, answer: QuotaListingResponse, page: str = "") -> str:
-    texts = answer.written.texts if answer.written else starmap(entry_text, answer.entries)
-    return quotas_etag(media_type, answer.cluster_id, texts, page)
+            etag = await off_loop(number, quotas_etag, *name, written.texts, page)
+            snapshot.memo[name] = etag
+    return written, snapshot.memo[name]
 
 
 async def _answer(
     services: Services, parameters: DescribeParameters
-) -> tuple[QuotaListingResponse, SortedSnapshot | None, str]:
+) -> tuple[QuotaListingResponse, SortedSnapshot, str]:
     """Return the answer, what is cached with its entries, and which page of the whole it is."""
     query = DescribeQuery(
         parse_filter(parameters.filter, strict=parameters.strict),
@@ -196,7 +170,7 @@ async def _answer(
     listing = await services.describe.describe(query)
     answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
     if parameters.page_size is None and token is None:
-        return answer, listing.snapshot, ""
+        return answer, listing.snapshot or _own(listing.entries), ""
     begin, following, total = 0, None, len(listing.entries)
     if after is not None:
         begin = bisect_right(listing.entries, after, key=lambda entry: entry[0].sort_key())
@@ -204,7 +178,12 @@ async def _answer(
     if begin + size < total:
         following = page_token(entries[-1][0].as_dict(), fingerprint)
     answer = replace(answer, entries=entries, next_page_token=following, total=total)
-    return answer, None, f"{token}+{size}/{total}/{following}"
+    return answer, _own(entries), f"{token}+{size}/{total}/{following}"
+
+
+def _own(entries: Sequence[Entry]) -> SortedSnapshot:
+    """Return entries that no other answer has."""
+    return SortedSnapshot({}, list(entries))
 
 
 def _entity(position: Any) -> ClientQuotaEntity:

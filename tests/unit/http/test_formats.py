@@ -7,26 +7,25 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from starlette.types import Message
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity
 from app.http.models import json_bytes, quota_json
-from app.http.quotas import routes
+from app.http.quotas import formats, routes
 from app.http.quotas.formats import (
-    CHUNK_BYTES,
     Format,
     QuotaListingResponse,
     Written,
     encode,
     entry_text,
+    json_frame,
     metadata_headers,
     written_entries,
 )
@@ -34,6 +33,7 @@ from app.service.ports.brokers import Described
 from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots
 from tests.testkit.fake_ports import EPOCH, changes_between
 from tests.testkit.http import Rows, read_csv, read_json, read_ndjson, read_yaml
+from tests.unit.http.fake_service import FakeService
 
 AS_OF = datetime(2026, 11, 21, 1, 2, 3, 456000, UTC)
 READERS = {
@@ -64,8 +64,13 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def body_of(media_type: Format, entries: Iterable[Entry]) -> bytes:
-    return b"".join(encode(media_type, QuotaListingResponse("c1", AS_OF, entries)))
+def chunks_of(media_type: Format, answer: QuotaListingResponse) -> list[bytes]:
+    texts = [entry_text(*entry) for entry in answer.entries]
+    return list(encode(media_type, answer, texts))
+
+
+def body_of(media_type: Format, entries: Sequence[Entry]) -> bytes:
+    return b"".join(chunks_of(media_type, QuotaListingResponse("c1", AS_OF, entries)))
 
 
 def same(left: Rows, right: Rows) -> bool:
@@ -147,7 +152,7 @@ def test_the_json_document_is_that_of_the_contract():
     answer = QuotaListingResponse(
         "c1", AS_OF, [(user("alice"), {"producer_byte_rate": 1024.0})], "next"
     )
-    document = json.loads(b"".join(encode(Format.JSON, answer)))
+    document = json.loads(b"".join(chunks_of(Format.JSON, answer)))
     assert list(document) == ["cluster_id", "as_of", "quotas", "next_page_token"]
     assert document == {
         "cluster_id": "c1",
@@ -215,11 +220,10 @@ def test_nothing_is_still_a_document():
 
 @FORMATS
 def test_a_large_answer_comes_in_chunks(media_type: Format):
-    entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(2_000))
-    chunks = list(encode(media_type, QuotaListingResponse("c1", AS_OF, entries)))
-    assert len(chunks) >= 2
-    assert max(map(len, chunks)) < 2 * CHUNK_BYTES
-    assert len(READERS[media_type](b"".join(chunks))) == 2_000
+    entries = [(user(f"user-{index}"), {"k": 1.0}) for index in range(2_500)]
+    chunks = chunks_of(media_type, QuotaListingResponse("c1", AS_OF, entries))
+    assert max(map(len, chunks)) < sum(map(len, chunks)) / 2
+    assert len(READERS[media_type](b"".join(chunks))) == 2_500
 
 
 @FORMATS
@@ -317,26 +321,23 @@ async def test_only_entities_that_several_images_have_changed_are_written_anew()
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 12, 200])
-async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(routes, "_TEXTS_AT_ONCE", 3)
-    quotas = users(*range(number))
-    written = await Images().written(quotas)
+async def test_its_size_is_that_of_the_body(number: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(formats, "AT_ONCE", 3)
+    written = await Images().written(users(*range(number)))
     answer = QuotaListingResponse("cluster", EPOCH, written.entries)
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(dict(message))
-
-    async def receive() -> Message:
-        raise AssertionError("the sender gets an error when the caller has gone")
-
-    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
-    await routes.stream_written(answer, written, {"ETag": '"a"'})(scope, receive, send)
-    body = b"".join(message["body"] for message in sent[1:])
-    assert body == b"".join(encode(Format.JSON, answer))
+    body = b"".join(chunks_of(Format.JSON, answer))
+    assert written.size + sum(map(len, json_frame(answer))) == len(body)
     assert len(json.loads(body)["quotas"]) == number
-    headers = dict(sent[0]["headers"])
-    assert headers == {b"etag": b'"a"', b"content-length": str(len(body)).encode()}
-    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [
-        False
-    ]
+
+
+@FORMATS
+async def test_a_stream_has_the_bytes_of_a_whole_answer(
+    media_type: Format, service: FakeService, monkeypatch: pytest.MonkeyPatch
+):
+    service.brokers.quotas = {user("alice"): {"producer_byte_rate": 1.0}}
+    whole = await service.get("/quotas", accept=media_type)
+    monkeypatch.setattr(routes, "_LARGEST_WHOLE", 0)
+    streamed = await service.get("/quotas", accept=media_type)
+    assert streamed.body == whole.body
+    length = str(len(whole.body)) if media_type is Format.JSON else None
+    assert streamed.headers.get("content-length") == length
