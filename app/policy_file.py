@@ -36,7 +36,6 @@ from app.http.models import quote
 from app.http.query_params import GRAMMAR, parse_component
 
 MAX_BYTES: Final = 1024 * 1024
-MAX_DEPTH: Final = 20
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TEXT: Final = "tag:yaml.org,2002:str"
@@ -177,6 +176,8 @@ def parse_policy(content: bytes, name: str) -> Policy:
         reader.reject(1 if mark is None else mark.line + 1, f"not YAML: {error.problem}")
     except (yaml.YAMLError, UnicodeDecodeError):
         reader.reject(1, "not YAML in UTF-8")
+    except RecursionError:
+        reader.reject(1, "nested too deeply")
     if reader.faults or document is None:
         faults = sorted(set(reader.faults))
         lines = [f"{name}, line {line}: {fault.rstrip('.')}." for line, fault in faults]
@@ -207,6 +208,7 @@ class _Reader:
 
     faults: list[tuple[int, str]] = field(default_factory=list)
     lines: dict[Location, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
 
     def reject(self, line: int, fault: str) -> None:
         self.faults.append((line, fault))
@@ -217,22 +219,13 @@ class _Reader:
         Raises:
             yaml.YAMLError: It is not YAML, or several documents.
             UnicodeDecodeError: It is not UTF-8.
+            RecursionError: It nests too deeply.
         """
-        text = content.decode("utf-8")
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            line = 1 if event.start_mark is None else event.start_mark.line + 1
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                self.reject(line, "aliases are not read here")
-            if depth > MAX_DEPTH:
-                self.reject(line, "nested too deeply")
-                return None
-        root: Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        root: Node | None = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
         if root is None:
             self.reject(1, "the file is empty; it needs apiVersion and rules")
-        return None if root is None or self.faults else self._value(root, ())
+        value = None if root is None else self._value(root, ())
+        return None if self.faults else value
 
     def line(self, location: Location) -> int:
         """Return the line of a value, or of what it is missing in."""
@@ -242,6 +235,10 @@ class _Reader:
 
     def _value(self, node: Node, location: Location) -> Any:
         self.lines[location] = node.start_mark.line + 1
+        if id(node) in self.seen:
+            self.reject(self.lines[location], "anchors and aliases are not read here; write it out")
+            return None
+        self.seen.add(id(node))
         if isinstance(node, ScalarNode):
             return _scalar(node)
         if isinstance(node, MappingNode):

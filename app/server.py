@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -52,37 +52,30 @@ class Listener:
 
     def refuse_unless_free(self) -> None:
         """Refuse an address that is unknown or taken, before anything is opened."""
-        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
-        except OSError as error:
+            for trial in self.bind(shared=False):
+                trial.close()
+        except socket.gaierror as error:
             message = f"QUOTAS_HOST: {self.host!r} cannot be listened on: {error.strerror}."
             raise SettingsError(message) from None
-        for family, _, protocol, _, address in found:
-            try:
-                with socket.socket(family, kind, protocol) as trial:
-                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    trial.bind(address)
-            except OSError as error:
-                if error.errno in _NOT_OURS:
-                    where = f"{self.setting}: {self.host}:{self.port}"
-                    message = f"{where} cannot be listened on: {error.strerror}."
-                    raise SettingsError(message) from None
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                where = f"{self.setting}: {self.host}:{self.port}"
+                message = f"{where} cannot be listened on: {error.strerror}."
+                raise SettingsError(message) from None
 
-    def bind(self, *, shared: bool = True) -> list[socket.socket]:
-        """Return a socket for each address of the host, bound and not listening.
+    def bind(self, *, shared: bool = True) -> Iterator[socket.socket]:
+        """Yield a socket for each address of the host, bound and not listening.
 
         With port 0 each has a port of its own.
 
         Args:
             shared: Whether workers bind sockets of their own to the same address.
         """
-        flags = socket.AI_PASSIVE
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=flags)
-        return [
-            _bind(family, address, shared=shared)
-            for family, _, _, _, address in dict.fromkeys(found)
-        ]
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
+        for family, _, _, _, address in dict.fromkeys(found):
+            yield _bind(family, address, shared=shared)
 
 
 def reuseport_socket(reserved: socket.socket) -> socket.socket:
@@ -200,7 +193,7 @@ class Server(uvicorn.Server):
             limits=ReceiveLimits(),
         )
         own = [reuseport_socket(listening) for listening in listener.reserved]
-        own = own or listener.bind(shared=False)
+        own = own or list(listener.bind(shared=False))
         for listening in own:
             acceptor = Acceptor(listening, connections, make, listener.tls, _BACKLOG)
             self.servers.append(cast("asyncio.Server", acceptor))

@@ -51,7 +51,7 @@ def serve_with_workers(settings: Settings, listeners: Sequence[Listener]) -> int
     try:
         for listener in listeners:
             listener.refuse_unless_free()  # what is bound below, this user may bind again
-        bound = [replace(listener, reserved=listener.bind()) for listener in listeners]
+        bound = [replace(listener, reserved=list(listener.bind())) for listener in listeners]
         workers = Workers(settings, bound, folder)
         workers.run()
     except OSError as error:

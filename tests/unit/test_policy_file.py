@@ -58,7 +58,7 @@ WHOLE = [
     ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
     ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
     (b"\xff", "line 1: not YAML in UTF-8."),
-    ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
+    ("a: 1\nb: &x 1\nc: *x\n", "line 2: anchors and aliases are not read here; write it out."),
     ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
     ("[1]", "line 1: the file: Input should be a valid dictionary"),
     (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),
