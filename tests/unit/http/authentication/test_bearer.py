@@ -207,7 +207,7 @@ def test_a_file_that_vanished_is_logged_and_the_tokens_stay_good(
     ("content", "fault"),
     [
         ("", "not JSON"),
-        ("{}", "it must be a list"),
+        ("{}", "This must be an array, not an object"),
         ("[1]", "/0 This must be an object"),
         ([entry(), {"principal": "User:x"}], "/1/expires_at The field expires_at is missing"),
         ([entry(token_sha="x")], "/0/token_sha Unknown field"),
