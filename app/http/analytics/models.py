@@ -60,21 +60,6 @@ class AnalyticsParameters(QueryParameters):
         return self.model_dump(exclude={"page_size", "page_token"})
 
 
-class UtilizationParameters(AnalyticsParameters):
-    """The query of ``GET /analytics/utilization``."""
-
-    key: _Key = None
-    entity: _Entity = ()
-    min_util_p99: Annotated[
-        Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None, Field(examples=[0.8])
-    ] = None
-    """Only where p99 / limit is at least this; 0.8 is 80 % of the limit."""
-    since: Since = None
-    """Only days that end after this time. RFC 3339; a plus sign is written `%2B`."""
-    until: Until = None
-    """Only days that begin before this time. RFC 3339; a plus sign is written `%2B`."""
-
-
 class IncidentsParameters(AnalyticsParameters):
     """The query of ``GET /analytics/incidents``."""
 
@@ -84,6 +69,15 @@ class IncidentsParameters(AnalyticsParameters):
     """Only what ends after this time. RFC 3339; a plus sign is written `%2B`."""
     until: Until = None
     """Only what begins before this time. RFC 3339; a plus sign is written `%2B`."""
+
+
+class UtilizationParameters(IncidentsParameters):
+    """The query of ``GET /analytics/utilization``."""
+
+    min_util_p99: Annotated[
+        Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None, Field(examples=[0.8])
+    ] = None
+    """Only where p99 / limit is at least this; 0.8 is 80 % of the limit."""
 
 
 class BucketParameters(AnalyticsParameters):
