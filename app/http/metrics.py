@@ -31,7 +31,6 @@ from prometheus_client.registry import Collector
 
 from app.http.rate_limits import TokenBuckets
 from app.service.ports.metrics import (
-    BreakerState,
     DependencyMetrics,
     FoundBy,
     KafkaResult,
@@ -133,9 +132,10 @@ class PrometheusAlterationMetrics:
             "Outcomes in the memory of this process, not yet recorded.",
             multiprocess_mode="livesum",
         ).set
-        self._breakers = make.gauge(
+        breakers = make.gauge(
             "breaker_state", "Whether a dependency is refused for now: 1, else 0.", ["dependency"]
         )
+        self.breaker_is = lambda dependency, state: breakers.labels(dependency).set(state)
         self.partitions_reach = make.gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
@@ -165,10 +165,6 @@ class PrometheusAlterationMetrics:
         self._open.set(intents.number)
         self._oldest.set(intents.oldest_s)
         self._quarantined.set(intents.quarantined)
-
-    def breaker_is(self, dependency: str, state: BreakerState) -> None:
-        """Tell the state of a circuit breaker."""
-        self._breakers.labels(dependency).set(state is BreakerState.OPEN)
 
 
 _REQUEST_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 95)

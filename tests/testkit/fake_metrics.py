@@ -3,7 +3,6 @@
 from collections import Counter
 
 from app.service.ports.metrics import (
-    BreakerState,
     DependencyMetrics,
     DriftOrigin,
     FoundBy,
@@ -52,8 +51,8 @@ class CountedMetrics:
     def partitions_reach(self, months: int) -> None:
         self.counts["months ahead"] = months
 
-    def breaker_is(self, dependency: str, state: BreakerState) -> None:
-        self.counts[f"{dependency} {state.value}"] += 1
+    def breaker_is(self, dependency: str, state: int) -> None:
+        self.counts[f"{dependency} {'open' if state else 'closed'}"] += 1
 
 
 class CountedDependencies(DependencyMetrics):

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from app.domain.alterations import (
@@ -415,7 +416,7 @@ def alter_context(
             "recoveries": journal,
             "outcomes": OutcomeWriter(journal, tasks, metrics),
             "metrics": metrics,
-            "breaker": CircuitBreaker("audit-log-unavailable", "Down."),
+            "breaker": CircuitBreaker(partial(metrics.breaker_is, "postgres")),
             **others,
         }
     )

@@ -32,13 +32,6 @@ class FoundBy(StrEnum):
     LATE_ANSWER = "late_answer"
 
 
-class BreakerState(StrEnum):
-    """Whether a dependency is used: closed lets everything pass, open nothing but probes."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-
-
 @dataclass(frozen=True, slots=True)
 class OpenIntents:
     """What has no definite outcome yet, of all processes.
@@ -96,8 +89,8 @@ class AlterationMetrics(Protocol):
     def partitions_reach(self, months: int) -> None:
         """Tell for how many months after the present one there are partitions; -1: not even it."""
 
-    def breaker_is(self, dependency: str, state: BreakerState) -> None:
-        """Tell the state of a circuit breaker."""
+    def breaker_is(self, dependency: str, state: int) -> None:
+        """Tell the state of a circuit breaker: 0 is closed, 1 open."""
 
 
 class KafkaResult(StrEnum):

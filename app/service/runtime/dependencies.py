@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from app.domain.errors import NotSentError, QuotaError
 from app.service.ports.audit_log import KeyTakenError
-from app.service.ports.metrics import BreakerState
 from app.service.runtime.clock import USUAL
 
 T = TypeVar("T")
@@ -234,40 +233,33 @@ PROBE_EVERY_S: Final = 2.0
 """While it is open one attempt passes in this time; its success closes it."""
 
 
-def _watch_nothing(_: BreakerState) -> None:
-    """Tell nobody."""
+_LOG_IS_DOWN: Final = (
+    "The audit log has not answered several times in a row; nothing was sent. It is tried again "
+    "every two seconds."
+)
 
 
 class CircuitBreaker:
-    """Stands before a dependency. A ``NotSentError`` is a failure, any other answer a success.
+    """Stands before the audit log. A ``NotSentError`` is a failure, any other answer a success.
 
     Args:
-        code: Of the problem that is answered while it is open.
-        detail: A sentence that says what is down and that nothing was sent.
-        watch: Called with each new state.
+        watch: Called with each new state: whether it is open.
         now: A clock in seconds that never goes back.
     """
 
     def __init__(
-        self,
-        code: str,
-        detail: str,
-        *,
-        watch: Callable[[BreakerState], None] = _watch_nothing,
-        now: Callable[[], float] = time.monotonic,
+        self, watch: Callable[[bool], None], now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._code = code
-        self._detail = detail
         self._watch = watch
         self._now = now
         self._failures = 0
         self._next_probe = math.inf
-        watch(BreakerState.CLOSED)
+        watch(False)
 
     @property
-    def state(self) -> BreakerState:
-        """Closed lets everything pass, open nothing but probes."""
-        return BreakerState.CLOSED if self._next_probe == math.inf else BreakerState.OPEN
+    def is_open(self) -> bool:
+        """Closed it lets everything pass, open nothing but probes."""
+        return self._next_probe < math.inf
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -290,24 +282,24 @@ class CircuitBreaker:
         self._count_success()
 
     def _admit(self) -> None:
-        if self.state is BreakerState.CLOSED:
+        if not self.is_open:
             return
         wait_s = self._next_probe - self._now()
         if wait_s > 0:
-            raise NotSentError(self._detail, code=self._code, retry_after_s=wait_s)
+            raise NotSentError(_LOG_IS_DOWN, code="audit-log-unavailable", retry_after_s=wait_s)
         self._next_probe = self._now() + PROBE_EVERY_S
 
     def _count_failure(self) -> None:
         self._failures += 1
-        if self._failures >= FAILURES and self.state is BreakerState.CLOSED:
+        if self._failures >= FAILURES and not self.is_open:
             self._next_probe = self._now() + PROBE_EVERY_S
-            self._watch(BreakerState.OPEN)
+            self._watch(True)
 
     def _count_success(self) -> None:
         self._failures = 0
-        if self.state is BreakerState.OPEN:
+        if self.is_open:
             self._next_probe = math.inf
-            self._watch(BreakerState.CLOSED)
+            self._watch(False)
 
 
 CHECK_TTL_S: Final = 2.0
