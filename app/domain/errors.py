@@ -175,15 +175,13 @@ class TooManyRequestsError(QuotaError):
     default_code = "too-many-requests"
 
 
+@dataclass(eq=False)
 class NotSentError(QuotaError):
-    """The cluster or the audit log cannot be reached, and nothing was sent."""
+    """The cluster or the audit log cannot be reached; nothing was sent, so repeating is safe."""
+
+    retry: Retry = Retry.SAFE
 
     default_code = "not-sent"
-
-    def __post_init__(self) -> None:
-        """Nothing was sent, so repeating is safe."""
-        self.retry = Retry.SAFE
-        super().__post_init__()
 
 
 @dataclass(eq=False)
@@ -201,27 +199,23 @@ class OutcomeNotRecordedError(QuotaError):
     default_code = "outcome-not-recorded"
 
 
+@dataclass(eq=False)
 class UnknownOutcomeError(QuotaError):
     """Sent, and no definite answer; the change may have been applied."""
 
+    sent: Sent = Sent.MAYBE
+    retry: Retry = Retry.SAME_KEY_ONLY
+
     default_code = "outcome-unknown"
 
-    def __post_init__(self) -> None:
-        """Whether it was applied is unknown; only the same idempotency key may repeat it."""
-        self.sent = Sent.MAYBE
-        self.retry = Retry.SAME_KEY_ONLY
-        super().__post_init__()
 
-
+@dataclass(eq=False)
 class OutcomeSupersededError(QuotaError):
     """Recovery found something else than what was asked for, or another alteration took over."""
 
-    default_code = "outcome-superseded"
+    sent: Sent = Sent.MAYBE
 
-    def __post_init__(self) -> None:
-        """It was sent, and what the cluster made of it was not seen."""
-        self.sent = Sent.MAYBE
-        super().__post_init__()
+    default_code = "outcome-superseded"
 
 
 class UnsupportedVersionError(QuotaError):

@@ -96,11 +96,10 @@ def _applying(index: QuotaIndex, entity: ClientQuotaEntity, key: str) -> Configu
 def _applying_to_address(index: QuotaIndex, name: str | None, key: str) -> ConfiguredQuota | None:
     """Try the entity itself, then the default: no address is looked up for a plan."""
     own, default = (ClientQuotaEntity.of({_IP: ip}) for ip in (name, DEFAULT_NAME))
-    for row, entity in zip(IP_PRECEDENCE, (own, default), strict=True):
+    for entity in (own, default):
         value = index.values_of(entity).get(key)
         if value is not None:
-            level = IP_PRECEDENCE[1] if entity == default else row
-            return ConfiguredQuota(entity, level.level, level.source, value)
+            return ConfiguredQuota(entity, *IP_PRECEDENCE[1 if entity == default else 0], value)
     return None
 
 

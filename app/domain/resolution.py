@@ -160,7 +160,7 @@ def resolve_ip(index: QuotaIndex, ip: str, *, explain: bool = False) -> Resoluti
     own = _canonical_first(address, index.spellings.get(address) or ())
     default = index.spellings.get(DEFAULT_NAME) or ()
     having = tuple(
-        ConfiguredQuota(entity, row.level, row.source, limit)
+        ConfiguredQuota(entity, *row, limit)
         for row, rules in zip(IP_PRECEDENCE, (own, default), strict=True)
         for entity, limit in rules[:1]
     )

@@ -285,7 +285,7 @@ class Patterns:
                 addresses, spellings, self._of_rules(own), strict=True
             )
         ]
-        levels = [row.level for row in IP_PRECEDENCE]
+        levels = [level for level, _ in IP_PRECEDENCE]
         return Stored(patterns, dict(zip(levels, (own, [default] * len(own)), strict=True)))
 
     def _of_rules(self, rules: Sequence[Rule | None]) -> Sequence[int]:

@@ -61,15 +61,6 @@ class PrecedenceLevel:
     bucket: Bucket
 
 
-@dataclass(frozen=True, slots=True)
-class IpPrecedenceLevel:
-    """One of the two levels for an address."""
-
-    level: int
-    source: QuotaSource
-    ip: Slot
-
-
 _BOTH, _USER, _CLIENT = Bucket.USER_CLIENT_ID, Bucket.USER, Bucket.CLIENT_ID
 _NAMED, _DEFAULT, _ABSENT = Slot.NAMED, Slot.DEFAULT, Slot.ABSENT
 
@@ -89,11 +80,9 @@ PRECEDENCE: Final = (
 Source: Kafka's documentation, "Quota Configuration"; ``ClientQuotaManager``.
 """
 
-IP_PRECEDENCE: Final = (
-    IpPrecedenceLevel(1, QuotaSource.IP, Slot.NAMED),
-    IpPrecedenceLevel(2, QuotaSource.DEFAULT_IP, Slot.DEFAULT),
-)
-"""The two levels for an address. Source: ``SocketServer.ConnectionQuotas``."""
+IP_PRECEDENCE: Final = ((1, QuotaSource.IP), (2, QuotaSource.DEFAULT_IP))
+"""The two levels for an address: its own rule, the default's. Source:
+``SocketServer.ConnectionQuotas``."""
 
 
 class ConfiguredQuota(NamedTuple):
@@ -292,7 +281,7 @@ def client_levels(
     for row in PRECEDENCE:
         reason = why_not(row, user, client_id) or (HIDDEN_CLIENT_RULES if hidden else None)
         entity = _client_entity(row, user, client_id)
-        tried.append(_tried(row, stored.get(row.level), entity, reason))
+        tried.append(_tried(row.level, row.source, stored.get(row.level), entity, reason))
     return tuple(tried)
 
 
@@ -300,20 +289,21 @@ def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTri
     """Return the two levels for an address."""
     stored = {quota.level: quota for quota in having}
     return tuple(
-        _tried(row, stored.get(row.level), ClientQuotaEntity.of({EntityType.IP: name}))
+        _tried(*row, stored.get(row[0]), ClientQuotaEntity.of({EntityType.IP: name}))
         for row, name in zip(IP_PRECEDENCE, (address, DEFAULT_NAME), strict=True)
     )
 
 
 def _tried(
-    row: PrecedenceLevel | IpPrecedenceLevel,
+    level: int,
+    source: QuotaSource,
     quota: ConfiguredQuota | None,
     entity: ClientQuotaEntity,
     reason: str | None = None,
 ) -> LevelTried:
     value = None if quota is None else quota.value
     spelled = entity if quota is None else quota.entity
-    return LevelTried(spelled, row.level, row.source, value, reason is None, reason)
+    return LevelTried(spelled, level, source, value, reason is None, reason)
 
 
 def _client_entity(row: PrecedenceLevel, user: str, client_id: str) -> ClientQuotaEntity:

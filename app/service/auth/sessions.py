@@ -43,16 +43,15 @@ from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.tasks import Tasks
 
 
+@dataclass(eq=False)
 class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
     """The broker refused the caller a read that was thought allowed; nothing was sent.
 
-    An alteration that meets it is concluded like any that was not sent.
+    An alteration that meets it is concluded like any that was not sent. Repeating is of no use
+    before an ACL is changed.
     """
 
-    def __post_init__(self) -> None:
-        """Repeating is of no use before an ACL is changed."""
-        super().__post_init__()
-        self.retry = Retry.NEVER
+    retry: Retry = Retry.NEVER
 
 
 class RecordReader:
