@@ -113,7 +113,7 @@ def test_the_deepest_folder_wins():
 
 
 def test_a_file_of_no_group_is_a_group():
-    assert group_of("tests/unit/test_java.py") == "tests/unit/test_java.py"
+    assert group_of("tests/unit/test_logs.py") == "tests/unit/test_logs.py"
     assert group_of("tests/integration/http2/test_it.py") == "tests/integration/http2/test_it.py"
 
 
