@@ -84,6 +84,12 @@ async def until(is_true: Callable[[], object]) -> None:
             await asyncio.sleep(next(pause))
 
 
+async def until_quiet() -> None:
+    """Let the tasks of this event loop go as far as they do without waiting."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 class Silent:
     """A base of handlers that print nothing."""
 

@@ -31,7 +31,7 @@ from tests.unit.http.fake_service import (
 NARROW = Limits(reads_per_s=2, alterations_per_s=1, requests_at_once=2, failures_per_s=0.5)
 BURST = 4
 UNKNOWN = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
-PUBLIC = ("/livez", "/readyz", "/version", "/metrics", "/problems/rate-limited")
+PUBLIC = ("/livez", "/readyz", "/version", "/metrics", "/problems/rate-limited", "/ui/docs.js")
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from app.domain.errors import NotSentError
 from app.http.pages import page_assets
 from app.http.problem_catalog import PROBLEMS
-from app.http.rate_limits import Limits
 from tests.unit.http.fake_service import Answer, FakeService, raw_headers, send
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -95,13 +94,6 @@ async def test_the_index_links_every_problem(service: FakeService):
     assert links == [f"/problems/{code}" for code in sorted(PROBLEMS)]
     for link in links:
         assert (await service.get(link, None)).status == 200
-
-
-async def test_the_page_is_limited_like_other_public_routes():
-    service = FakeService(Limits(0, 0, 0, 0, public_per_s=1.0))
-    statuses = {(await service.get("/ui/docs.js", None)).status for _ in range(200)}
-    assert statuses == {200, 429}
-    assert (await service.get("/", None)).status == 200
 
 
 PORTAL = "https://portal.example"

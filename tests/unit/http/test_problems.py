@@ -15,7 +15,6 @@ import app
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
-    MAX_VIOLATIONS,
     BrokerError,
     EntityBusyError,
     InvalidRequestError,
@@ -190,17 +189,6 @@ def test_an_invalid_request_of_one_kind_with_a_page_has_its_code(code: str):
     assert problem_document(several, "r", "/")["code"] == "invalid-request"
     other = InvalidRequestError("no", code="not-found", violations=[violation])
     assert problem_document(other, "r", "/")["code"] == "not-found"
-
-
-def test_violations_without_end_are_counted():
-    violations = [Violation(f"/{index}", "c", "d") for index in range(MAX_VIOLATIONS + 7)]
-    document = problem_document(UnreadableRequestError("no", violations=violations), "r", "/")
-    assert len(document["errors"]) == MAX_VIOLATIONS + 1
-    assert document["errors"][-1] == {
-        "pointer": "",
-        "code": "more",
-        "detail": "At least 7 more are not listed.",
-    }
 
 
 def test_an_error_of_an_alteration_tells_where_the_truth_will_be():

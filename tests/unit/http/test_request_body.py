@@ -30,6 +30,7 @@ from app.http.request_body import (
     parse_object,
     read_json_body,
 )
+from tests.testkit.event_loops import until_quiet
 from tests.unit.http.fake_service import Answer, FakeService, RawHeaders, send
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -290,18 +291,14 @@ class Bodies:
             await self.go_on.wait()
             self.inside[principal] -= 1
 
-    async def settle(self) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)
-
 
 async def test_a_caller_holds_one_large_body_at_a_time_and_the_others_go_on():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold("User:greedy")) for _ in range(100)]
-    await world.settle()
+    await until_quiet()
     assert world.inside == {"User:greedy": 1}
     tasks.append(asyncio.create_task(world.hold("User:alice")))
-    await world.settle()
+    await until_quiet()
     assert world.inside == {"User:greedy": 1, "User:alice": 1}
     world.go_on.set()
     await asyncio.gather(*tasks)
@@ -311,7 +308,7 @@ async def test_a_caller_holds_one_large_body_at_a_time_and_the_others_go_on():
 async def test_only_so_many_large_bodies_are_held_of_all_callers():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold(f"User:{number}")) for number in range(20)]
-    await world.settle()
+    await until_quiet()
     assert world.inside.total() == AT_ONCE
     world.go_on.set()
     await asyncio.gather(*tasks)
@@ -323,10 +320,10 @@ async def test_callers_of_very_large_bodies_cannot_hold_the_slots_of_all():
     tasks = [
         asyncio.create_task(world.hold(f"User:{number}", very_large=True)) for number in range(20)
     ]
-    await world.settle()
+    await until_quiet()
     assert world.inside.total() == VERY_LARGE_AT_ONCE
     tasks.append(asyncio.create_task(world.hold("User:alice")))
-    await world.settle()
+    await until_quiet()
     assert world.inside["User:alice"] == 1
     world.go_on.set()
     await asyncio.gather(*tasks)
@@ -335,7 +332,7 @@ async def test_callers_of_very_large_bodies_cannot_hold_the_slots_of_all():
 async def test_who_gives_up_waiting_takes_no_slot():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold("User:alice")) for _ in range(3)]
-    await world.settle()
+    await until_quiet()
     while tasks:
         tasks[0].cancel()
         await asyncio.wait({tasks.pop(0)})

@@ -21,6 +21,7 @@ from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, R
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime.tasks import AlterationTasks, SessionTasks
+from tests.testkit.event_loops import until_quiet
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
@@ -254,13 +255,12 @@ async def test_held_tasks_know_when_the_last_has_ended() -> None:
         return "done"
 
     waiting = asyncio.create_task(held.run(work()))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until_quiet()
     quiet = asyncio.create_task(held.quiet())
-    await asyncio.sleep(0)
+    await until_quiet()
     assert not quiet.done()
     waiting.cancel()
-    await asyncio.sleep(0)
+    await until_quiet()
     assert not quiet.done(), "the caller went away, the alteration goes on"
     gate.set()
     async with asyncio.timeout(30):
@@ -280,14 +280,12 @@ async def test_held_tasks_are_not_quiet_between_an_alteration_and_its_late_answe
         held.watch(listen())
 
     waiting = asyncio.create_task(held.run(work()))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until_quiet()
     quiet = asyncio.create_task(held.quiet())
-    await asyncio.sleep(0)
+    await until_quiet()
     gate.set()
     await waiting
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await until_quiet()
     assert not quiet.done(), "the connection that the answer comes on must stay open"
     late.set()
     async with asyncio.timeout(30):

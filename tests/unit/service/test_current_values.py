@@ -8,6 +8,7 @@ from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilt
 from app.domain.errors import NotSentError
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
 from app.service.ports.brokers import Described
+from tests.testkit.event_loops import until_quiet
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -41,11 +42,6 @@ class Broker:
     def asked_for_everything(self) -> int:
         """How often it was asked for everything."""
         return sum(item is ALL_ENTITIES for item, _ in self.asked)
-
-
-async def until_quiet() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @in_virtual_time

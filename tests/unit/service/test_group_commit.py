@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,7 +16,8 @@ from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time
 from app.service.runtime.dependencies import MAX_BATCHES, Batcher
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
+from tests.testkit.event_loops import until, until_quiet
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, Verdicts, refused
 
 LONG_S = 30.0
 
@@ -42,9 +44,7 @@ class Work:
         return [KeyError(item) if item.startswith("bad") else item.upper() for item in items]
 
     async def begun(self, number: int) -> None:
-        async with asyncio.timeout(LONG_S):
-            while len(self.batches) < number:
-                await asyncio.sleep(0)
+        await until(lambda: len(self.batches) >= number)
 
 
 def at_most(number: int) -> Callable[[], Callable[[str], bool]]:
@@ -190,20 +190,18 @@ class Travellers:
         self.let_go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, *names: str, broker_id: int = 1) -> None:
+    def start(self, *names: str) -> None:
         for name in names:
             self.let_go[name] = asyncio.Event()
-            self.tasks[name] = asyncio.create_task(self._travel(name, broker_id))
+            self.tasks[name] = asyncio.create_task(self._travel(name))
 
-    async def _travel(self, name: str, broker_id: int) -> None:
-        async with self.turns.turn(broker_id):
+    async def _travel(self, name: str) -> None:
+        async with self.turns.turn(1):
             self.begun.append(name)
             await self.let_go[name].wait()
 
     async def have_begun(self, *names: str) -> None:
-        async with asyncio.timeout(LONG_S):
-            while len(self.begun) < len(names):
-                await asyncio.sleep(0)
+        await until(lambda: len(self.begun) >= len(names))
         await until_quiet()
         assert self.begun == list(names)
 
@@ -211,11 +209,6 @@ class Travellers:
         for event in self.let_go.values():
             event.set()
         await asyncio.wait_for(asyncio.gather(*self.tasks.values(), return_exceptions=True), LONG_S)
-
-
-async def until_quiet() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_a_group_begins_when_all_of_the_last_one_have_ended():
@@ -227,14 +220,6 @@ async def test_a_group_begins_when_all_of_the_last_one_have_ended():
     await travellers.have_begun("a", "b")
     travellers.let_go["a"].set()
     await travellers.have_begun("a", "b", "c", "d")
-    await travellers.end()
-
-
-async def test_who_alters_through_another_broker_waits_for_no_group():
-    travellers = Travellers()
-    travellers.start("a")
-    travellers.start("b", broker_id=2)
-    await travellers.have_begun("a", "b")
     await travellers.end()
 
 
@@ -257,9 +242,7 @@ async def test_a_group_that_stands_still_holds_up_nobody_for_long(monkeypatch: p
     travellers.start("a")
     await travellers.have_begun("a")
     travellers.start("b")
-    async with asyncio.timeout(LONG_S):
-        while len(travellers.begun) < 2:
-            await asyncio.sleep(0.001)
+    await travellers.have_begun("a", "b")
     assert not travellers.tasks["a"].done()
     await travellers.end()
 
@@ -297,9 +280,20 @@ def user(name: str) -> ClientQuotaEntity:
     return ClientQuotaEntity.of({"user": name})
 
 
-def change(name: str, keys: int = 1) -> list[ClientQuotaAlteration]:
-    ops = tuple(Op(f"key-{number}", 1.0) for number in range(keys))
-    return [ClientQuotaAlteration(user(name), ops)]
+@dataclass(frozen=True)
+class Call:
+    """What a caller alters: so many keys of each user, within so many seconds."""
+
+    users: str
+    keys: int = 1
+    broker_id: int = 1
+    seconds: float = LONG_S
+
+    async def send(self, sending: AlterBatcher) -> AlterAnswer:
+        ops = tuple(Op(f"key-{number}", 1.0) for number in range(self.keys))
+        changes = [ClientQuotaAlteration(user(name), ops) for name in self.users.split()]
+        send_by = boot_time() + self.seconds
+        return await sending.send(changes, broker_id=self.broker_id, send_by=send_by)
 
 
 class Sender:
@@ -308,37 +302,17 @@ class Sender:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sending = AlterBatcher(broker)
-        self.tasks: list[asyncio.Task[AlterAnswer]] = []
 
-    def start(
-        self, changes: list[ClientQuotaAlteration], broker_id: int = 1, seconds: float = LONG_S
-    ) -> None:
-        send_by = boot_time() + seconds
-        work = self.sending.send(changes, broker_id=broker_id, send_by=send_by)
-        self.tasks.append(asyncio.create_task(work))
-
-    async def held(self) -> asyncio.Event:
-        """Let a request be in flight until the event is set."""
-        gate = self.broker.gate = asyncio.Event()
-        self.start(change("first"))
-        async with asyncio.timeout(LONG_S):
-            while not self.broker.requests:
-                await asyncio.sleep(0)
-        return gate
-
-    async def answers(self) -> list[AlterAnswer | BaseException]:
-        return await asyncio.gather(*self.tasks, return_exceptions=True)
-
-    async def meanwhile(
-        self, *changes: list[ClientQuotaAlteration]
-    ) -> list[AlterAnswer | BaseException]:
+    async def meanwhile(self, *calls: Call) -> list[AlterAnswer | BaseException]:
         """Send changes while a request is in flight; return their answers."""
-        gate = await self.held()
-        for each in changes:
-            self.start(each)
+        gate = self.broker.gate = asyncio.Event()
+        first = asyncio.create_task(Call("first").send(self.sending))
+        await until(lambda: self.broker.requests)
+        tasks = [asyncio.create_task(call.send(self.sending)) for call in calls]
         await asyncio.sleep(0)
         gate.set()
-        return (await self.answers())[1:]
+        assert outcomes(await first)["first"] is Outcome.APPLIED
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
@@ -357,7 +331,7 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
         for alteration in alterations
         if alteration.entity == user("bad")
     }
-    answers = await sender.meanwhile(change("a"), change("bad"), change("c"))
+    answers = await sender.meanwhile(*map(Call, ("a", "bad", "c")))
     expected = {"a": Outcome.APPLIED, "bad": Outcome.REFUSED, "c": Outcome.APPLIED}
     assert [outcomes(answer) for answer in answers] == [expected] * 3
     assert set(sender.broker.quotas) == {user("first"), user("a"), user("c")}
@@ -366,28 +340,17 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
 @pytest.mark.parametrize(
     ("others", "requests"),
     [
-        ([(change("a"), 1), (change("b"), 2)], [["first"], ["b"], ["a"]]),
-        ([(change("a"), 1), (change("a"), 1)], [["first"], ["a"], ["a"]]),
-        (
-            [(change("a", MAX_CHANGES), 1), (change("b"), 1), (change("c"), 1)],
-            [["first"], ["a"], ["b", "c"]],
-        ),
-        (
-            [(change("a", MAX_CHANGES - 1), 1), (change("b", 2), 1), (change("c"), 1)],
-            [["first"], ["a", "c"], ["b"]],
-        ),
+        ([Call("a"), Call("b", broker_id=2)], [["first"], ["b"], ["a"]]),
+        ([Call("a"), Call("a")], [["first"], ["a"], ["a"]]),
+        ([Call("a", MAX_CHANGES), Call("b"), Call("c")], [["first"], ["a"], ["b", "c"]]),
+        ([Call("a", MAX_CHANGES - 1), Call("b", 2), Call("c")], [["first"], ["a", "c"], ["b"]]),
     ],
     ids=["another broker", "the same entity", "a full request", "one change too many"],
 )
 async def test_what_does_not_fit_goes_with_another_request(
-    sender: Sender, others: list[tuple[list[ClientQuotaAlteration], int]], requests: list[list[str]]
+    sender: Sender, others: list[Call], requests: list[list[str]]
 ) -> None:
-    gate = await sender.held()
-    for changes, broker_id in others:
-        sender.start(changes, broker_id)
-    await asyncio.sleep(0)
-    gate.set()
-    await sender.answers()
+    await sender.meanwhile(*others)
     assert [names for _, names in sender.broker.requests] == requests
 
 
@@ -395,17 +358,12 @@ async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "MAX_SHARED_ENTITIES", 2)
-    await sender.meanwhile([*change("a"), *change("b"), *change("c")], change("d"))
+    await sender.meanwhile(Call("a b c"), Call("d"))
     assert [names for _, names in sender.broker.requests] == [["first"], ["a", "b", "c"], ["d"]]
 
 
 async def test_who_would_be_too_late_is_not_sent_and_the_others_are(sender: Sender) -> None:
-    gate = await sender.held()
-    sender.start(change("late"), seconds=-1.0)
-    sender.start(change("a"))
-    await asyncio.sleep(0)
-    gate.set()
-    _, late, other = await sender.answers()
+    late, other = await sender.meanwhile(Call("late", seconds=-1.0), Call("a"))
     assert isinstance(late, NotSentError)
     assert outcomes(other) == {"a": Outcome.APPLIED}
     assert sender.broker.requests[1:] == [(1, ["a"])]
@@ -414,13 +372,8 @@ async def test_who_would_be_too_late_is_not_sent_and_the_others_are(sender: Send
 async def test_who_runs_out_of_time_before_the_broker_is_reached_is_left_out_alone(
     sender: Sender,
 ) -> None:
-    gate = await sender.held()
-    sender.start(change("short"), seconds=0.5)
-    sender.start(change("a"))
-    await asyncio.sleep(0)
     sender.broker.slow_to_reach = True
-    gate.set()
-    _, short, other = await sender.answers()
+    short, other = await sender.meanwhile(Call("short", seconds=0.5), Call("a"))
     assert isinstance(short, NotSentError)
     assert outcomes(other) == {"a": Outcome.APPLIED}
     assert sender.broker.requests[1:] == [(1, ["short", "a"]), (1, ["a"])]
@@ -428,19 +381,19 @@ async def test_who_runs_out_of_time_before_the_broker_is_reached_is_left_out_alo
 
 
 async def test_a_broker_that_cannot_be_reached_fails_everybody(sender: Sender) -> None:
-    gate = await sender.held()
-    sender.start(change("a"))
-    sender.start(change("b"))
-    await asyncio.sleep(0)
-    sender.broker.reachable = False
-    gate.set()
-    _, *others = await sender.answers()
+    def fail(alterations: Sequence[ClientQuotaAlteration], _: bool) -> Verdicts:
+        if len(alterations) == 2:
+            raise NotSentError("Nobody answers.")
+        return {}
+
+    sender.broker.fault = fail
+    others = await sender.meanwhile(Call("a"), Call("b"))
     assert [type(other) for other in others] == [NotSentError, NotSentError]
 
 
 async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
     sender.broker.late = asyncio.get_running_loop().create_future()
-    answers = await sender.meanwhile(change("a"), change("b"))
+    answers = await sender.meanwhile(Call("a"), Call("b"))
     verdicts = {user(name): EntityVerdict(Outcome.APPLIED) for name in ("first", "a", "b")}
     sender.broker.late.set_result(AlterAnswer(verdicts, 1, EPOCH, EPOCH))
     for name, answer in zip(("a", "b"), answers, strict=True):

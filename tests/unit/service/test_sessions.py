@@ -13,7 +13,7 @@ from app.service.auth.sessions import (
     SessionLease,
     Sessions,
 )
-from tests.testkit.event_loops import until
+from tests.testkit.event_loops import until, until_quiet
 from tests.testkit.virtual_time import in_virtual_time
 
 
@@ -221,8 +221,7 @@ async def test_what_goes_on_in_a_session_is_waited_for_until_everything_is_close
     brokers.now = LONGEST_S + 1
     young = await sessions.lease("alice", "secret")
     running.release()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await until_quiet()
     assert running.content.ended == []
     async with asyncio.timeout(30):
         await sessions.close()
