@@ -25,7 +25,7 @@ import time
 import tomllib
 import uuid
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -274,6 +274,11 @@ THE_COMMAND: Final = "the command"
 _OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 """The service itself says so in a problem document."""
 
+_IDENTITIES_AT_ONCE: Final = 10_000
+"""So many does the service take in one request."""
+
+_AFTER_THE_FIRST_MS: Final = 60_000
+
 Parameters = Sequence[tuple[str, str]]
 
 
@@ -306,6 +311,18 @@ class Connection:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return document(self._good(answer), *needed)
+
+    def resolve(self, identities: Sequence[Any], **members: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield what applies to each identity, in order; any number of them.
+
+        Args:
+            identities: Each as in the request.
+            members: Others of the request. All but the first requests take the image as it is.
+        """
+        for start in range(0, len(identities), _IDENTITIES_AT_ONCE):
+            body = {"identities": identities[start : start + _IDENTITIES_AT_ONCE], **members}
+            body |= {} if start == 0 else {"max_age_ms": _AFTER_THE_FIRST_MS}
+            yield from self.ask("/quotas/resolve", body, "results")["results"]
 
     def alter(
         self, path: str, body: Any, key: str | None, again: str = THE_COMMAND

@@ -48,6 +48,11 @@ class Style:
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
+def counted(number: int, singular: str, plural: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {singular if number == 1 else plural}"
+
+
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Return rows as lines with aligned columns, two blanks apart; no blanks at the end.
 

@@ -15,7 +15,6 @@ from app.domain.entities import show_entity, visible
 
 _SET_HERE: Final = "set here"
 _INHERITED: Final = ("inherited", "overridden")
-_IDENTITIES_AT_ONCE: Final = 10_000
 _ANY_ADDRESS: Final = "192.0.2.0"
 """Of a network for examples (RFC 5737)."""
 
@@ -43,16 +42,13 @@ def inherited_lines(service: Any, quotas: Sequence[Mapping[str, Any]]) -> Iterat
     taken = frozenset(
         name for quota in quotas for name in quota["entity"].values() if name is not None
     )
-    for start in range(0, len(quotas), _IDENTITIES_AT_ONCE):
-        some = quotas[start : start + _IDENTITIES_AT_ONCE]
-        identities = [identity_of(quota["entity"], taken) for quota in some]
-        body = {"identities": identities, "max_age_ms": 0}
-        answer = service.ask("/quotas/resolve", body, "results")
-        for at, (quota, result) in enumerate(zip(some, answer["results"], strict=True), start):
-            if at:
-                yield ""
-            yield show_entity(quota["entity"])
-            yield from _effective(quota, result["quotas"])
+    identities = [identity_of(quota["entity"], taken) for quota in quotas]
+    results = service.resolve(identities, max_age_ms=0)
+    for at, (quota, result) in enumerate(zip(quotas, results, strict=True)):
+        if at:
+            yield ""
+        yield show_entity(quota["entity"])
+        yield from _effective(quota, result["quotas"])
 
 
 def _effective(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, REFUSED
 from app.client.http import document
-from app.client.output import Context, Style
+from app.client.output import Context, Style, counted
 from app.client.problems import ServiceError
 from app.domain.addresses import canonical_ip
 from app.domain.entities import ENTITY_TYPES, show_entity, show_name, visible
@@ -327,8 +327,4 @@ def _lines(found: Sequence[Finding], style: Style) -> Iterator[str]:
         yield from (f"    {fix}" for fix in finding.fixes)
     warnings = sum(1 for finding in found if finding.severity is Severity.WARNING)
     hints = len(found) - warnings
-    yield f"{_count(warnings, 'warning')}, {_count(hints, 'hint')}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    yield f"{counted(warnings, 'warning', 'warnings')}, {counted(hints, 'hint', 'hints')}."

@@ -13,7 +13,7 @@ from app.client.documents import read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
-from app.client.output import Context, Style, table
+from app.client.output import Context, Style, counted, table
 from app.domain.entities import show_entity, visible
 
 _PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "kept", "expires_at")
@@ -117,7 +117,7 @@ def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
     if source is not None and source["entity"] != entity:
         return f", but {_of(effective, source)} goes before it"
     more = impact["more_specific"]
-    return f", but {_count(more, 'entity goes', 'entities go')} before it" if more else ""
+    return f", but {counted(more, 'entity goes', 'entities go')} before it" if more else ""
 
 
 def _of(value: Any, source: Mapping[str, Any]) -> str:
@@ -164,15 +164,12 @@ def _summary(plan: Mapping[str, Any]) -> str:
     removed = sum(1 for change in changes for op in change["ops"] if op.get("remove"))
     ops = sum(len(change["ops"]) for change in changes)
     held = len(plan["conflicts"])
-    conflicts = f", {_count(held, 'conflict', 'conflicts')}" if held else ""
+    conflicts = f", {counted(held, 'conflict', 'conflicts')}" if held else ""
     return (
-        f"Plan {plan['plan_id']}: {_count(len(changes), 'entity', 'entities')}, {ops - removed} to "
-        f"set, {removed} to remove{conflicts}; valid until {plan['expires_at']}."
+        f"Plan {plan['plan_id']}: {counted(len(changes), 'entity', 'entities')}, "
+        f"{ops - removed} to set, {removed} to remove{conflicts}; "
+        f"valid until {plan['expires_at']}."
     )
-
-
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
 
 
 def add_plan_options(parser: ArgumentParser) -> None:

@@ -71,9 +71,6 @@ def _csv_row(key: str, quota: Mapping[str, Any]) -> list[str]:
     return [key, value, quota["unit"], quota["scope"], *level]
 
 
-_AT_ONCE: Final = 10_000
-"""So many identities does the service take in one request."""
-
 _NAMED: Final = 3
 """So many identities of a note are named."""
 
@@ -139,13 +136,11 @@ def _results(
     context: Context, identities: Sequence[Identity], alterations: list[dict[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     progress = Progress("identities resolved")
-    for start in range(0, len(identities), _AT_ONCE):
-        some = identities[start : start + _AT_ONCE]
-        body: dict[str, Any] = {"identities": some, "max_age_ms": 0 if start == 0 else 60_000}
-        if alterations:
-            body["alterations"] = alterations
-        yield from context.service.ask("/quotas/resolve", body, "results")["results"]
-        progress.tell(start + len(some), len(identities))
+    members = {"alterations": alterations} if alterations else {}
+    results = context.service.resolve(identities, max_age_ms=0, **members)
+    for number, result in enumerate(results, 1):
+        yield result
+        progress.tell(number, len(identities))
     progress.end()
 
 

@@ -8,10 +8,10 @@ import re
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from app.client.arguments import seconds
 from app.client.entities import show_value
@@ -29,8 +29,6 @@ from app.domain.entities import show_name, visible
 
 _DEFAULT_LIMIT: Final = 20
 _BROKER_TIMEOUT_S: Final = 10.0
-_AT_ONCE: Final = 10_000
-"""So many identities does the service take in one request."""
 _HEADING: Final = ("user", "client-id", "key", "broker", "rate", "limit", "use", "throttle_ms")
 _NUMBERS: Final = (3, 4, 5, 6, 7)
 _ENDPOINT: Final = re.compile(r"([0-9]{1,10})=(https?://[^/?#\s]+)(/\S*)?")
@@ -146,15 +144,10 @@ def usages_of(broker: int, text: str) -> Iterator[Usage]:
 
 def _with_limits(context: Context, usages: Sequence[Usage]) -> Sequence[Usage]:
     identities = sorted({(usage.user, usage.client_id) for usage in usages})
-    limits: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for start in range(0, len(identities), _AT_ONCE):
-        some = identities[start : start + _AT_ONCE]
-        body = {"identities": [{"user": user, "client-id": name} for user, name in some]}
-        answer = context.service.ask("/quotas/resolve", body, "results")
-        quotas = [result["quotas"] for result in answer["results"]]
-        limits |= zip(some, quotas, strict=True)
+    named = [{"user": user, "client-id": client_id} for user, client_id in identities]
+    limits = dict(zip(identities, context.service.resolve(named), strict=True))
     for usage in usages:
-        value = limits[usage.user, usage.client_id][usage.key]["value"]
+        value = limits[usage.user, usage.client_id]["quotas"][usage.key]["value"]
         usage.limit = None if value is None else float(value)
     return usages
 
