@@ -2,11 +2,10 @@
 
 import shlex
 from argparse import ArgumentParser
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, REFUSED
@@ -14,8 +13,15 @@ from app.client.http import document
 from app.client.output import Context, Style, counted
 from app.client.problems import ServiceError
 from app.domain.addresses import canonical_ip
-from app.domain.entities import ENTITY_TYPES, show_entity, show_name, visible
+from app.domain.entities import (
+    ENTITY_TYPES,
+    ClientQuotaEntity,
+    show_entity,
+    show_name,
+    visible,
+)
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
+from app.domain.resolution_index import QuotaIndex, Rule
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
 
 
@@ -58,10 +64,6 @@ def alter_line(
 
 
 Quota = Mapping[str, Any]
-Names = tuple[str | None, str | None]
-"""User and client-id of a rule where they are named; null where they are a default or absent."""
-
-_KINDS: Final = ("user", "client-id")
 
 _HIDING: Final[Mapping[int, tuple[int, ...]]] = {7: (4, 5, 6), 8: (5, 6)}
 """By level, the levels each of which takes every connection away from it: all connections have a
@@ -70,106 +72,94 @@ user, and a rule for client-ids alone needs a client-id that is not empty."""
 _HIDING_CLIENTS: Final[Mapping[int, int]] = {3: 2, 6: 5}
 """The level that takes every connection with a client-id away."""
 
+_ANY_OTHER: Final = "\0"
+"""Stands for a name that no rule has; Kafka's names cannot hold it."""
 
-class Levels:
-    """The rules for users and client-ids, by key, level and names."""
 
-    def __init__(self, quotas: Iterable[Quota]) -> None:
-        self._rules: dict[str, dict[int, dict[Names, tuple[Entity, Any]]]] = defaultdict(
-            lambda: defaultdict(dict)
-        )
-        for quota in quotas:
-            row = level_of(quota["entity"])
-            if row is not None:
-                for key, value in quota["values"].items():
-                    names = _names(quota["entity"])
-                    self._rules[key][row.level][names] = (quota["entity"], value)
+class _Value(NamedTuple):
+    """A value for users and client-ids, its level, and the rules at each level for its names."""
 
-    def findings(self) -> Iterator[Finding]:
-        """Yield what is hidden, and what repeats what applies without it."""
-        for key, levels in self._rules.items():
-            for row in PRECEDENCE:
-                for names, (entity, value) in levels.get(row.level, {}).items():
-                    finding = self._shadowed_findings(key, row, names, entity)
-                    yield from (
-                        [finding] if finding else self._redundant_findings(key, row, entity, value)
-                    )
+    key: str
+    row: PrecedenceLevel
+    entity: Entity
+    value: Any
+    rules: Sequence[Rule | None]
 
-    def _shadowed_findings(
-        self, key: str, row: PrecedenceLevel, names: Names, entity: Entity
-    ) -> Finding | None:
-        for level in _HIDING.get(row.level, ()):
-            other = self._at(key, level, names)
-            if other is not None:
-                message = f"never applies: {show_entity(other[0])} goes before it for everybody"
-                fix = alter_line(entity, delete=[key])
-                return Finding("shadowed", Severity.WARNING, entity, key, message, (fix,))
-        other = self._at(key, _HIDING_CLIENTS.get(row.level, 0), names)
-        if other is None:
-            return None
-        message = (
-            "applies to connections without a client-id only: "
-            f"{show_entity(other[0])} goes before it for all others"
-        )
-        return Finding("shadowed-for-clients", Severity.HINT, entity, key, message)
+    def at(self, level: int) -> Rule | None:
+        """Return the rule of a level that has the key, or null."""
+        rule = self.rules[level - 1]
+        return rule if rule is not None and self.key in rule[1] else None
 
-    def _at(self, key: str, level: int, names: Names) -> tuple[Entity, Any] | None:
-        """Return the rule of a level for these names, or null."""
-        if not level:
-            return None
-        row = PRECEDENCE[level - 1]
-        wanted = tuple(
-            name if slot is Slot.NAMED else None
-            for name, slot in zip(names, (row.user, row.client_id), strict=True)
-        )
-        return self._rules[key].get(level, {}).get((wanted[0], wanted[1]))
 
-    def _redundant_findings(
-        self, key: str, row: PrecedenceLevel, entity: Entity, value: Any
-    ) -> Iterator[Finding]:
-        """Yield a finding where the next rule for all the same connections has the same effect.
+def hidden(quotas: Sequence[Quota]) -> Iterator[Finding]:
+    """Yield what never applies, and what repeats what applies without it."""
+    values = sorted(_values(quotas), key=lambda value: (value.key, value.row.level))
+    taken = {(value.key, value.row.level) for value in values}
+    for value in values:
+        yield from _shadowed(value) or _redundant(value, taken)
 
-        The same value alone is not enough: who shares it must be the same as well.
-        """
-        names = _names(entity)
-        for following in PRECEDENCE[row.level :]:
-            rules = self._rules[key].get(following.level)
-            if not rules:
-                continue
-            if not _covers(following, row):
-                return
-            found = self._at(key, following.level, names)
-            if found is None:
-                continue
-            if found[1] == value and following.bucket is row.bucket:
-                message = f"changes nothing: {show_entity(found[0])} gives {show_value(value)} too"
-                fix = alter_line(entity, delete=[key])
-                yield Finding("redundant", Severity.HINT, entity, key, message, (fix,))
-            return
+
+def _values(quotas: Sequence[Quota]) -> Iterator[_Value]:
+    entities = [ClientQuotaEntity.of(quota["entity"]) for quota in quotas]
+    index = QuotaIndex.of(
+        {entity: quota["values"] for entity, quota in zip(entities, quotas, strict=True)}
+    )
+    for entity, quota in zip(entities, quotas, strict=True):
+        names = quota["entity"]
+        rules = index.rules_at(*(names.get(kind) or _ANY_OTHER for kind in ("user", "client-id")))
+        for row, rule in zip(PRECEDENCE, rules, strict=True):
+            if rule is not None and rule[0] == entity:
+                yield from (
+                    _Value(key, row, names, value, rules) for key, value in quota["values"].items()
+                )
+
+
+def _shadowed(value: _Value) -> list[Finding]:
+    for level in _HIDING.get(value.row.level, ()):
+        other = value.at(level)
+        if other is not None:
+            message = f"never applies: {other[0]} goes before it for everybody"
+            fix = alter_line(value.entity, delete=[value.key])
+            return [_finding("shadowed", Severity.WARNING, value, message, fix)]
+    clients = _HIDING_CLIENTS.get(value.row.level)
+    other = None if clients is None else value.at(clients)
+    if other is None:
+        return []
+    message = (
+        f"applies to connections without a client-id only: {other[0]} goes before it for all others"
+    )
+    return [_finding("shadowed-for-clients", Severity.HINT, value, message)]
+
+
+def _redundant(value: _Value, taken: Collection[tuple[str, int]]) -> list[Finding]:
+    """Return a finding where the next rule for all the same connections has the same effect.
+
+    The same value alone is not enough: who shares it must be the same as well.
+    """
+    for following in PRECEDENCE[value.row.level :]:
+        if (value.key, following.level) not in taken:
+            continue
+        if not _covers(following, value.row):
+            break
+        found = value.at(following.level)
+        if found is None:
+            continue
+        if found[1][value.key] == value.value and following.bucket is value.row.bucket:
+            message = f"changes nothing: {found[0]} gives {show_value(value.value)} too"
+            fix = alter_line(value.entity, delete=[value.key])
+            return [_finding("redundant", Severity.HINT, value, message, fix)]
+        break
+    return []
+
+
+def _finding(rule: str, severity: Severity, value: _Value, message: str, *fixes: str) -> Finding:
+    return Finding(rule, severity, value.entity, value.key, message, fixes)
 
 
 def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
     """Tell whether a rule of a level applies to all connections of a rule, or to none of them."""
     slots = ((following.user, row.user), (following.client_id, row.client_id))
     return all(theirs is not Slot.NAMED or ours is Slot.NAMED for theirs, ours in slots)
-
-
-def _names(entity: Entity) -> Names:
-    return entity.get("user"), entity.get("client-id")
-
-
-def level_of(entity: Entity) -> PrecedenceLevel | None:
-    """Return the level of an entity of users and client-ids; null for an ip."""
-    if "ip" in entity:
-        return None
-    slots = [_slot(entity, kind) for kind in _KINDS]
-    return next((row for row in PRECEDENCE if [row.user, row.client_id] == slots), None)
-
-
-def _slot(entity: Entity, kind: str) -> Slot:
-    if kind not in entity:
-        return Slot.ABSENT
-    return Slot.DEFAULT if entity[kind] is None else Slot.NAMED
 
 
 _PREFIX: Final = "User:"
@@ -246,8 +236,7 @@ def catching_brokers(quotas: Sequence[Quota], brokers: Sequence[str]) -> Iterato
         for key in quota["values"]
     }
     for quota in quotas:
-        row = level_of(quota["entity"])
-        if row is None or row.user is Slot.NAMED or row.client_id is Slot.NAMED:
+        if "ip" in quota["entity"] or any(name is not None for name in quota["entity"].values()):
             continue
         for key in quota["values"]:
             for broker in brokers:
@@ -303,7 +292,7 @@ def _findings(context: Context, quotas: Sequence[Mapping[str, Any]]) -> Iterator
     yield from not_numbers(quotas)
     yield from odd_addresses(quotas)
     yield from catching_brokers(quotas, context.option("broker_user", []))
-    yield from Levels(quotas).findings()
+    yield from hidden(quotas)
     yield from without_credentials(quotas, _scram_users(context))
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from app.client.arguments import parser
 from app.client.commands.lint import (
     Finding,
-    Levels,
     alter_line,
     catching_brokers,
+    hidden,
     not_numbers,
     odd_addresses,
     prefixed,
@@ -55,7 +55,7 @@ def applying(world: dict[ClientQuotaEntity, int], entity: ClientQuotaEntity) -> 
 
 @given(WORLDS)
 def test_reported_levels_are_true(world: dict[ClientQuotaEntity, int]):
-    findings = list(Levels(quotas(world)).findings())
+    findings = list(hidden(quotas(world)))
     by_rule: dict[str, set[ClientQuotaEntity]] = {}
     for finding in findings:
         by_rule.setdefault(finding.rule, set()).add(ClientQuotaEntity.of(finding.entity))
@@ -76,10 +76,7 @@ def test_a_rule_that_repeats_the_next_one_is_found():
         ClientQuotaEntity.of({"user": None}): 5,
         ClientQuotaEntity.of({"client-id": "c1"}): 7,
     }
-    found = [
-        (finding.rule, finding.entity, finding.fixes)
-        for finding in Levels(quotas(world)).findings()
-    ]
+    found = [(finding.rule, finding.entity, finding.fixes) for finding in hidden(quotas(world))]
     assert found == [
         (
             "redundant",
