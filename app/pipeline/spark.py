@@ -122,7 +122,9 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
-_SHUFFLES_PER_CORE: Final = 3
+_SHUFFLES_PER_CORE: Final = 16
+"""Spark joins small ones; what is sorted in a large one takes memory on each core."""
+
 _LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 

@@ -9,17 +9,17 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import UP
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, tally
+from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, counts_of_used, tally
 from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import (
     idle_minutes,
+    points_that_count,
     quarantine,
     refused_points,
     sum_minutes,
@@ -77,7 +77,7 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
 
 
 ROWS_OF_FILE: Final = 1_500_000
-"""About so many points are summed up for one file."""
+"""About so many points of a day are summed up for one file."""
 
 WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
 
@@ -136,34 +136,40 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
     if inputs.ranges:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
-    session = out.session
-    points = read_points(session, inputs, rules)
-    shares = max(1, -(-inputs.points // ROWS_OF_FILE))
-    minutes = sum_minutes(points, inputs.firsts, shares).persist(StorageLevel.MEMORY_AND_DISK)
-    explain(job, OBSERVATION_MINUTE, minutes)
+    points = read_points(out.session, inputs, rules)
+    if not FORMATS[inputs.kind].parquet:
+        # Python parses text, which takes longer than all that follows.
+        points = points.persist(StorageLevel.DISK_ONLY)
     try:
-        counted = tally(minutes)
-        _require_one_cluster(job, points, counted)
-        if UNNAMED in counted.clusters and not job.options.cluster:
-            job.say(
-                f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster."
-            )
-        points = _with_broken_files(points, inputs, counted)
-        days = _days(job, counted)
-        cut = _cut_days(job, inputs, out, days)
-        days = [day for day in days if day not in cut]
-        constants = {"grain": rules.map.grain, "source": inputs.kind}
-        constants["ingest_run_id"] = job.run_id
-        rows = minutes.where("rate_avg is not null").drop("problem", "counted")
-        if UP in counted.used:
-            rows = rows.unionByName(idle_minutes(minutes))
-        rows = rows.withColumns({name: sf.lit(value) for name, value in constants.items()})
-        if cut:
-            rows = rows.where(~is_of_days(cut))
-        rows_out = job.counts.setdefault("rows_out", {})
-        rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
+        return _ingest(job, points, rules, inputs, out)
     finally:
-        minutes.unpersist()
+        points.unpersist()
+
+
+def _ingest(
+    job: Job, points: DataFrame, rules: Rules, inputs: Inputs, out: Lake
+) -> list[Partition]:
+    counted = tally(points)
+    _require_one_cluster(job, points, counted)
+    if UNNAMED in counted.clusters and not job.options.cluster:
+        job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
+    points = _with_broken_files(points, inputs, counted)
+    days = _days(job, counted)
+    cut = _cut_days(job, inputs, out, days)
+    days = [day for day in days if day not in cut]
+    shares = -(-max(counted.days.values(), default=1) // ROWS_OF_FILE)
+    counting, used = points_that_count(points, inputs.firsts, shares), Observation()
+    rows = sum_minutes(counting.observe(used, *counts_of_used()))
+    if counted.has_ups:
+        rows = rows.unionByName(idle_minutes(sum_minutes(counting), counting))
+    constants = {"grain": rules.map.grain, "source": inputs.kind, "ingest_run_id": job.run_id}
+    rows = rows.withColumns({name: sf.lit(value) for name, value in constants.items()})
+    if cut:
+        rows = rows.where(~is_of_days(cut))
+    explain(job, OBSERVATION_MINUTE, rows)
+    rows_out = job.counts.setdefault("rows_out", {})
+    rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
+    counted.add_used(used.get)
     _write_quarantine(job, points, inputs, counted, out)
     _write_checks(job, counted, out)
     return days
@@ -259,4 +265,6 @@ def _days(job: Job, counted: Tally) -> list[Partition]:
         numbers = range(since.toordinal(), (until - timedelta.resolution).toordinal() + 1)
     clusters = counted.clusters | ({job.options.cluster} - {None})
     period = {(name, date.fromordinal(day).isoformat()) for name in clusters for day in numbers}
-    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(counted.days | period)]
+    return [
+        {"cluster_id": cluster, "dt": day} for cluster, day in sorted(counted.days.keys() | period)
+    ]

@@ -1,15 +1,16 @@
 """The data-quality checks of an ingest: what was counted, against what is fine."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
-from app.pipeline.ingest.minutes import DUPLICATE
+from app.pipeline.ingest.minutes import DUPLICATE, MINUTE_US
 from app.pipeline.ingest.points import MISSING_BROKER, OUTSIDE, UNDECODABLE, UNKNOWN_METRIC, UNNAMED
 from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
@@ -19,7 +20,8 @@ REASONS: Final = (
 )
 """Why a row is quarantined."""
 
-_USED: Final = {RATE: "samples", THROTTLE: "throttles", TOKENS: "tokens", UP: "ups"}
+_ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
+_FAILED: Final = f"attribute = '{UP}' and value = 0"
 CLUSTER_NAMED: Final = "cluster_named"
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
@@ -45,7 +47,6 @@ class Broker(NamedTuple):
         minutes: In which it reported anything.
         first: Its first point.
         last: Its last point.
-        failed: Scrapes that failed: ``up`` was 0.
     """
 
     cluster_id: str
@@ -53,7 +54,6 @@ class Broker(NamedTuple):
     minutes: int
     first: datetime
     last: datetime
-    failed: int
 
 
 @dataclass(slots=True)
@@ -61,20 +61,26 @@ class Tally:
     """What was counted.
 
     Attributes:
-        used: Rows that count, by attribute.
-        refused: Rows that do not, by reason.
+        fine: Rows that can be used.
+        refused: Rows that do not count, by reason.
         left_out: Rows outside the period; they are no input.
         brokers: That reported.
-        days: Of which there are rows: cluster id and day.
+        days: The rows of each day of a cluster that has rates.
+        has_ups: Whether there are points of ``up``.
         is_mixed: Whether the input names several clusters.
+        used: Rows that count, by attribute.
+        failed: Scrapes that failed: ``up`` was 0.
     """
 
-    used: dict[str, int] = field(default_factory=dict)
+    fine: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
     brokers: Sequence[Broker] = ()
-    days: set[tuple[str, str]] = field(default_factory=set)
+    days: dict[tuple[str, str], int] = field(default_factory=dict)
+    has_ups: bool = False
     is_mixed: bool = False
+    used: dict[str, int] = field(default_factory=dict)
+    failed: int = 0
 
     @property
     def clusters(self) -> set[str]:
@@ -89,50 +95,83 @@ class Tally:
     @property
     def rows_in(self) -> int:
         """How many rows there were."""
-        return sum(self.used.values()) + self.quarantined
+        return self.fine + self.quarantined - self.refused.get(DUPLICATE, 0)
+
+    def add_used(self, counts: Mapping[str, int]) -> None:
+        """Take what was counted of the points that count, as ``counts_of_used`` does."""
+        self.failed = counts["failed"]
+        self.used = {name: counts[name] for name in _ATTRIBUTES if counts[name]}
+        if duplicates := self.fine - sum(self.used.values()):
+            self.refused = dict(sorted({**self.refused, DUPLICATE: duplicates}.items()))
 
 
-def tally(minutes: DataFrame) -> Tally:
-    """Add up what ``sum_minutes`` counted."""
-    rows = _by_broker(minutes).collect()
+def tally(points: DataFrame) -> Tally:
+    """Count points before any is written: how many there are, and of what."""
+    rows = _by_day(points).collect()
     refused = {row.problem: row.rows for row in rows if row.problem is not None}
     left_out = refused.pop(OUTSIDE, 0)
     fine = [row for row in rows if row.problem is None]
-    counts = {
-        name: count
-        for name, column in (_USED | {DUPLICATE: "duplicates"}).items()
-        if (count := sum(row[column] for row in fine))
-    }
-    if DUPLICATE in counts:
-        refused[DUPLICATE] = counts.pop(DUPLICATE)
+    days: Counter[tuple[str, str]] = Counter()
+    of_broker: dict[tuple[str, int], list[Row]] = {}
+    for row in fine:
+        of_broker.setdefault((row.cluster_id, row.broker_id), []).append(row)
+        if row.with_rate:
+            days[row.cluster_id, row.day] += row.rows
+    brokers = [
+        Broker(
+            *name,
+            sum(row.minutes for row in found),
+            min(row.first for row in found),
+            max(row.last for row in found),
+        )
+        for name, found in sorted(of_broker.items())
+    ]
     clusters = {row[name] for row in fine for name in ("first_cluster", "last_cluster")} - {None}
     return Tally(
-        counts,
+        sum(row.rows for row in fine),
         dict(sorted(refused.items())),
         left_out,
-        sorted(Broker(*(row[name] for name in Broker._fields)) for row in fine if row["first"]),
-        {(row.cluster_id, day) for row in fine for day in row.days},
+        brokers,
+        days,
+        any(row.ups for row in fine),
         len(clusters) > 1,
     )
 
 
-def _by_broker(minutes: DataFrame) -> DataFrame:
-    sums = (
-        *(sf.sum(name).alias(name) for name in ("rows", "duplicates", "failed", *_USED.values())),
-        *(sf.min(name).alias(name) for name in ("first", "first_cluster")),
-        *(sf.max(name).alias(name) for name in ("last", "last_cluster")),
-    )
-    used = sf.expr("samples + throttles + tokens + ups")
+def _by_day(points: DataFrame) -> DataFrame:
     brokers = ("problem", "cluster_id", "broker_id")
-    by_minute = (
-        minutes.select(*brokers, "ts", "samples", "rate_avg", "counted.*")
-        .withColumns({name: sf.when(used > 0, sf.col(name)) for name in ("first", "last")})
-        .groupBy(*brokers, "ts")
-        .agg(*sums, sf.count("rate_avg").alias("written"))
+    cluster = sf.when(sf.col("cluster") != "", sf.xxhash64("cluster"))
+    # Of a throttle time that is NaN there is no minute; no name has `up` alone.
+    with_rate = f"attribute = '{RATE}' or attribute = '{THROTTLE}' and value is not null"
+    by_minute = points.groupBy(*brokers, sf.expr(f"ts div {MINUTE_US}").alias("minute")).agg(
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.count_if(sf.expr(f"not ({_FAILED})")).alias("reported"),
+        sf.count_if(sf.expr(with_rate)).alias("with_rate"),
+        sf.count_if(sf.col("attribute") == UP).alias("ups"),
+        *(
+            sf.min(column).alias(name)
+            for name, column in (("first", sf.col("ts")), ("first_cluster", cluster))
+        ),
+        *(
+            sf.max(column).alias(name)
+            for name, column in (("last", sf.col("ts")), ("last_cluster", cluster))
+        ),
     )
-    day = sf.when(sf.col("written") > 0, sf.col("ts").cast("date").cast("string"))
-    reported = sf.count_if(used > sf.col("failed")).alias("minutes")
-    return by_minute.groupBy(*brokers).agg(*sums, reported, sf.collect_set(day).alias("days"))
+    day = sf.expr("cast(date_from_unix_date(cast(minute div 1440 as int)) as string) as day")
+    return by_minute.groupBy(*brokers, day).agg(
+        *(sf.sum(name).alias(name) for name in ("rows", "with_rate", "ups")),
+        sf.count_if(sf.col("reported") > 0).alias("minutes"),
+        sf.timestamp_micros(sf.min("first")).alias("first"),
+        sf.timestamp_micros(sf.max("last")).alias("last"),
+        sf.min("first_cluster").alias("first_cluster"),
+        sf.max("last_cluster").alias("last_cluster"),
+    )
+
+
+def counts_of_used() -> Sequence[Column]:
+    """Return the aggregates that count the points that count, by attribute."""
+    attributes = (sf.count_if(sf.col("attribute") == name).alias(name) for name in _ATTRIBUTES)
+    return [*attributes, sf.count_if(sf.expr(_FAILED)).alias("failed")]
 
 
 def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:
@@ -173,7 +212,7 @@ def _clocks(counted: Tally, now: datetime) -> Iterator[Check]:
     ahead = max(0.0, (last - now).total_seconds())
     detail = f"the last point is of {last:%Y-%m-%dT%H:%M:%SZ}" if counted.brokers else ""
     yield Check("seconds_ahead_of_this_clock", ahead, _SKEW_S, ahead <= _SKEW_S, detail)
-    failed = sum(broker.failed for broker in counted.brokers)
+    failed = counted.failed
     yield Check("failed_scrapes", float(failed), 0.0, failed == 0, "points of `up` that are 0")
 
 

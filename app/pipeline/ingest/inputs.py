@@ -22,8 +22,6 @@ KAFKA: Final = "kafka-json"
 GZIP: Final = b"\x1f\x8b"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
-_BYTES_OF_POINT: Final = 100
-_ZIPPED_BYTES_OF_POINT: Final = 10
 _HEADER_BYTES: Final = 65_536
 _COLLECTED: Final = "collected"
 _GLOB: Final = re.compile(r"([{}\[\]*?\\])")
@@ -107,7 +105,6 @@ class Inputs:
             the offsets of topics.
         firsts: The number of the first file of each ``--input``.
         rows: How many rows the footers of the files count; null where they have none.
-        points: About how many points there are; the same for the same inputs.
     """
 
     kind: str
@@ -120,7 +117,6 @@ class Inputs:
     read: list[Any] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
     rows: int | None = None
-    points: int = 0
 
 
 def topic_inputs(
@@ -144,7 +140,6 @@ def topic_inputs(
             inputs.ranges.append((len(inputs.names), servers, item))
             inputs.read.append(item.as_json())
             inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
-            inputs.points += item.end - item.first
     return inputs
 
 
@@ -179,9 +174,6 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
                 groups[alike] = FileGroup(columns=columns, nanos=nanos)
             groups[alike].files.append(_file(number, status, rows))
             inputs.rows = None if inputs.rows is None else inputs.rows + rows
-            is_zipped = inputs.names[number].endswith(".gz")
-            size = _ZIPPED_BYTES_OF_POINT if is_zipped else _BYTES_OF_POINT
-            inputs.points += rows or status.getLen() // size
     inputs.groups = list(groups.values())
     return inputs
 

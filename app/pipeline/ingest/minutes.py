@@ -9,24 +9,24 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
+from app.domain.broker_metrics import RATE, THROTTLE, UP
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.ingest.points import OUTSIDE
 
 DUPLICATE: Final = "duplicate"
 
-_MINUTE_US: Final = 60_000_000
+MINUTE_US: Final = 60_000_000
 _DAY_US: Final = 86_400_000_000
 _NAMES: Final = ("cluster_id", "key", "user", "client_id", "broker_id")
+_MINUTE: Final = ("cluster_id", "dt", *_NAMES[1:], "ts", "share")
 _BYTE_KEYS: Final = (str(QuotaKey.PRODUCER_BYTE_RATE), str(QuotaKey.CONSUMER_BYTE_RATE))
 
 
-def sum_minutes(points: DataFrame, firsts: Sequence[int], shares: int) -> DataFrame:
-    """Sum up the points of each name in each minute on each broker.
+def points_that_count(points: DataFrame, firsts: Sequence[int], shares: int) -> DataFrame:
+    """Return the points that are fine, each once.
 
     Of points with the same names and time the first counts, in the order of the inputs; where
-    several inputs have the same attribute of the same minute, that of the first. A throttle time
-    without a rate in its minute is a minute with rate 0.
+    several inputs have the same attribute of the same minute, that of the first.
 
     Args:
         points: The columns of ``POINTS_DDL``.
@@ -34,57 +34,47 @@ def sum_minutes(points: DataFrame, firsts: Sequence[int], shares: int) -> DataFr
         shares: Into how many files the names of a day are divided.
 
     Returns:
-        The columns of ``OBSERVATION_MINUTE`` that points tell, and ``problem``; ``rate_avg`` is
-        null where the minute is no row of that table; in ``counted`` ``rows``, how many points
-        there are; ``duplicates``, how many of them do not count; ``throttles``, ``tokens`` and
-        ``ups``, how many of the others are no rates, and ``failed``, how many ``up`` are 0;
-        ``first`` and ``last``, when they were;
-        ``first_cluster`` and ``last_cluster``, hashes of what the input calls the cluster. Points
-        with a ``problem`` are counted by it alone. A task has all minutes of a share of a day.
+        The names, ``dt`` and ``ts`` of their minutes, ``share``, ``attribute``, ``at`` and
+        ``value``, in the order of ``OBSERVATION_MINUTE``. A task has all of a share of a day.
     """
-    # Sorted once, nearly as the table is: both aggregations take what follows each other. The first
-    # column is a number, which Spark compares without looking at the row.
-    groups = ("dt", *_NAMES, "ts", "share", "problem")
-    distinct = ("attribute", "at")
     spread = (
-        points.withColumns(
+        points.where(sf.col("problem").isNull())
+        .withColumns(
             {
                 "dt": sf.expr(f"date_from_unix_date(cast(ts div {_DAY_US} as int))"),
                 "at": sf.col("ts"),
-                "ts": sf.expr(f"timestamp_micros(ts - ts % {_MINUTE_US})"),
+                "ts": sf.expr(f"timestamp_micros(ts - ts % {MINUTE_US})"),
                 "share": sf.pmod(sf.xxhash64(*_NAMES[2:]), sf.lit(shares)),
-                "cluster": sf.when(sf.col("cluster") != "", sf.xxhash64("cluster")),
             }
         )
         .repartition("cluster_id", "dt", "share")
-        .sortWithinPartitions(*groups, *distinct)
+        .sortWithinPartitions(*_MINUTE, "attribute", "at")
     )
-    points_of_time = spread.groupBy(*groups, *distinct).agg(
-        sf.min_by("value", "position").alias("value"),
-        sf.min("file").alias("file"),
-        sf.count(sf.lit(1)).alias("rows"),
-        sf.min("cluster").alias("first_cluster"),
-        sf.max("cluster").alias("last_cluster"),
+    counted = spread.groupBy(*_MINUTE, "attribute", "at").agg(
+        sf.min_by("value", "position").alias("value"), sf.min("file").alias("file")
     )
     if len(firsts) > 1:
-        attribute = sf.when(~_is_of_later(firsts, *groups, "attribute"), sf.col("attribute"))
-        points_of_time = points_of_time.withColumn("attribute", attribute)
-    micros = points_of_time.withColumn("micros", sf.floor(sf.expr("value * 1000000 + 0.5")))
-    minutes = micros.groupBy(*groups).agg(
-        *_sums("rate", RATE),
-        *_sums("throttle", THROTTLE),
-        sf.count_if(sf.col("attribute") == THROTTLE).alias("throttles"),
-        sf.count_if(sf.col("attribute") == TOKENS).alias("tokens"),
-        sf.count_if(sf.col("attribute") == UP).alias("ups"),
-        sf.count_if((sf.col("attribute") == UP) & (sf.col("value") == 0)).alias("failed"),
-        sf.sum("rows").alias("rows"),
-        sf.count("attribute").alias("distinct"),
-        sf.min("at").alias("first"),
-        sf.max("at").alias("last"),
-        sf.min("first_cluster").alias("first_cluster"),
-        sf.max("last_cluster").alias("last_cluster"),
-    )
-    return minutes.select(*map(sf.expr, _columns()))
+        later = _is_of_later(firsts, *_MINUTE, "attribute")
+        counted = counted.withColumn("is_later", later).where("not is_later")
+    # They are sorted already. Spark drops this sort, but only after it has seen that the next
+    # aggregation can do without hashes.
+    return counted.sortWithinPartitions(*_MINUTE)
+
+
+def sum_minutes(points: DataFrame) -> DataFrame:
+    """Sum up the points of each name in each minute on each broker.
+
+    A throttle time without a rate in its minute is a minute with rate 0.
+
+    Args:
+        points: As ``points_that_count`` returns them.
+
+    Returns:
+        The columns of ``OBSERVATION_MINUTE`` that points tell.
+    """
+    micros = points.withColumn("micros", sf.floor(sf.expr("value * 1000000 + 0.5")))
+    sums = micros.groupBy(*_MINUTE).agg(*_sums("rate", RATE), *_sums("throttle", THROTTLE))
+    return sums.select(*map(sf.expr, _columns())).where("rate_avg is not null")
 
 
 def _is_of_later(firsts: Sequence[int], *minute: str) -> Column:
@@ -117,33 +107,25 @@ def _columns() -> tuple[str, ...]:
     # In two parts again: 60 times the integer may not fit.
     per_minute = f"({mean} div 1000000 * 60 + ({mean} % 1000000 * 60 + 500000) div 1000000)"
     of_bytes = ", ".join(f"'{key}'" for key in _BYTE_KEYS)
-    clusters = ("first_cluster", "last_cluster")
-    counts = {
-        "duplicates": "if(problem is null, rows - distinct, 0)",
-        **{name: name for name in ("rows", "throttles", "tokens", "ups", "failed", *clusters)},
-        **{name: f"timestamp_micros({name})" for name in ("first", "last")},
-    }
-    # One column, because each of its own costs time where they are cached.
-    fields = ", ".join(f"'{name}', {expression}" for name, expression in counts.items())
     return (
-        *(*_NAMES, "problem", "dt", "ts"),
+        *(*_NAMES, "dt", "ts"),
         f"{mean} / 1000000 as rate_avg",
         f"coalesce(rate_max, {without_rate}) / 1000000 as rate_max",
         f"{_mean('throttle')} / 1000000 as throttle_ms_avg",
         "throttle_max / 1000000 as throttle_ms_max",
         "cast(rate_n as int) as samples",
         f"if(key in ({of_bytes}), {per_minute}, null) as bytes_est",
-        f"named_struct({fields}) as counted",
     )
 
 
-def idle_minutes(minutes: DataFrame) -> DataFrame:
+def idle_minutes(minutes: DataFrame, points: DataFrame) -> DataFrame:
     """Return the minutes of a day in which a broker was scraped and a name of it had no sample.
 
     The rate was 0: a broker forgets what has been idle for an hour.
 
     Args:
         minutes: As ``sum_minutes`` returns them.
+        points: Those that count.
 
     Returns:
         The columns of ``OBSERVATION_MINUTE`` that points tell, with ``samples`` 0.
@@ -151,8 +133,8 @@ def idle_minutes(minutes: DataFrame) -> DataFrame:
     broker_day = ("cluster_id", "dt", "broker_id")
     # Numbers of the day's minutes in two bytes: these sets are shuffled, and sent to all workers.
     number = sf.expr("cast(unix_seconds(ts) % 86400 div 60 as smallint)")
-    scraped = minutes.where("counted.ups > counted.failed").groupBy(*broker_day)
-    seen = minutes.where("rate_avg is not null").groupBy("dt", *_NAMES)
+    scraped = points.where(f"attribute = '{UP}' and value != 0").groupBy(*broker_day)
+    seen = minutes.groupBy("dt", *_NAMES)
     numbers = seen.agg(sf.collect_set(number).alias("seen")).join(
         sf.broadcast(scraped.agg(sf.collect_set(number).alias("scraped"))), list(broker_day)
     )
@@ -187,7 +169,7 @@ def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
     fine = points.where(sf.col("problem").isNull())
     again = sf.row_number().over(same) > 1
     if len(firsts) > 1:
-        fine = fine.withColumn("minute", sf.expr(f"ts div {_MINUTE_US}"))
+        fine = fine.withColumn("minute", sf.expr(f"ts div {MINUTE_US}"))
         again |= _is_of_later(firsts, *_NAMES, "minute", "attribute")
     twice = fine.withColumn("again", again).where("again")
     time = sf.date_format(sf.timestamp_micros("ts"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")

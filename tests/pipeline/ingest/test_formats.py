@@ -368,18 +368,6 @@ def test_series_of_a_query_are_judged_each_by_itself(tmp_path: Path):
     } == {name: (fine, problems) for name, (_, fine, problems) in QUERY_RANGES.items()}
 
 
-def test_a_compressed_file_counts_as_what_it_holds(tmp_path: Path):
-    text = csv_of(*[LINE + f"{number}" for number in range(5_000)])
-    (tmp_path / "a.csv").write_bytes(text)
-    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text))
-    session = SparkSession.active()
-    plain, zipped = (
-        file_inputs(session, [str(tmp_path / name)], "csv", MetricMap()).points
-        for name in ("a.csv", "b.csv.gz")
-    )
-    assert plain / 5 < zipped < plain * 5
-
-
 def test_a_folder_gives_its_files_of_the_format_and_no_other(tmp_path: Path):
     write_csv([Point()], tmp_path)
     write_parquet([Point()], tmp_path)
