@@ -25,7 +25,6 @@ from app.localdev.examples import (
     set_example_quotas,
 )
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_admin import pass_through, store_passwords
 from app.localdev.local_directory import LocalDevError, held, local_directory, write_private
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import ManagedProcess, ParentMake, free_ports
@@ -187,13 +186,20 @@ def _start_kafka(dev: _Dev) -> None:
         return
     dev.say("Starting the broker ...")
     dev.kafka = LocalKafka(
-        dev.directory / "kafka", super_users=SUPER_USERS, plain_users=_SASL_USERS, metrics=True
+        dev.directory / "kafka",
+        super_users=SUPER_USERS,
+        plain_users=_SASL_USERS,
+        scram_users=_SASL_USERS,
+        metrics=True,
     )
     dev.stack.callback(dev.kafka.stop)
     dev.kafka.start()
-    store_passwords(dev.kafka.bootstrap_servers, _SASL_USERS)
     dev.environ["QUOTAS_KAFKA_BOOTSTRAP_SERVERS"] = dev.kafka.bootstrap_servers
-    dev.environ.update(pass_through(dev.kafka.sasl_bootstrap_servers))
+    dev.environ |= {
+        "QUOTAS_BASIC_SASL_MECHANISM": "SCRAM-SHA-256",
+        "QUOTAS_BASIC_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "QUOTAS_BASIC_BOOTSTRAP_SERVERS": dev.kafka.sasl_bootstrap_servers,
+    }
 
 
 def _start_service(dev: _Dev, service: LocalService, token: str) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka.admin import AclOperation
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from app.domain.entities import ClientQuotaEntity
-from app.localdev.kafka_admin import allow_on_cluster
+from app.localdev.kafka_admin import allow, allowed
 from app.localdev.local_directory import LocalDevError
 from app.localdev.service import OK, LocalService
 
@@ -63,8 +63,10 @@ _POLL_S: Final = 0.2
 
 
 def set_example_acls(bootstrap_servers: str) -> None:
-    """Give the example principals their ACLs."""
-    allow_on_cluster(bootstrap_servers, GRANTS)
+    """Give the example principals their ACLs on the cluster."""
+    # confluent-kafka calls the resource type Cluster BROKER. Source: rd_kafka_ResourceType_t.
+    cluster = (ResourceType.BROKER, "kafka-cluster")
+    allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in GRANTS])
 
 
 def set_example_quotas(service: LocalService, token: str) -> None:

@@ -1,8 +1,8 @@
-"""What is set in a local cluster beside quotas: ACLs, and users who log in by SCRAM."""
+"""Questions to a local cluster, and the ACLs that are set there."""
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -13,9 +13,6 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
 from app.localdev.local_directory import LocalDevError
@@ -48,13 +45,6 @@ def cluster_id_of(client: AdminClient, timeout_s: float = 1.0) -> str | None:
 _TIMEOUT_S = 10.0
 _VISIBLE_DEADLINE_S = 30.0
 _POLL_S = 0.05
-
-
-def allow_on_cluster(bootstrap_servers: str, grants: Collection[tuple[str, AclOperation]]) -> None:
-    """Allow each (principal, operation) on the cluster from any host; return when visible."""
-    # confluent-kafka calls the resource type Cluster BROKER. Source: rd_kafka_ResourceType_t.
-    cluster = (ResourceType.BROKER, "kafka-cluster")
-    allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in grants])
 
 
 def allowed(kind: ResourceType, name: str, principal: str, operation: AclOperation) -> AclBinding:
@@ -94,31 +84,3 @@ def _wait_until_visible(client: AdminClient, wanted: Collection[AclBinding]) -> 
             return
         time.sleep(_POLL_S)
     raise LocalDevError("The example ACLs are not visible: read the end of the broker's log.")
-
-
-_ITERATIONS = 4096
-
-
-def store_passwords(bootstrap_servers: str, passwords: Mapping[str, str]) -> None:
-    """Give each user this password for SCRAM-SHA-256, whatever it had before."""
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, _ITERATIONS)
-    wanted = [
-        UserScramCredentialUpsertion(user, info, password.encode())
-        for user, password in passwords.items()
-    ]
-    client = silent_admin(bootstrap_servers)
-    try:
-        answers = client.alter_user_scram_credentials(wanted, request_timeout=_TIMEOUT_S)
-        for future in answers.values():
-            future.result()
-    except KafkaException as error:
-        raise LocalDevError(f"The users' passwords were not set: {error}.") from error
-
-
-def pass_through(sasl_bootstrap_servers: str) -> dict[str, str]:
-    """Return the variables that let the service log callers in at the local broker."""
-    return {
-        "QUOTAS_BASIC_SASL_MECHANISM": "SCRAM-SHA-256",
-        "QUOTAS_BASIC_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-        "QUOTAS_BASIC_BOOTSTRAP_SERVERS": sasl_bootstrap_servers,
-    }
