@@ -14,7 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -63,8 +63,8 @@ def deferred_interrupts() -> Iterator[None]:
 
 
 def is_logged(record: logging.LogRecord) -> bool:
-    """Tell Py4J's stack of a call to the JVM that Ctrl-C ended from all else."""
-    return record.msg != "KeyboardInterrupt while sending command."
+    """Tell Py4J's stack of a call that Ctrl-C or the end of the JVM ended from all else."""
+    return not str(record.msg).endswith(" while sending command.")
 
 
 LOCAL: Final = "local[*]"
@@ -265,14 +265,20 @@ def _memory_gib() -> int:
     return (min(machine, int(limit)) if limit.isdecimal() else machine) // 2**30
 
 
+_JVM_GONE: Final = (Py4JError, ConnectionError)
+"""What a call to a JVM that was killed raises."""
+
+
 def _stop(session: SparkSession) -> None:
     """Stop the JVM too: another session of this process may want other settings of it."""
     context = session.sparkContext
     gateway = context._gateway  # noqa: SLF001 - PySpark has no public function to end its JVM
-    session.stop()
+    with suppress(*_JVM_GONE):
+        session.stop()
     if gateway is None or _GATEWAY in os.environ:
         return
-    gateway.shutdown()
+    with suppress(*_JVM_GONE):
+        gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()
@@ -282,6 +288,8 @@ def _stop(session: SparkSession) -> None:
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
+_LOST_CALL: Final = re.compile(r"An error occurred while calling \S+|.*Connection refused")
+"""Without a word of Java: nothing answers there any more."""
 _OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
 
@@ -296,7 +304,7 @@ def spark_failures() -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, *_JVM_GONE) as error:
         raise _error_of(str(error)) from error
 
 
@@ -317,6 +325,8 @@ def _sentence(text: str) -> str:
         raised = [line for line in below if _RAISED.fullmatch(line)]
         if raised:
             return f"A task failed: {raised[0]}"
+    if _LOST_CALL.fullmatch(text.strip()):
+        return "Spark failed: its JVM has ended; look whether the machine has enough memory"
     condition = _OF_SPARK.search(text)
     if condition:
         return f"Spark failed: {condition.group()}"

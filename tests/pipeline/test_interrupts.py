@@ -59,11 +59,33 @@ def test_what_is_ignored_stays_ignored():
 
 
 def test_a_call_to_the_jvm_that_is_interrupted_logs_no_stack():
-    stack, other = (
-        logging.makeLogRecord({"msg": text})
-        for text in ("KeyboardInterrupt while sending command.", "something else")
+    texts = ("KeyboardInterrupt while sending", "Exception while sending", "something else")
+    records = [logging.makeLogRecord({"msg": f"{text} command."}) for text in texts]
+    assert [is_logged(record) for record in records] == [False, False, True]
+
+
+WITHOUT_JVM = """
+from app.pipeline.errors import InfrastructureError
+from app.pipeline.spark import spark_failures, spark_session
+try:
+    with spark_session("test", master="local[1]") as session, spark_failures():
+        session.sparkContext._gateway.proc.kill()
+        session.range(5).count()
+except InfrastructureError as error:
+    print(error)
+"""
+
+
+def test_a_jvm_that_dies_is_a_failure_in_a_sentence():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JVM],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
     )
-    assert (is_logged(stack), is_logged(other)) == (False, True)
+    assert done.stdout.startswith("Spark failed: its JVM has ended"), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behind(tmp_path: Path):
