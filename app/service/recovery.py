@@ -136,18 +136,14 @@ class Recovery:
     async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
         """Group by the broker that it was sent through, or another where that one is gone."""
         live = await self.admin.live_brokers()
-        groups: dict[int | None, list[OpenAlteration]] = {}
+        preferred = await self.admin.preferred_broker()
+        groups: dict[int, list[OpenAlteration]] = {}
         for alteration in claimed:
-            broker_id = alteration.broker_id if alteration.broker_id in live else None
+            broker_id = alteration.broker_id
+            if broker_id is None or broker_id not in live:
+                broker_id = preferred
             groups.setdefault(broker_id, []).append(alteration)
-        gone = groups.pop(None, [])
-        by_broker = {
-            broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
-        }
-        if gone:
-            preferred = await self.admin.preferred_broker()
-            by_broker.setdefault(preferred, []).extend(gone)
-        return by_broker
+        return groups
 
     async def _recover(self, broker_id: int, batch: Batch) -> bool:
         try:

@@ -22,7 +22,6 @@ class DriftOrigin(StrEnum):
 
     OUTSIDE = "outside"
     LATE_APPLY = "late_apply"
-    UNKNOWN = "unknown"
 
 
 class FoundBy(StrEnum):
