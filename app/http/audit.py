@@ -5,10 +5,10 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
-from pydantic import MISSING, Field, Strict
+from pydantic import MISSING, AfterValidator, AwareDatetime, Field, Strict, TypeAdapter
 
 from app.domain.alterations import Outcome
-from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
+from app.domain.errors import ClusterAuthorizationError
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
@@ -46,8 +46,13 @@ from app.service.runtime.tasks import off_loop
 router = feature_router("audit")
 
 _BOUND: Final = ("entity", "actor", "since", "until", "outcome", "action")
-_ORDINALS: Final = range(2**31)
-"""What the column holds."""
+_YEARS: Final = Field(ge=datetime(1, 1, 2, tzinfo=UTC), lt=datetime(9999, 12, 30, tzinfo=UTC))
+"""Times that are of the years 1 to 9999 in every zone."""
+
+_At = Annotated[AwareDatetime, _YEARS]
+_Id = Annotated[str, AfterValidator(lambda text: str(UUID(text)))]
+_Ordinal = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+_POSITION: Final = TypeAdapter(tuple[_At, _Id, _Ordinal])
 
 
 class AuditParameters(QueryParameters):
@@ -143,7 +148,7 @@ async def show_audit(
     conditions = query.model_dump(include=set(_BOUND))
     fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
     entity = parse_filter(query.entity) if query.entity else None
-    after = _position(query.page_token, fingerprint)
+    after = read_page_token(query.page_token, fingerprint, _POSITION)
     asked = AuditQuery(**{**conditions, "entity": entity}, limit=query.page_size, after=after)
     try:
         page = await services.audit.rows(granted.caller, asked)
@@ -157,15 +162,3 @@ async def show_audit(
 def _response(page: RowPage, token: str | None) -> Response:
     rows = [AuditRow.model_validate(row) for row in page.rows]
     return JsonResponse(AuditPage(rows=rows, next_page_token=token))
-
-
-def _position(token: str | None, fingerprint: str) -> tuple[datetime, str, int] | None:
-    if token is None:
-        return None
-    try:
-        at, alteration_id, ordinal = read_page_token(token, fingerprint)
-        if type(ordinal) is not int or ordinal not in _ORDINALS:
-            raise BadPageTokenError
-        return datetime.fromisoformat(at).astimezone(UTC), str(UUID(alteration_id)), ordinal
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        raise BadPageTokenError from None

@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
@@ -19,6 +19,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
@@ -88,6 +89,7 @@ MAX_PAGE_SIZE: Final = 10_000
 MAX_AGE_MS: Final = 3_600_000
 """The largest ``max_age_ms``, in milliseconds."""
 
+P = TypeVar("P")
 Q = TypeVar("Q", bound="QueryParameters")
 Schema = dict[str, Any]
 
@@ -141,18 +143,19 @@ def read_query(query_string: bytes, model: type[Q]) -> Q:
     texts: dict[str, list[str]] = {}
     for name, text in _pairs(query_string, unreadable):
         texts.setdefault(name, []).append(text)
-    repeating, single = _parameters(model)
-    for name in texts.keys() & single:
-        if len(texts[name]) > 1:
-            detail = f"{name} stands there {len(texts[name])} times; send it once."
+    repeats = _repeats(model)
+    values: dict[str, Any] = {}
+    for name, all_ in texts.items():
+        values[name] = tuple(all_) if repeats.get(name) else all_[0]
+        if len(all_) > 1 and not repeats.get(name, True):
+            detail = f"{name} stands there {len(all_)} times; send it once."
             unreadable.append(Violation(name, "repeated-parameter", detail))
-    values = {name: tuple(all_) if name in repeating else all_[0] for name, all_ in texts.items()}
     broken: list[Violation] = []
     try:
         query = model.model_validate(values)
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            judged = _violation(fault, (*repeating, *single))
+            judged = _violation(fault, repeats)
             (broken if fault["type"] in _BROKEN else unreadable).append(judged)
     if unreadable:
         raise UnreadableRequestError(
@@ -167,27 +170,24 @@ def read_query(query_string: bytes, model: type[Q]) -> Q:
 
 
 @cache
-def _parameters(model: type[BaseModel]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the parameters that may repeat, and those of the others."""
-    repeats = {
+def _repeats(model: type[BaseModel]) -> Mapping[str, bool]:
+    """Return whether each parameter may repeat, by name."""
+    return {
         field.alias or name: get_origin(field.annotation) is tuple
         for name, field in model.model_fields.items()
     }
-    return [name for name in repeats if repeats[name]], [
-        name for name in repeats if not repeats[name]
-    ]
 
 
 _BROKEN: Final = frozenset({"greater_than_equal", "less_than_equal", "literal_error", "enum"})
 """What can be read and breaks a rule: 422."""
 
 
-def _violation(error: Mapping[str, Any], names_: Sequence[str]) -> Violation:
+def _violation(error: Mapping[str, Any], parameters: Iterable[str]) -> Violation:
     name = str(error["loc"][0])
     context = error.get("ctx", {})
     match error["type"]:
         case "extra_forbidden":
-            names = ", ".join(names_) or "none"
+            names = ", ".join(parameters) or "none"
             detail = f"Unknown parameter {quote(name)}; it takes: {names}."
             return Violation(name, "unknown-parameter", detail)
         case "greater_than_equal":
@@ -387,18 +387,20 @@ def page_token(position: object, fingerprint: str) -> str | None:
     return _text(_digest(body, fingerprint) + body)
 
 
-def read_page_token(token: str, fingerprint: str) -> Any:
-    """Return the position that a token holds; a caller may have made it up.
+def read_page_token(token: str | None, fingerprint: str, position: TypeAdapter[P]) -> P | None:
+    """Return the position that a token holds, null for null; a caller may have made it up.
 
     Raises:
-        BadPageTokenError: It cannot be read, or is of another query.
+        BadPageTokenError: It cannot be read, is of another query, or holds no such position.
     """
+    if token is None:
+        return None
     raw = _raw(token)
     digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
     if digest != _digest(body, fingerprint):
         raise BadPageTokenError
     try:
-        return json.loads(body)
+        return position.validate_python(json.loads(body))
     except (ValueError, RecursionError):
         raise BadPageTokenError from None
 

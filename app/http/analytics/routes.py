@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
+from pydantic import TypeAdapter
 
 from app.domain.authorization import DecisionRule
 from app.domain.errors import NotFoundError
@@ -32,13 +33,14 @@ from app.http.query_params import (
 )
 from app.http.responses import answer_of, answers, request_examples
 from app.http.route import MayAlter, feature_router, may_describe, path_id, services_of
-from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
+from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Position, Result
 from app.service.runtime.tasks import off_loop
 
 router = feature_router("analytics")
 
 _BUCKET_ID: Final = re.compile("-?[0-9]{1,19}")
 _BIGINT: Final = range(-(2**63), 2**63)
+_POSITION: Final = TypeAdapter(Position)
 _MAY_DESCRIBE: Final = [Depends(may_describe)]
 
 BucketId = Annotated[str, path_id("bucket_id", "a row", BUCKET_ID_PATTERN)]
@@ -167,14 +169,13 @@ async def _page(
     services = services_of(request)
     conditions = query.conditions()
     fingerprint = query_fingerprint(table.value, {**conditions, "bucket_id": bucket_id})
-    token = query.page_token
     page = await services.analytics.page(
         AnalyticsQuery(
             table,
             **_conditions(conditions),
             bucket_id=bucket_id,
             limit=query.page_size,
-            after=None if token is None else read_page_token(token, fingerprint),
+            after=read_page_token(query.page_token, fingerprint, _POSITION),
         )
     )
     if bucket_id is not None and not page.buckets and not page.rows:

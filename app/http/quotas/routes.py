@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
+from pydantic import AfterValidator, TypeAdapter
 from starlette.responses import StreamingResponse
 
-from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
-from app.domain.errors import BadPageTokenError
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.headers import list_field, names_tag
@@ -73,6 +73,9 @@ router = feature_router("quotas")
 
 _BOUND: Final = {"filter", "strict", "has_key"}
 """What the pages of one query have in common."""
+
+_POSITION: Final = TypeAdapter(dict[Annotated[str, AfterValidator(EntityType)], str | None])
+"""Of a page: its last entity."""
 
 _DEFAULT_PAGE_SIZE = 1000
 
@@ -166,14 +169,15 @@ async def _answer(
     )
     size, token = parameters.page_size or _DEFAULT_PAGE_SIZE, parameters.page_token
     fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
-    after = None if token is None else _entity(read_page_token(token, fingerprint)).sort_key()
+    after = read_page_token(token, fingerprint, _POSITION)
     listing = await services.describe.describe(query)
     answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
     if parameters.page_size is None and token is None:
         return answer, listing.snapshot or _own(listing.entries), ""
     begin, following, total = 0, None, len(listing.entries)
     if after is not None:
-        begin = bisect_right(listing.entries, after, key=lambda entry: entry[0].sort_key())
+        last = ClientQuotaEntity.of(after).sort_key()
+        begin = bisect_right(listing.entries, last, key=lambda entry: entry[0].sort_key())
     entries = listing.entries[begin : begin + size]
     if begin + size < total:
         following = page_token(entries[-1][0].as_dict(), fingerprint)
@@ -184,13 +188,6 @@ async def _answer(
 def _own(entries: Sequence[Entry]) -> SortedSnapshot:
     """Return entries that no other answer has."""
     return SortedSnapshot({}, list(entries))
-
-
-def _entity(position: Any) -> ClientQuotaEntity:
-    names = position.items() if isinstance(position, dict) else [(None, None)]
-    if not all(kind in ENTITY_TYPES and isinstance(name, str | None) for kind, name in names):
-        raise BadPageTokenError
-    return ClientQuotaEntity.of(position)
 
 
 @router.get(
