@@ -22,7 +22,7 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
-from app.domain.errors import MAX_VIOLATIONS, Violation, pointer_token
+from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, Violation, pointer_token
 from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
     USER_CLIENT_TYPES,
@@ -242,6 +242,27 @@ class Judgement:
     violations: tuple[Violation, ...]
     warnings: tuple[tuple[str, ...], ...]
     needs_stored: bool
+
+    def raise_violations(self, *, all_or_nothing: bool = True) -> None:
+        """Refuse the request as a whole where it must be.
+
+        Raises:
+            InvalidRequestError: With every violation.
+        """
+        violations = self.violations
+        if not violations:
+            return
+        whole = any(violation.index is None for violation in violations)
+        refused = {violation.index for violation in violations}
+        if not (all_or_nothing or whole or len(refused) == len(self.alterations)):
+            return
+        kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
+        raise InvalidRequestError(
+            "The request breaks rules of Kafka or of this service; nothing was sent. Every "
+            "violation is listed in errors.",
+            kafka_error=kafka_error,
+            violations=violations,
+        )
 
 
 def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judgement:

@@ -30,7 +30,6 @@ from app.service.alterations.command import (
     applied_quotas,
     in_order,
     raise_unless_done,
-    raise_violations,
     replayed_report,
 )
 from app.service.alterations.current_values import Barrier
@@ -151,7 +150,7 @@ class AlterQuotas:
             judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
             judgement = replace(judgement, violations=command.violations + judgement.violations)
-        raise_violations(judgement, all_or_nothing=command.all_or_nothing)
+        judgement.raise_violations(all_or_nothing=command.all_or_nothing)
         return judgement
 
     async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:

@@ -110,7 +110,7 @@ class AlterCommand:
         Raises:
             InvalidRequestError: With every violation.
         """
-        raise_violations(Judgement((), self.violations, (), needs_stored=False))
+        Judgement((), self.violations, (), needs_stored=False).raise_violations()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -142,28 +142,6 @@ class AlterationReport:
     def overall(self) -> Overall:
         """The one word for all results."""
         return overall_outcome([result.outcome for result in self.results])
-
-
-def raise_violations(judgement: Judgement, *, all_or_nothing: bool = True) -> None:
-    """Refuse the request as a whole where it must be.
-
-    Raises:
-        InvalidRequestError: With every violation.
-    """
-    violations = judgement.violations
-    if not violations:
-        return
-    whole = any(violation.index is None for violation in violations)
-    refused = {violation.index for violation in violations}
-    if not (all_or_nothing or whole or len(refused) == len(judgement.alterations)):
-        return
-    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
-    raise InvalidRequestError(
-        "The request breaks rules of Kafka or of this service; nothing was sent. Every violation "
-        "is listed in errors.",
-        kafka_error=kafka_error,
-        violations=violations,
-    )
 
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."

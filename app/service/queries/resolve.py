@@ -22,7 +22,6 @@ from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import canonical_entity, judge
-from app.service.alterations.command import raise_violations
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, utc_now
 from app.service.runtime.dependencies import Cache
@@ -399,7 +398,7 @@ def _apply_proposal(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
     entities |= {canonical_entity(alteration, {}) for alteration in query.alterations}
     stored = {entity: values for entity in entities if (values := index.values_of(entity))}
     judgement = judge(query.alterations, stored)
-    raise_violations(judgement)
+    judgement.raise_violations()
     _check_expectations(query, judgement.alterations, stored)
     return index.with_alterations(judgement.alterations)
 
