@@ -94,8 +94,10 @@ class BadPageTokenError(UnreadableRequestError):
 
     default_code = "bad-page-token"
 
-    def __init__(self) -> None:
-        detail = "This page token is not one of this query's. Begin again without page_token."
+    def __init__(
+        self,
+        detail: str = "This page token is not one of this query's. Begin again without page_token.",
+    ) -> None:
         violation = Violation("page_token", self.default_code, detail)
         super().__init__(detail, violations=[violation])
 
