@@ -169,7 +169,7 @@ _LEAD: Final = "select pg_try_advisory_lock(hashtextextended(%(cluster_id)s, 705
 _RESIGN: Final = "select pg_advisory_unlock_all()"
 """However often it was taken; the connection holds no other lock."""
 
-_WATCHED: Final = "select exists (select from drift_baseline where cluster_id = %(cluster_id)s)"
+_WATCHED: Final = "select taken_at from drift_baseline where cluster_id = %(cluster_id)s"
 
 _STATES: Final = """
     select entity, "values" as stored, version
@@ -229,9 +229,11 @@ class PostgresDriftJournal:
         the versions of an entity that comes back begin anew.
         """
         await self._change(_FORGET, cluster_id)
-        work = partial(_states, cluster_id)
-        rows = await self._database.querying.run(work, within_s=self._read_within_s)
-        return None if rows is None else await asyncio.to_thread(_audited_states, rows)
+        cluster, pool = {"cluster_id": cluster_id}, self._database.querying
+        if not await pool.rows(_WATCHED, cluster):
+            return None
+        rows = await pool.rows(_STATES, cluster, within_s=self._read_within_s)
+        return await asyncio.to_thread(_audited_states, rows)
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
         """See ``DriftJournal``; repeating it is safe where not all was stored."""
@@ -267,14 +269,6 @@ class PostgresDriftJournal:
         await self._database.recovering.rows(
             statement, {"cluster_id": cluster_id}, within_s=self._record_within_s
         )
-
-
-async def _states(cluster_id: str, lease: Lease) -> Sequence[Row] | None:
-    cluster = {"cluster_id": cluster_id}
-    ((is_watched,),) = await lease.rows(_WATCHED, cluster)
-    if not is_watched:
-        return None
-    return await lease.rows(_STATES, cluster)
 
 
 async def _keep(states: Mapping[str, Any], lease: Lease) -> None:

@@ -129,9 +129,8 @@ REMOVE_EXPIRED_KEYS: Final = """
 
 async def find_key(key_hash: bytes, lease: Lease) -> StoredKey | None:
     """Return what the key was used for; null where it was not, or long ago."""
-    for found in await lease.rows(_STORED_KEY, {"key_hash": key_hash}):
-        return StoredKey(str(found.alteration_id), found.fingerprint)
-    return None
+    rows = await lease.rows(_STORED_KEY, {"key_hash": key_hash})
+    return StoredKey(str(rows[0].alteration_id), rows[0].fingerprint) if rows else None
 
 
 def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
