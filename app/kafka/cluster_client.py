@@ -125,7 +125,9 @@ class Brokers:
             finally:
                 lease.release()
 
-    async def lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
+    async def lease(
+        self, broker_id: int | None, purpose: Purpose, deadline: float, *, again: bool = True
+    ) -> BrokerLease:
         """Take a connection to one broker; null takes the first that can be reached.
 
         Where a connection was lost meanwhile it is taken anew: another broker may listen there now.
@@ -133,15 +135,6 @@ class Brokers:
         Raises:
             NotSentError: None can be reached before ``deadline`` (of the event loop's clock).
         """
-        lease, view = await self._lease(broker_id, purpose, deadline)
-        if self._view is not view:
-            lease.release()
-            lease, _ = await self._lease(broker_id, purpose, deadline)
-        return lease
-
-    async def _lease(
-        self, broker_id: int | None, purpose: Purpose, deadline: float
-    ) -> tuple[BrokerLease, ClusterView]:
         view = await self.view(deadline)
         if broker_id is not None and broker_id not in view.addresses:
             view = await self.view(deadline, fresh=True)
@@ -159,7 +152,11 @@ class Brokers:
             lease.broker_id, lease.cluster_id = ids[lease.pool.address], view.cluster_id
             return lease
 
-        return await self._first_that_works(ids, purpose, deadline, identify), view
+        lease = await self._first_that_works(ids, purpose, deadline, identify)
+        if again and self._view is not view:
+            lease.release()
+            return await self.lease(broker_id, purpose, deadline, again=False)
+        return lease
 
     async def preferred(self, deadline: float) -> int:
         """Return the broker that requests without a wish go to; another only after it failed.

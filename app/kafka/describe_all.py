@@ -22,7 +22,13 @@ from typing import Final, TypeVar
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.kafka.quota_messages import DescribeAnswer, decoded, read_described
+from app.kafka.quota_messages import (
+    DescribeAnswer,
+    Reader,
+    UnreadableAnswerError,
+    decoded,
+    read_described,
+)
 from app.service.ports.brokers import QuotaChanges
 from app.service.runtime.tasks import pause_gc
 
@@ -99,7 +105,6 @@ _ENTRIES_AT_ONCE: Final = 100
 """Reading them takes a third of a millisecond, cutting or comparing them much less."""
 
 _BYTES_AT_ONCE: Final = 1 << 20
-_LONGEST_SHIFT: Final = 28
 _UNREAD: Final[Entry] = (ClientQuotaEntity(()), {})
 
 
@@ -140,7 +145,7 @@ class DescribedAll:
             if not await _says_the_same(payload, self._snapshot.payload):
                 try:
                     changes = await self._read(payload)
-                except (UnusualError, IndexError, UnicodeDecodeError):
+                except (UnusualError, UnreadableAnswerError, UnicodeDecodeError):
                     return await decoded(read_described, payload, version), None
             quotas = self._snapshot.quotas
         return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, quotas), changes
@@ -150,7 +155,7 @@ class DescribedAll:
 
         Raises:
             UnusualError: It is not laid out as brokers lay it out, or says something twice. So do
-                ``IndexError`` and ``UnicodeDecodeError`` tell here and below.
+                ``UnreadableAnswerError`` and ``UnicodeDecodeError`` tell here and below.
         """
         before = self._snapshot
         entries, unread = await _cut(payload, before.entries)
@@ -199,7 +204,8 @@ async def _cut(
     payload: bytes | bytearray, cached: Mapping[bytes, Entry]
 ) -> tuple[dict[bytes, Entry], list[bytes]]:
     """Return the entries of a response by their bytes, in order, and which of them are not read."""
-    number, begin = _number_at(payload, _HEADER.size)
+    reader = Reader(payload, flexible=True, at=_HEADER.size)
+    number, begin = reader.varint() - 1, reader.at
     end = len(payload) - 1
     entries: dict[bytes, Entry] = {}
     unread: list[bytes] = []
@@ -228,20 +234,6 @@ async def _let_go(entries: dict[bytes, Entry]) -> None:
         for _ in range(min(len(entries), _ENTRIES_AT_ONCE)):
             entries.popitem()
         await asyncio.sleep(0)
-
-
-def _number_at(body: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return a number of up to five bytes, which is written one too large, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & ~_SHORT) << shift
-        if byte < _SHORT:
-            return value - 1, at
-        shift += 7
-        if shift > _LONGEST_SHIFT:
-            raise UnusualError
 
 
 def _entry(raw: bytes, usual_values: dict[bytes, Values]) -> Entry:

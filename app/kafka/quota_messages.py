@@ -44,12 +44,12 @@ class Reader:
     Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
     """
 
-    __slots__ = ("_at", "_data", "_flexible")
+    __slots__ = ("_data", "_flexible", "at")
 
-    def __init__(self, data: bytes | bytearray, *, flexible: bool) -> None:
+    def __init__(self, data: bytes | bytearray, *, flexible: bool, at: int = 0) -> None:
         self._data = data
         self._flexible = flexible
-        self._at = 0
+        self.at = at
 
     def header(self) -> None:
         """Pass over the header, whose correlation id the connection has checked."""
@@ -59,15 +59,15 @@ class Reader:
     def number(self, layout: struct.Struct) -> Any:
         """Read a number; a float64 may be NaN or infinite."""
         try:
-            (value,) = layout.unpack_from(self._data, self._at)
+            (value,) = layout.unpack_from(self._data, self.at)
         except struct.error as error:
             raise _too_short() from error
-        self._at += layout.size
+        self.at += layout.size
         return value
 
     def string(self) -> str | None:
         """Read a nullable string."""
-        length = self._varint() - 1 if self._flexible else self.number(_INT16)
+        length = self.varint() - 1 if self._flexible else self.number(_INT16)
         if length < 0:
             return None
         try:
@@ -86,43 +86,44 @@ class Reader:
 
     def array(self, element: Callable[["Reader"], T]) -> list[T] | None:
         """Read a nullable array, each element by ``element``."""
-        length = self._varint() - 1 if self._flexible else self.number(_INT32)
+        length = self.varint() - 1 if self._flexible else self.number(_INT32)
         if length < 0:
             return None
-        if length > len(self._data) - self._at:
-            message = f"{length} elements in {len(self._data) - self._at} bytes"
+        if length > len(self._data) - self.at:
+            message = f"{length} elements in {len(self._data) - self.at} bytes"
             raise UnreadableAnswerError(message)
         return [element(self) for _ in range(length)]
 
     def end_of_structure(self) -> None:
         """Pass over the tagged fields, which only flexible versions have; mostly there are none."""
         if self._flexible:
-            for _ in range(self._varint()):
-                self._varint()
-                self._take(self._varint())
+            for _ in range(self.varint()):
+                self.varint()
+                self._take(self.varint())
 
     def end(self) -> None:
         """Make sure that nothing is left."""
-        left = len(self._data) - self._at
+        left = len(self._data) - self.at
         if left:
             message = f"{left} bytes too many"
             raise UnreadableAnswerError(message)
 
     def _take(self, length: int) -> bytes | bytearray:
-        start = self._at
-        self._at += length
-        if self._at > len(self._data):
+        start = self.at
+        self.at += length
+        if self.at > len(self._data):
             raise _too_short()
-        return self._data[start : self._at]
+        return self._data[start : self.at]
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
+        """Read an unsigned number of up to five bytes."""
         value = 0
         for shift in _SHIFTS:
             try:
-                byte = self._data[self._at]
+                byte = self._data[self.at]
             except IndexError as error:
                 raise _too_short() from error
-            self._at += 1
+            self.at += 1
             value |= (byte & ~_MORE_BYTES) << shift
             if byte < _MORE_BYTES:
                 return value
