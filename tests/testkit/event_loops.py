@@ -7,11 +7,12 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ssl import SSLContext
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
+
+from anyio.from_thread import start_blocking_portal
 
 from tests.testkit.patience import DEADLINE_S, pauses
 
@@ -49,31 +50,8 @@ def any_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S
 @contextmanager
 def in_a_thread(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
     """Open something in an event loop of its own thread, and close it there."""
-    opened: Future[tuple[T, Callable[[], Any]]] = Future()
-
-    async def live() -> None:
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        async with opening() as thing:
-            opened.set_result((thing, lambda: loop.call_soon_threadsafe(over.set)))
-            await over.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(live())
-        except BaseException as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
-
-    thread = threading.Thread(target=run, name="own-loop", daemon=True)
-    thread.start()
-    thing, close = opened.result(DEADLINE_S)
-    try:
+    with start_blocking_portal() as own, own.wrap_async_context_manager(opening()) as thing:
         yield thing
-    finally:
-        close()
-        thread.join(DEADLINE_S)
 
 
 async def until(is_true: Callable[[], object]) -> None:
