@@ -1,8 +1,10 @@
 """``--describe`` and ``export``: the entities that match, as text or as a document."""
 
 import json
+import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,34 +17,21 @@ from app.domain.entities import show_entity, visible
 
 _SET_HERE: Final = "set here"
 _INHERITED: Final = ("inherited", "overridden")
-_ANY_ADDRESS: Final = "192.0.2.0"
-"""Of a network for examples (RFC 5737)."""
+_ANY_NAME: Final = uuid.uuid4().hex
+_ANY_ADDRESS: Final = str(IPv6Address(0x20010DB8 << 96 | uuid.uuid4().int >> 32))
+"""Those of a connection for which no rule is made; addresses for examples are in RFC 3849."""
 
 
-def identity_of(entity: Entity, taken: frozenset[str]) -> dict[str, str]:
+def identity_of(entity: Entity) -> dict[str, str]:
     """Return the connection that meets an entity first: a made-up name stands for a default."""
     if "ip" in entity:
-        return {"ip": entity["ip"] or _free(_ANY_ADDRESS, taken)}
-    names = {kind: name or _free(f"any-{kind}", taken) for kind, name in entity.items()}
-    return {"user": _free("any-user", taken), **names}
-
-
-def _free(name: str, taken: frozenset[str]) -> str:
-    while name in taken:
-        if name.startswith("any-"):
-            name = f"{name}-"
-        else:
-            head, _, last = name.rpartition(".")
-            name = f"{head}.{int(last) + 1}"
-    return name
+        return {"ip": entity["ip"] or _ANY_ADDRESS}
+    return {"user": _ANY_NAME, **{kind: name or _ANY_NAME for kind, name in entity.items()}}
 
 
 def inherited_lines(service: Any, quotas: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a block for each entity; what less specific entities have and lose begins with *."""
-    taken = frozenset(
-        name for quota in quotas for name in quota["entity"].values() if name is not None
-    )
-    identities = [identity_of(quota["entity"], taken) for quota in quotas]
+    identities = [identity_of(quota["entity"]) for quota in quotas]
     results = service.resolve(identities, max_age_ms=0)
     for at, (quota, result) in enumerate(zip(quotas, results, strict=True)):
         if at:
