@@ -111,7 +111,7 @@ def run(job: Job) -> None:
 
     Raises:
         UsageError: An option is missing or wrong, or a file lacks a column.
-        InfrastructureError: Spark or a broker does not do its part.
+        InfrastructureError: Spark or a broker fails.
     """
     rules = rules_of(job)
     job.require_options()
@@ -130,7 +130,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several.
-        InfrastructureError: Spark or a broker does not do its part.
+        InfrastructureError: Spark or a broker fails.
     """
     job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
     if inputs.ranges:
