@@ -248,12 +248,13 @@ class _Reader:
     def _members(self, node: MappingNode, location: Location) -> Iterator[tuple[str, Any]]:
         names: set[str] = set()
         for key, value in node.value:
-            if not isinstance(key, ScalarNode) or key.tag == _MERGE:
+            if not isinstance(key, ScalarNode) or key.tag == _MERGE or id(key) in self.seen:
                 self.reject(key.start_mark.line + 1, "a key is a plain text")
             elif key.value in names:
                 self.reject(value.start_mark.line + 1, f"{quote(key.value)} is there twice")
             else:
                 names.add(key.value)
+                self.seen.add(id(key))
                 yield key.value, self._value(value, (*location, key.value))
 
 

@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except ClientError as error:
         # What argparse refuses has no options yet.
-        if context.output == "json" or ("--output", "json") in pairwise(words):
+        typed = {"--output=json", ("--output", "json")} & {*words, *pairwise(words)}
+        if context.output == "json" or typed:
             _say_json(error)
         else:
             _say(*(explain(error) if isinstance(error, ServiceError) else str(error).splitlines()))

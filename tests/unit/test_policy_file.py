@@ -59,6 +59,8 @@ WHOLE = [
     ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
     (b"\xff", "line 1: not YAML in UTF-8."),
     ("a: 1\nb: &x 1\nc: *x\n", "line 2: anchors and aliases are not read here; write it out."),
+    ("&x a: 1\nb: *x\n", "line 1: anchors and aliases are not read here; write it out."),
+    ("a: &x b\n*x : 1\n", "line 1: a key is a plain text."),
     ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
     ("[1]", "line 1: the file: Input should be a valid dictionary"),
     (f"{GOOD}others: perhaps\n", "line 11: others: Input should be 'deny' or 'allow'."),

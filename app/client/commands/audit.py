@@ -59,10 +59,10 @@ def _time(text: str) -> str:
             at = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         else:
             at = dt.datetime.fromisoformat(text)
+        at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
         message = f"{text!r} is no time such as 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z"
         raise ArgumentTypeError(message) from None
-    at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 

@@ -151,6 +151,7 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
         ("audit", "--limit", "-1"),
         ("audit", "--since", "yesterday"),
         ("audit", "--since", "999999w"),
+        ("audit", "--since", "0001-01-01T00:00:00+05:00"),
         ("--describe", "--entity-type", "topics"),
         ("--describe", "--entity-name", "alice"),
         ("--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"),
@@ -211,10 +212,14 @@ def test_a_password_is_asked_for_with_what_names_the_user_of_a_quota(
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("--describe --server http://127.0.0.1:1", "unreachable"), ("plan", "usage")],
+    [
+        ("--describe --server http://127.0.0.1:1 --output json", "unreachable"),
+        ("plan --output json", "usage"),
+        ("plan --output=json", "usage"),
+    ],
 )
 def test_errors_are_json_where_the_output_is(
     words: str, code: str, capsys: pytest.CaptureFixture[str]
 ):
-    assert main([*words.split(), "--output", "json"]) == {"unreachable": 5, "usage": 2}[code]
+    assert main(words.split()) == {"unreachable": 5, "usage": 2}[code]
     assert json.loads(capsys.readouterr().err)["code"] == code
