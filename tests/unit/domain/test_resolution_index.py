@@ -11,7 +11,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
-from app.domain.resolution_levels import Resolution
+from app.domain.resolution_levels import PRECEDENCE, Resolution
 from tests.testkit.resolution_cases import (
     ABSENT,
     DEFAULT,
@@ -27,6 +27,7 @@ SLOTS = st.tuples(
     st.one_of(st.just(DEFAULT), st.just(ABSENT), USERS),
     st.one_of(st.just(DEFAULT), st.just(ABSENT), CLIENT_IDS),
 ).filter(lambda slots: slots != (ABSENT, ABSENT))
+SOURCES = [row.source for row in PRECEDENCE]
 VALUES = st.integers(1, 10**9).map(float)
 RULES = st.dictionaries(SLOTS, VALUES, max_size=12)
 RULES_BY_KEY = st.fixed_dictionaries(dict.fromkeys(CLIENT_KEYS, RULES))
@@ -80,7 +81,8 @@ def test_the_levels_explain_the_answer(rules: dict[Slots, float], caller: tuple[
     key = QuotaKey.PRODUCER_BYTE_RATE
     index = QuotaIndex.of(quotas({key: rules}))
     quota = resolve_client(index, *caller, explain=True).quotas[key]
-    assert [tried.level for tried in quota.levels] == list(range(1, 9))
+    assert [(tried.level, tried.name) for tried in quota.levels] == [*enumerate(SOURCES, 1)]
+    assert len({tried.entity for tried in quota.levels}) == len(SOURCES)
     for tried in quota.levels:
         assert tried.value == index.values_of(tried.entity).get(key.value)
         assert tried.applies is (tried.reason is None)

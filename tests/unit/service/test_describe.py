@@ -129,6 +129,9 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
                         fresh.client_values(user, client_id)
                     )
             assert index.number_laid_over <= most
+            if not index.number_laid_over:
+                assert index.rules.keys() == {at for at, (_, held) in fresh.rules.items() if held}
+                assert {*index.spellings} == {at for at, held in fresh.spellings.items() if held}
             assert index.counts == fresh.counts
             assert index.host_names == fresh.host_names
     finally:

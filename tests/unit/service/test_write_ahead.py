@@ -27,7 +27,7 @@ from app.service.ports.audit_log import AuditConclusion, Intent
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
-from tests.testkit.fake_ports import Fault, Verdicts
+from tests.testkit.fake_ports import Fault, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
 
@@ -139,6 +139,26 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
     world.brokers.fault = None
     report = await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
     assert report.overall is Overall.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("verdict", "options", "outcome"),
+    [
+        (refused("INVALID_REQUEST"), {}, Outcome.NOT_APPLIED),
+        (EntityVerdict(Outcome.UNKNOWN), {"validate_only": True}, Outcome.NOT_SENT),
+    ],
+    ids=["held back", "a validation without an answer"],
+)
+@in_virtual_time
+async def test_what_was_only_judged_keeps_its_values(
+    world: World, verdict: EntityVerdict, options: dict[str, bool], outcome: Outcome
+) -> None:
+    world.brokers.quotas = {ALICE: {KEY: 4.0}, BOB: {KEY: 4.0}}
+    world.answer(bob=verdict)
+    with pytest.raises(QuotaError) as caught:
+        await world.alter(setting(ALICE, "5"), setting(BOB, "6"), **options)
+    (result,) = (each for each in caught.value.results or () if each.outcome is outcome)
+    assert (result.changed, result.before, result.after) == (False, {KEY: 4.0}, {KEY: 4.0})
 
 
 @in_virtual_time
