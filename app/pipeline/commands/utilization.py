@@ -93,8 +93,18 @@ def count_bins(days: DataFrame) -> DataFrame:
     Args:
         days: As ``summarize_minutes`` returns them.
     """
-    bins = days.select(*_BUCKET_DAY, "broker_id", sf.explode("bins").alias("bin"))
-    return bins.groupBy(*bins.columns).agg(sf.count(sf.lit(1)).alias("n"))
+    # Equal bins follow each other: where each run begins says how long it is, without a shuffle.
+    bins = sf.col("bins")
+    begins = sf.filter(
+        sf.sequence(sf.lit(0), sf.size(bins) - 1),
+        lambda nth: (nth == 0) | (bins[nth] != sf.get(bins, nth - 1)),
+    )
+    runs = days.select(*_BUCKET_DAY, "broker_id", bins, begins.alias("begins")).select(
+        "*", sf.posexplode("begins").alias("run", "begin")
+    )
+    end = sf.coalesce(sf.get("begins", sf.col("run") + 1), sf.size(bins))
+    n = (end - sf.col("begin")).cast("bigint").alias("n")
+    return runs.select(*_BUCKET_DAY, "broker_id", bins[sf.col("begin")].alias("bin"), n)
 
 
 def rate_bin(rate: Column) -> Column:
@@ -245,7 +255,10 @@ def write_utilization(job: Job, minutes: DataFrame, out: Lake, days: Iterable[Pa
         sf.count_if(of_broker & (sf.col("minutes_over_100") > 0)).alias("over"),
     )
     write_result(job, observed, UTILIZATION_DAILY, out, days)
-    write_result(job, count_bins(summed), UTILIZATION_HIST, out, days)
+    # Arrays are moved to the tasks that write, and in order: there are many times more bins.
+    by_day = summed.repartition(*UTILIZATION_HIST.partitions)
+    ordered = by_day.sortWithinPartitions(*_BUCKET_DAY, "broker_id")
+    write_result(job, count_bins(ordered), UTILIZATION_HIST, out, days)
     write_result(job, bucket_hours(minutes), BUCKET_HOUR, out, days)
     summed.unpersist()
     job.counts["rows_in"] = counted.get["minutes"] or 0
