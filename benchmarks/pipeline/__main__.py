@@ -150,8 +150,10 @@ def _peaks(pid: int) -> Iterator[Peaks]:
                 root = psutil.Process(pid)
                 for process in (root, *root.children(recursive=True)):
                     with suppress(psutil.NoSuchProcess):
-                        kind = "java" if process.name() == "java" else "python"
-                        now[kind] += process.memory_info().rss
+                        # The JVM's forks bear the name of a thread, and share its memory.
+                        kind = process.name().rstrip("0123456789.")
+                        if kind in now:
+                            now[kind] += process.memory_info().rss
             peaks.update({kind: max(peak, now[kind]) for kind, peak in peaks.items()})
 
     thread = threading.Thread(target=watch, daemon=True)
