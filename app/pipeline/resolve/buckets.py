@@ -12,12 +12,14 @@ from app.pipeline.errors import UsageError
 from app.pipeline.lake import Partition
 from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, names_user
 from app.pipeline.results import merge_buckets
+from app.pipeline.tables import BUCKET_MINUTE
 
 _MICRO: Final = 1_000_000
 _OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _TAGS: Final = ("bucket_user", "bucket_client")
 _NAME: Final = ("cluster_id", "key", "user", "client_id")
-_MINUTE: Final = ("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id")
+_MINUTE: Final = (*BUCKET_MINUTE.partitions, *BUCKET_MINUTE.order)
+_RATES: Final = ("rate_avg", "rate_max", "throttle_ms_avg", "throttle_ms_max", "bytes_est")
 
 
 def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFrame:
@@ -34,12 +36,16 @@ def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFr
         The columns of ``BUCKET_MINUTE``, and ``rows``, how many observations are summed up. A task
         has all of the minutes of a day's share.
     """
-    share = sf.pmod("bucket_id", sf.lit(shares))
-    divided = resolved.withColumn("share", share).repartition("cluster_id", "dt", "share")
-    count = sf.count(sf.lit(1))
     # Without a sample nobody contributed: the broker was scraped, and the rate is 0.
-    user = sf.when(sf.col("samples") > 0, sf.col("user"))
-    sums = divided.groupBy(*_MINUTE, "share").agg(
+    name = sf.lit(1) if one_source else sf.xxhash64("user", "client_id")
+    contributor = sf.when(sf.col("samples") > 0, name).alias("contributor")
+    share = sf.pmod("bucket_id", sf.lit(shares)).alias("share")
+    members = resolved.select(*_MINUTE, share, *_RATES, "limit", "level", contributor)
+    divided = members.repartition("cluster_id", "dt", "share")
+    # Few minutes of a bucket have several members: in the order of the files they are summed up
+    # without a hash table of them all. The optimizer keeps that order for the sake of max_by.
+    ordered = divided.sortWithinPartitions(*_MINUTE, "share")
+    sums = ordered.groupBy(*_MINUTE, "share").agg(
         _sum_of("rate_avg"),
         _sum_of("rate_max"),
         (
@@ -48,12 +54,12 @@ def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFr
         sf.max("throttle_ms_max").alias("throttle_ms_max"),
         sf.sum("bytes_est").alias("bytes_est"),
         # All members of a bucket have the same limit at a time: it follows from the tags.
-        sf.max("limit").alias("limit"),
+        sf.max_by("limit", "level").alias("limit"),
         sf.max("level").alias("level"),
-        (sf.count(user) if one_source else sf.count_distinct(user, "client_id")).alias(
+        (sf.count("contributor") if one_source else sf.size(sf.collect_set("contributor"))).alias(
             "contributors"
         ),
-        count.alias("rows"),
+        sf.count(sf.lit(1)).alias("rows"),
     )
     return sums.drop("share")
 
