@@ -81,7 +81,9 @@ def summarize_minutes(minutes: DataFrame) -> DataFrame:
     by_broker = measures.groupBy(*_BUCKET_DAY, "broker_id").agg(
         *_merge_measures(), sf.collect_list("bin").alias("bins")
     )
-    pooled = by_broker.withColumn("broker_id", _with_pool())
+    # In order, days are summed up without a hash table of arrays, and one shuffle is for all.
+    divided = by_broker.repartition(*_BUCKET_DAY).withColumn("broker_id", _with_pool())
+    pooled = divided.sortWithinPartitions(*_BUCKET_DAY, "broker_id")
     return pooled.groupBy(*_BUCKET_DAY, "broker_id").agg(
         *_merge_measures(), sf.sort_array(sf.flatten(sf.collect_list("bins"))).alias("bins")
     )
