@@ -76,7 +76,8 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
     """Judge points one by one.
 
     Args:
-        rows: The columns of ``ROWS_DDL``, or those of them from ``file`` to ``client_id``.
+        rows: The columns of ``ROWS_DDL``, or those of them from ``file`` to ``client_id``;
+            ``broker`` may be a number.
         rules: How.
         text: Of a point that cannot be used; ``series`` stands for it where the labels are why.
 
@@ -140,21 +141,25 @@ def _with_metrics(rows: DataFrame) -> DataFrame:
     ]
     ddl = "name string, kind string, key string, attribute string"
     metrics = rows.sparkSession.createDataFrame(of_quotas, ddl)
-    dash, underscore = sf.lit("-"), sf.lit("_")
-    name = sf.lower(sf.replace("metric", dash, underscore))
-    kind = sf.lower(sf.replace(sf.replace("resource", dash), underscore))
+    name = sf.lower(_replaced(sf.col("metric"), "-", "_"))
+    kind = sf.lower(_replaced(_replaced(sf.col("resource"), "-", ""), "_", ""))
     named = rows.withColumns({"name": name, "kind": sf.when(name == UP, "").otherwise(kind)})
     return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
 
 
+def _replaced(text: Column, old: str, new: str) -> Column:
+    """Replace text where there is any; Spark's ``replace`` takes long to find none."""
+    return sf.when(text.contains(old), sf.replace(text, sf.lit(old), sf.lit(new))).otherwise(text)
+
+
 def _broker(names: MetricMap) -> Column:
-    broker = sf.col("broker")
-    number = broker.try_cast("double")
+    number = sf.col("broker").try_cast("double")
     is_id = number.between(0, _LARGEST_BROKER) & (number == sf.floor(number))
     number = sf.when(is_id, number).cast("int")
     if not names.instances:
         return number
     instances = sf.create_map(*(sf.lit(item) for pair in names.instances.items() for item in pair))
+    broker = sf.col("broker").cast("string")
     name = sf.when(broker != "", broker).otherwise(sf.col("instance"))
     return sf.coalesce(sf.try_element_at(instances, name).cast("int"), number)
 

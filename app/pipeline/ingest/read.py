@@ -178,6 +178,10 @@ def _read_parquet(session: SparkSession, group: FileGroup, rules: Rules) -> Data
     labels = {name: _text(column(field)) for name, field in _LABELS.items()}
     if columns.get("cluster_id") is None:
         labels["cluster"] = sf.col("folder")
+    broker = source.get(columns.get("broker_id"))
+    if broker and isinstance(rows.schema[broker].dataType, NumericType):
+        # To write each as text and to read it again would take long.
+        labels["broker"] = rows[f"`{broker}`"]
     raw = rows.withColumns(
         {
             "line": sf.col("position") + 1,
