@@ -154,6 +154,8 @@ kafka_sasl_mechanism=GSSAPI
     QUOTAS_KAFKA_SASL_MECHANISM: input should be 'PLAIN', 'SCRAM-SHA-256' or
 kafka_password=s3cret-canary
     QUOTAS_KAFKA_PASSWORD is not a setting of this service; check its spelling.
+portt=8080
+    QUOTAS_PORTT is not a setting of this service; check its spelling. Is it QUOTAS_PORT?
 port=eighty
     QUOTAS_PORT: input should be
 host=192.0.2.300 tls_terminated_upstream=true

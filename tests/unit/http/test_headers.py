@@ -107,6 +107,12 @@ def test_another_answer_has_another_tag(subtests: pytest.Subtests):
             assert other != TAG
 
 
+async def test_a_page_has_another_tag_than_a_whole_answer(service: FakeService):
+    whole, page = [await service.get(path) for path in ("/quotas", "/quotas?page_size=1000")]
+    assert whole.document["quotas"] == page.document["quotas"]
+    assert whole.headers["etag"] != page.headers["etag"]
+
+
 MATCHES = [
     *("*", " * ", '"a"', 'W/"a"', '"b", "a"', '"b",W/"a" , "c"', ', "a",', '"x,y", "a"'),
 ]
