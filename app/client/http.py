@@ -277,8 +277,6 @@ _OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 _IDENTITIES_AT_ONCE: Final = 10_000
 """So many does the service take in one request."""
 
-_AFTER_THE_FIRST_MS: Final = 60_000
-
 Parameters = Sequence[tuple[str, str]]
 
 
@@ -317,11 +315,12 @@ class Connection:
 
         Args:
             identities: Each as in the request.
-            members: Others of the request. All but the first requests take the image as it is.
+            members: Others of the request. Behind the first one ``max_age_ms`` is the service's
+                default: the image that the first one has read will do.
         """
         for start in range(0, len(identities), _IDENTITIES_AT_ONCE):
             body = {"identities": identities[start : start + _IDENTITIES_AT_ONCE], **members}
-            body |= {} if start == 0 else {"max_age_ms": _AFTER_THE_FIRST_MS}
+            members.pop("max_age_ms", None)
             yield from self.ask("/quotas/resolve", body, "results")["results"]
 
     def alter(
