@@ -125,6 +125,8 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 16
 """Spark joins small ones; what is sorted in a large one takes memory on each core."""
 
+_HEAP_GIB_PER_CORE: Final = 2
+
 _LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -250,7 +252,7 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
     if not _is_local(master):
         return {}
     return {
-        "spark.driver.memory": f"{max(1, _memory_gib() // 3)}g",
+        "spark.driver.memory": f"{_heap_gib()}g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": directory,
@@ -258,11 +260,15 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
     }
 
 
-def _memory_gib() -> int:
-    """Return the memory of this machine, or of the container that this process is in."""
+def _heap_gib() -> int:
+    """Return what its cores need, and at most a third of the memory of the machine or container.
+
+    The JVM takes what it may have before it looks for garbage.
+    """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.exists() else ""
-    return (min(machine, int(limit)) if limit.isdecimal() else machine) // 2**30
+    memory = min(machine, int(limit)) if limit.isdecimal() else machine
+    return max(1, min(memory // 2**30 // 3, _HEAP_GIB_PER_CORE * (os.cpu_count() or 1)))
 
 
 _JVM_GONE: Final = (Py4JError, ConnectionError)

@@ -51,14 +51,19 @@ def test_the_python_and_the_java_that_are_configured_are_used(
     assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
 
 
-def test_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_heap_is_for_the_cores_and_a_third_of_the_container_at_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(pipeline_spark, "_LIMIT", limit)
-    machine = pipeline_spark._memory_gib()
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    machine = pipeline_spark._heap_gib()
+    assert machine in {1, 2}
     limit.write_text("max\n")
-    assert pipeline_spark._memory_gib() == machine
-    limit.write_text(f"{2 * 2**30}\n")
-    assert pipeline_spark._memory_gib() == min(machine, 2)
+    assert pipeline_spark._heap_gib() == machine
+    for gib, heap in ((1, 1), (4, 1), (6, min(machine, 2))):
+        limit.write_text(f"{gib * 2**30}\n")
+        assert pipeline_spark._heap_gib() == heap
 
 
 @pytest.mark.parametrize(
