@@ -129,21 +129,36 @@ def validated(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-    hiding = [item["loc"] for item in errors if item["type"] == "string_unicode"]
-    if not hiding:
-        raise refusal(errors, model)
-    for location in hiding:
-        _escape_names(value, location)
-    return validated(model, value)
+        errors: Sequence[PydanticError] = error.errors(include_url=False)
+    taken: list[PydanticError] = []
+    while len(taken) <= MAX_VIOLATIONS and (hiding := _hiding(errors)):
+        taken += [item for location in hiding for item in _take_out(value, location)]
+        errors = _errors(model, value)
+    raise refusal([*taken, *errors], model)
 
 
-def _escape_names(value: Any, location: Location) -> None:
-    """Escape names that hold half of a surrogate pair: Pydantic looks at nothing else there."""
+def _hiding(errors: Sequence[PydanticError]) -> list[Location]:
+    """Return where a name holds half of a surrogate pair: Pydantic looks at nothing else there."""
+    return [item["loc"] for item in errors if item["type"] == "string_unicode"]
+
+
+def _take_out(value: Any, location: Location) -> list[PydanticError]:
+    """Take such members out of the object at a location; return an error for each."""
     for token in location:
         value = value[token]
-    for name in [*filter(has_lone_surrogate, value)]:
-        value[name.encode(errors="backslashreplace").decode()] = value.pop(name)
+    names = list(islice(filter(has_lone_surrogate, value), MAX_VIOLATIONS + 1))
+    return [
+        {"type": "extra_forbidden", "loc": (*location, name), "input": value.pop(name)}
+        for name in names
+    ]
+
+
+def _errors(model: type[BaseModel], value: Any) -> Sequence[PydanticError]:
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
 
 
 def refusal(errors: Sequence[PydanticError], model: type[BaseModel] | None = None) -> QuotaError:
