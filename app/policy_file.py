@@ -36,6 +36,7 @@ from app.http.models import quote
 from app.http.query_params import GRAMMAR, parse_component
 
 MAX_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 20
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TEXT: Final = "tag:yaml.org,2002:str"
@@ -241,6 +242,9 @@ class _Reader:
         self.seen.add(id(node))
         if isinstance(node, ScalarNode):
             return _scalar(node)
+        if len(location) >= MAX_DEPTH:
+            self.reject(self.lines[location], "nested too deeply")
+            return None
         if isinstance(node, MappingNode):
             return dict(self._members(node, location))
         return [self._value(item, (*location, at)) for at, item in enumerate(node.value)]

@@ -57,6 +57,7 @@ WHOLE = [
     ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
     ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
     ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
+    ("[" * 21 + "]" * 21, "line 1: nested too deeply."),
     (b"\xff", "line 1: not YAML in UTF-8."),
     ("a: 1\nb: &x 1\nc: *x\n", "line 2: anchors and aliases are not read here; write it out."),
     ("&x a: 1\nb: *x\n", "line 1: anchors and aliases are not read here; write it out."),
