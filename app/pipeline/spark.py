@@ -294,8 +294,11 @@ def _stop(session: SparkSession) -> None:
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
-_LOST_CALL: Final = re.compile(r"An error occurred while calling \S+|.*Connection refused")
-"""Without a word of Java: nothing answers there any more."""
+_LOST_CALL: Final = re.compile(
+    r"An error occurred while calling \S+|.*Connection (refused|reset by peer)|.*Broken pipe"
+    r"|Error while (sending|receiving|sending or receiving)|Answer from Java side is empty"
+)
+"""Without a word of Java: nothing answers there any more. Source: ``py4j.clientserver``."""
 _OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
 
