@@ -101,7 +101,8 @@ class QuotaIndex:
         for entity, values in quotas.items():
             draft.replace(entity, {}, values)
         host_names = frozenset(draft.host_names)
-        return cls(quotas, draft.rules, draft.spellings, host_names, draft.counts)
+        spellings = {address: found for address, found in draft.spellings.items() if found}
+        return cls(quotas, draft.rules, spellings, host_names, draft.counts)
 
     def with_alterations(self, alterations: Iterable[ClientQuotaAlteration]) -> Self:
         """Return the index as if the alterations, valid and canonical, had been applied in order.

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
@@ -110,6 +110,11 @@ async def test_the_same_quotas_are_arranged_once():
 
 
 @given(st.sampled_from([0, 3, 100]), st.booleans(), st.lists(STORED, min_size=2, max_size=5))
+@example(
+    0,
+    False,
+    [{ClientQuotaEntity.of({"ip": None}): {"of another time": 1.0}} for _ in range(2)],
+)
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):
