@@ -187,12 +187,13 @@ def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int,
     for uri in uris:
         reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
-            files = reader.load(uri).select("path", "length", changed)
+            # Spark Connect looks for the folder when rows are asked for.
+            files = reader.load(uri).select("path", "length", changed).collect()
         except AnalysisException as error:
             if error.getCondition() in _ABSENT:
                 continue
             raise
-        found |= {(row[0], row[1], row[2]) for row in files.collect()}
+        found |= {(row[0], row[1], row[2]) for row in files}
     return sorted(found)
 
 

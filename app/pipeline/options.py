@@ -10,9 +10,10 @@ from app.pipeline.errors import UsageError
 from app.pipeline.spark import LOCAL
 
 _MASTER: Final = re.compile(
-    r"local(\[([0-9]+|\*)(, *[0-9]+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn"
+    r"local(\[([0-9]+|\*)(, *[0-9]+)?\])?|local-cluster\[.+\]|(spark|k8s|sc)://.+|yarn"
 )
-"""What Spark takes. Source: ``SparkSubmitArguments``, ``SparkMasterRegex``."""
+"""What Spark takes, and the address of a Spark Connect server. Source: ``SparkSubmitArguments``,
+``SparkMasterRegex``."""
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,10 @@ def _time(text: str) -> datetime:
 
 def _master(text: str) -> str:
     if not _MASTER.fullmatch(text):
-        message = f"{text!r} is not local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+        message = (
+            f"{text!r} is not local, local[N], local[*], spark://HOST:PORT, yarn, k8s://URL or "
+            "sc://HOST:PORT"
+        )
         raise argparse.ArgumentTypeError(message)
     return text
 

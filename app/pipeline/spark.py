@@ -8,22 +8,26 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from app.java import JavaMissingError, find_java
 from app.pipeline import errors
@@ -117,6 +121,13 @@ at once and fault it in anew, page by page, which takes half of their time (``ma
 keeps up to 256 MiB for the next one.
 """
 
+CONNECT: Final = "sc://"
+"""What the address of a Spark Connect server begins with."""
+
+_REMOTE: Final = "SPARK_REMOTE"
+_CONNECT_PORT: Final = 15002
+_ANSWER_S: Final = 15.0
+
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by ``spark-submit``: the JVM runs already, and is not ours to end."""
 
@@ -141,19 +152,31 @@ def spark_session(
 
     Args:
         name: Of the application.
-        master: As ``spark-submit --master``; null leaves it to that, else it is this machine.
+        master: As ``spark-submit --master``, or the ``sc://`` address of a Spark Connect server;
+            null leaves it to ``spark-submit`` or ``SPARK_REMOTE``, else it is this machine.
         settings: Spark settings that win over all others.
 
     Raises:
-        UsageError: A setting cannot be changed in the active session.
-        InfrastructureError: There is no Java, or Spark does not start.
+        UsageError: A setting cannot be changed in a session that runs already.
+        InfrastructureError: There is no Java, or Spark does not start or answer.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
-        yield _beside(active, settings or {})
+        # PySpark's declarations lack the first, which Spark Connect has instead of the other.
+        beside: SparkSession = getattr(active, "cloneSession" if is_remote() else "newSession")()
+        _configure(beside, settings or {})
+        yield beside
         return
     logging.getLogger().addFilter(is_logged)
+    address = master or os.environ.get(_REMOTE, "")
     with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
+        if address.startswith(CONNECT):
+            session = _connected(name, address, settings or {}, Path(directory))
+            try:
+                yield session
+            finally:
+                session.stop()
+            return
         session = _started(name, master, settings or {}, Path(directory))
         try:
             if not _is_local(session.sparkContext.master):
@@ -163,14 +186,35 @@ def spark_session(
             _stop(session)
 
 
-def _beside(active: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    session = active.newSession()
+def _configure(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Give a session that runs already our settings of SQL, and those of the command.
+
+    Raises:
+        UsageError: One of the command's cannot be changed there.
+    """
     for name, value in {**_SETTINGS, **settings}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
         elif name in settings:
             message = f"--conf {name} cannot be changed in a session that runs."
             raise UsageError(message)
+
+
+def _connected(
+    name: str, address: str, settings: Mapping[str, str], directory: Path
+) -> SparkSession:
+    """Open a session at a Spark Connect server, which goes on when the session ends."""
+    # Behind the port there may be a token.
+    server = urlsplit(address).hostname or "", urlsplit(address).port or _CONNECT_PORT
+    try:
+        # PySpark would try for ten minutes.
+        socket.create_connection(server, _ANSWER_S).close()
+        session = SparkSession.builder.appName(name).remote(address).getOrCreate()
+        session.addArtifacts(str(_packed(directory)), pyfile=True)
+    except (OSError, PySparkException) as error:
+        message = f"Spark Connect does not answer at {server[0]}:{server[1]}: {error}"
+        raise InfrastructureError(message) from error
+    _configure(session, settings)
     return session
 
 
@@ -178,6 +222,8 @@ def _started(
     name: str, master: str | None, settings: Mapping[str, str], directory: Path
 ) -> SparkSession:
     submitted = _GATEWAY in os.environ
+    # PySpark would prefer it to a master.
+    os.environ.pop(_REMOTE, None)
     conf = SparkConf().setAppName(name)
     if not submitted:
         conf.setMaster(LOCAL)
@@ -388,20 +434,28 @@ def progress(session: SparkSession, say: Callable[[str], None]) -> Iterator[None
         session: Whose.
         say: Prints a plain line, where the standard error is no terminal.
     """
-    done = threading.Event()
-    thread = threading.Thread(target=_watch, args=(session, say, done), daemon=True)
+    done, reported = threading.Event(), ReportedStages()
+    look: Callable[[], Iterable[Stage]] = partial(running_stages, session)
+    if is_remote():
+        session.registerProgressHandler(reported)
+        look = reported.running
+    thread = threading.Thread(target=_watch, args=(look, say, done), daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
+        if is_remote():
+            session.removeProgressHandler(reported)
 
 
-def _watch(session: SparkSession, say: Callable[[str], None], done: threading.Event) -> None:
+def _watch(
+    look: Callable[[], Iterable[Stage]], say: Callable[[str], None], done: threading.Event
+) -> None:
     is_terminal, is_displayed, printed_at = sys.stderr.isatty(), False, time.monotonic()
     while not done.wait(_LOOK_S):
-        stages = list(running_stages(session))
+        stages = list(look())
         line = describe(stages) if stages else ""
         if is_terminal and (line or is_displayed):
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
@@ -427,3 +481,41 @@ def running_stages(session: SparkSession) -> Iterator[Stage]:
             stage.inputRecords() + stage.shuffleReadRecords(),
             time.time() - begun.get().getTime() / 1000 if begun.isDefined() else 0.0,
         )
+
+
+class ReportedStages:
+    """The stages of a Spark Connect server, which reports those of a query while it runs.
+
+    Source: ``pyspark.sql.connect.shell.progress.ProgressHandler``.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._begun: dict[int, float] = {}
+        self._queries: dict[str, list[Stage]] = {}
+
+    def __call__(
+        self,
+        *,
+        stages: Iterable[Any] | None,
+        inflight_tasks: int,  # noqa: ARG002 - PySpark names it
+        operation_id: str | None,
+        done: bool,
+    ) -> None:
+        """Take a report of a query; it has no numbers of rows."""
+        now = time.monotonic()
+        running = [] if done else [stage for stage in stages or () if not stage.done]
+        self._queries[operation_id or ""] = [
+            Stage(
+                stage.stage_id,
+                stage.num_tasks,
+                stage.num_completed_tasks,
+                0,
+                now - self._begun.setdefault(stage.stage_id, now),
+            )
+            for stage in running
+        ]
+
+    def running(self) -> list[Stage]:
+        """Return the stages that run now."""
+        return [stage for stages in list(self._queries.values()) for stage in stages]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -256,3 +257,52 @@ def test_a_killed_executor_and_copies_of_slow_tasks_change_no_result(
     assert_same_results(spark, f"{root}/alone", f"{root}/spread")
     for count in ("rows_in", "rows_out", "findings", "quarantined"):
         assert report[count] == expected[count], count
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a Spark Connect server."""
+    folder = tmp_path_factory.mktemp("connect")
+    (port,) = free_ports(1)
+    options = settings(
+        {
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.sql.shuffle.partitions": "4",
+            "spark.ui.enabled": "false",
+        }
+    )
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
+        patch.setenv("SPARK_LOCAL_IP", HOST)
+        _prepare_environment(folder, "spark://")
+        command = [SPARK_CLASS.with_name("spark-submit"), "--master", "local[2]", "--class", server]
+        with running([*command, *options], folder / "server.log", dict(os.environ)):
+            wait_until(lambda: is_open(port), f"the server is there; see {folder}", DEADLINE_S)
+            yield f"sc://{HOST}:{port}"
+
+
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), timeout=10):
+        return True
+    return False
+
+
+def test_the_jobs_after_ingest_give_by_spark_connect_what_they_give_without(
+    alone: Jobs, connect: str, spark: SparkSession, tmp_path: Path
+):
+    quotas = f"{tmp_path}/quotas"
+    source = write_inputs(spark, tmp_path, quotas)
+    by_connect = Jobs(tmp_path, environ={"SPARK_REMOTE": connect})
+    observations = f"{tmp_path}/observations"
+    alone("ingest", "--format", "adapter-json", "--input", str(source), "--out", observations)
+    ids = []
+    for jobs, out in ((alone, f"{tmp_path}/alone"), (by_connect, f"{tmp_path}/connect")):
+        reports = [
+            jobs("resolve", "--input", observations, "--quotas", quotas, "--out", out),
+            *(jobs(name, "--input", out, "--out", out) for name in ("utilization", "incidents")),
+        ]
+        ids.append(reports[0]["run_id"])
+    assert ids[0] == ids[1]
+    assert_same_results(spark, f"{tmp_path}/alone", f"{tmp_path}/connect")

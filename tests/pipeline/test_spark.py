@@ -2,17 +2,22 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.shell.progress import StageInfo
 
 from app.java import find_java
 from app.pipeline import spark as pipeline_spark
-from app.pipeline.errors import UsageError
-from app.pipeline.spark import Stage, describe, running_stages, spark_session
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.ingest.inputs import file_inputs
+from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.spark import ReportedStages, Stage, describe, running_stages, spark_session
 
 
 def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
@@ -79,6 +84,34 @@ def test_the_heap_is_for_the_cores_and_a_third_of_the_container_at_most(
 )
 def test_a_line_has_tasks_rows_and_the_time_that_is_left(stages: list[Stage], line: str):
     assert describe(stages) == line
+
+
+def test_what_a_connect_server_reports_of_its_queries_are_the_stages_that_run():
+    reported = ReportedStages()
+    ended, half = StageInfo(1, 4, 4, 900, True), StageInfo(2, 4, 2, 100, False)
+    both = [StageInfo(3, 2, 0, 0, False)]
+    reported(stages=[ended, half], inflight_tasks=2, operation_id="first", done=False)
+    reported(stages=both, inflight_tasks=0, operation_id="second", done=False)
+    running = [(stage.number, stage.tasks, stage.done) for stage in reported.running()]
+    assert running == [(2, 4, 2), (3, 2, 0)]
+    reported(stages=[ended, half], inflight_tasks=0, operation_id="first", done=True)
+    assert [stage.number for stage in reported.running()] == [3]
+
+
+def test_a_connect_server_that_does_not_answer_is_named_without_its_token(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"sc://127.0.0.1:{port}/;token=a-secret"
+    with pytest.raises(InfrastructureError) as failed:
+        pipeline_spark._connected("beside", address, {}, tmp_path)
+    assert f"Spark Connect does not answer at 127.0.0.1:{port}:" in str(failed.value)
+    assert "a-secret" not in str(failed.value)
+
+
+def test_ingest_says_that_spark_connect_lists_no_files():
+    without_jvm = cast("SparkSession", object())
+    with pytest.raises(UsageError, match="which Spark Connect does not offer"):
+        file_inputs(without_jvm, ["/data"], "csv", MetricMap())
 
 
 def test_between_jobs_no_stage_runs(spark: SparkSession):

@@ -291,7 +291,19 @@ def _name(status: Any) -> str:
 
 
 def _jvm(session: SparkSession) -> Any:
-    return session._jvm  # noqa: SLF001 - Hadoop's file systems have no other way in
+    """Return the driver's JVM, the only one that lists files of any file system.
+
+    Raises:
+        UsageError: The session is Spark Connect's, which has none.
+    """
+    try:
+        return session._jvm  # noqa: SLF001
+    except AttributeError as error:
+        message = (
+            "ingest lists files with Hadoop, which Spark Connect does not offer. Run it with "
+            "spark-submit or another --master; the jobs after it run with Spark Connect."
+        )
+        raise UsageError(message) from error
 
 
 def _hadoop(session: SparkSession) -> Any:
