@@ -1,6 +1,7 @@
 """Two plans of Spark that find the limit of each observation."""
 
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,15 +20,22 @@ Answer = Mapping[tuple[int, str], tuple[int, int]]
 CAP = 10**9
 
 
-def three_look_ups(session: SparkSession, data: Path) -> Answer:
-    """Do what ``resolve`` does with each row, the making and checking of its tables included."""
+def three_look_ups(session: SparkSession, data: Path, *, times: int = 1) -> Answer:
+    """Do what ``resolve`` does with each row, the making and checking of its tables included.
+
+    Args:
+        session: Whose cores.
+        data: Where the tables are.
+        times: How often the observations are read, as if there were so many more of them.
+    """
     versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).persist()
     count_versions(versions)
-    look_up = build_look_up(versions.coalesce(1))
+    look_up = build_look_up(versions.coalesce(1)).persist()
     frame = Lake(session, str(data)).read(OBSERVATION_MINUTE)
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
-    answer = _answer(resolve(frame, look_up))
-    versions.unpersist()
+    answer = _answer(resolve(reduce(DataFrame.unionByName, [frame] * times), look_up))
+    for table in (versions, look_up):
+        table.unpersist()
     return answer
 
 
