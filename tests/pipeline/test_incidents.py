@@ -1,6 +1,8 @@
 """Stretches of violating minutes: by hand, and by brute force on random worlds."""
 
 import json
+import re
+from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from app.pipeline.commands.incidents import (
     with_contributors,
     with_quotas,
     with_status,
+    write_incidents,
 )
+from app.pipeline.job import Job
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
@@ -242,3 +246,30 @@ def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp
     assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
     assert (new["quota_user"], new["status"]) == ("alice", "open")
     assert read_arrow(out, DIM_BUCKET).num_rows == 1
+
+
+def test_the_first_minutes_of_too_many_incidents_are_joined_by_partitions(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    minutes = frame(spark, BUCKET_MINUTE, [minute(number, rate_max=150.0) for number in (5, 9)])
+    pairs = [observation(number, "alice", "etl", 150.0) for number in (5, 9)]
+    named = {
+        "buckets": frame(spark, DIM_BUCKET, [bucket()]),
+        "observations": frame(spark, OBSERVATION_MINUTE, pairs),
+    }
+    contributors = []
+    for most, join in ((2, "BroadcastHashJoin"), (1, "SortMergeJoin")):
+        monkeypatch.setattr("app.pipeline.commands.incidents._BROADCAST_MAX", most)
+        out = tmp_path / f"{most}"
+        job = Job("incidents", Namespace(gap=1, explain=True, catalog=None, out=str(out)))
+        job.session = spark
+        write_incidents(job, minutes, [{"cluster_id": "c1", "dt": "2026-11-20"}], **named)
+        plan = capsys.readouterr().err
+        assert set(re.findall(r"- (\w+Join) LeftSemi", plan)) == {join}
+        rows = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
+        contributors.append([json.loads(row["first_contributors"]) for row in rows])
+    etl = [{"user": "alice", "client-id": "etl", "rate_max": 150.0}]
+    assert contributors == [[etl, etl]] * 2

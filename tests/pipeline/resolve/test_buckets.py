@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -258,6 +259,20 @@ def test_days_that_one_task_cannot_hold_give_the_same(
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(written: Written, tmp_path: Path):
     write(tmp_path / "merged", written.inputs, "--broadcast-max", "0", "--as-of", "history")
     assert rows_of(tmp_path / "merged", BUCKET_MINUTE) == written.minutes()
+
+
+@pytest.mark.parametrize(("most", "join"), [("2", "BroadcastHashJoin"), ("1", "SortMergeJoin")])
+def test_more_versions_than_may_be_broadcast_are_joined_by_partitions(
+    most: str,
+    join: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    quotas = value(RULES, 1, user="a"), value(RULES, 2, user="b")
+    inputs = frames(spark, [seen(RULES, "a", "x")], quotas)
+    write(tmp_path, inputs, "--broadcast-max", most, "--explain")
+    assert re.findall(r"- (\w+Join) LeftOuter", capsys.readouterr().err) == [join] * 4
 
 
 @pytest.mark.parametrize(
