@@ -22,12 +22,23 @@ from app.pipeline.main import main
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
+    OBSERVATION_MINUTE,
+    QUOTA_VERSION,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
     Table,
 )
 from tests.pipeline.conftest import Command
-from tests.testkit.bucket_worlds import Row, bucket, frame, minute, publish, read_arrow
+from tests.testkit.bucket_worlds import (
+    Row,
+    bucket,
+    frame,
+    minute,
+    observation,
+    publish,
+    read_arrow,
+    version,
+)
 from tests.testkit.sizes import size
 
 COUNTED, PEAKS, POOLED, UNLIMITED = "counted", "peaks", "pooled", "unlimited"
@@ -265,3 +276,16 @@ def test_the_command_writes_both_tables_and_the_names(
     assert {row["cluster_id"] for row in days} == {"c1"}
     assert read_arrow(out, UTILIZATION_HIST).num_rows == 4
     assert read_arrow(out, DIM_BUCKET).to_pylist()[0]["bucket_user"] == "alice"
+
+
+@pytest.mark.parametrize("job", ["utilization"])
+def test_a_job_says_that_its_input_has_nothing_of_the_cluster(
+    job: str, spark_command: Command, world: Path, tmp_path: Path
+):
+    names = {OBSERVATION_MINUTE: [observation(0, "alice", "etl", 60.0)]}
+    publish(world, {**names, QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
+    quotas = ["--quotas", world] if job == "resolve" else []
+    options = ["--input", world, *quotas, "--out", tmp_path / "out", "--cluster", "another"]
+    ended = spark_command(job, *options)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{job}: the input has no minutes of this cluster and period.\n" in ended.stderr
