@@ -102,6 +102,12 @@ def merge_buckets(rows: DataFrame) -> DataFrame:
     return merged.select(*rows.columns)
 
 
+def say_if_empty(job: Job) -> None:
+    """Say it where the report counts no rows of the input."""
+    if not job.counts["rows_in"]:
+        job.say("the input has no minutes of this cluster and period.")
+
+
 def days_of(lakes: Sequence[Lake], table: Table, scope: Scope) -> list[Partition]:
     """Return the partitions of a table by day that touch the scope, in order."""
     return [

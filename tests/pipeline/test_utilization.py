@@ -278,7 +278,7 @@ def test_the_command_writes_both_tables_and_the_names(
     assert read_arrow(out, DIM_BUCKET).to_pylist()[0]["bucket_user"] == "alice"
 
 
-@pytest.mark.parametrize("job", ["utilization"])
+@pytest.mark.parametrize("job", ["resolve", "utilization", "incidents"])
 def test_a_job_says_that_its_input_has_nothing_of_the_cluster(
     job: str, spark_command: Command, world: Path, tmp_path: Path
 ):

@@ -26,6 +26,7 @@ from app.pipeline.results import (
     days_of,
     is_violating,
     read_minutes,
+    say_if_empty,
     say_plan,
     throttle_ms,
     usable_limit,
@@ -301,6 +302,7 @@ def run(job: Job) -> None:
         lakes, out = job.lakes(), job.lake()
         minutes = read_minutes(lakes, scope)
         job.counts["rows_in"] = minutes.count()
+        say_if_empty(job)
         buckets = carry_names(job, lakes, out, scope)
         days = days_of(lakes, BUCKET_MINUTE, scope)
         observations = read_any(lakes, OBSERVATION_MINUTE)

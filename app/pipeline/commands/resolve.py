@@ -26,7 +26,7 @@ from app.pipeline.resolve.buckets import (
 )
 from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
-from app.pipeline.results import Scope, days_of, explain, say_plan
+from app.pipeline.results import Scope, days_of, explain, say_if_empty, say_plan
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
 BROADCAST_MAX: Final = 5_000_000
@@ -81,6 +81,7 @@ def run(job: Job) -> None:
         versions = scope.of_cluster(quotas.read(QUOTA_VERSION))
         days = days_of(lakes, OBSERVATION_MINUTE, scope)
         write_buckets(job, observations, versions, out, days)
+        say_if_empty(job)
         if len(lakes) > 1:
             rows = scope.minutes(read_all(lakes, OBSERVATION_MINUTE)).count()
             job.counts["duplicates"] = rows - job.counts["rows_in"]

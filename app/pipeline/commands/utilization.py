@@ -29,6 +29,7 @@ from app.pipeline.results import (
     is_over,
     is_throttled,
     read_minutes,
+    say_if_empty,
     say_plan,
     throttle_ms,
     usable_limit,
@@ -264,5 +265,4 @@ def write_utilization(job: Job, minutes: DataFrame, out: Lake, days: Iterable[Pa
     summed.unpersist()
     job.counts["rows_in"] = counted.minutes or 0
     job.findings += counted.over
-    if not job.counts["rows_in"]:
-        job.say("the input has no minutes of this cluster and period.")
+    say_if_empty(job)
