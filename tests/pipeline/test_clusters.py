@@ -39,6 +39,7 @@ from tests.testkit.processes import running
 pytestmark = pytest.mark.long
 
 DEADLINE_S = 180.0
+MASTER = ("--master", "local[2]")
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -294,9 +295,10 @@ def test_the_jobs_after_ingest_give_by_spark_connect_what_they_give_without(
 ):
     quotas = f"{tmp_path}/quotas"
     source = write_inputs(spark, tmp_path, quotas)
-    by_connect = Jobs(tmp_path, environ={"SPARK_REMOTE": connect})
+    remote = {"SPARK_REMOTE": connect}
+    by_connect, in_spite = (Jobs(tmp_path, *master, environ=remote) for master in ((), MASTER))
     observations = f"{tmp_path}/observations"
-    alone("ingest", "--format", "adapter-json", "--input", str(source), "--out", observations)
+    in_spite("ingest", "--format", "adapter-json", "--input", str(source), "--out", observations)
     ids = []
     for jobs, out in ((alone, f"{tmp_path}/alone"), (by_connect, f"{tmp_path}/connect")):
         reports = [
