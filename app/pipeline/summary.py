@@ -72,11 +72,14 @@ class Results:
         several = len({row["cluster_id"] for row in found}) > 1
         return [NearLimit(row, names.get(_position(row), row), several) for row in found]
 
-    def open_incidents(self) -> tuple[list[Row], int]:
-        """Return the open incidents that are furthest over their limit, and how many are open."""
+    def open_incidents(self) -> tuple[list[Row], int | None]:
+        """Return the open incidents that are furthest over their limit, and how many are open.
+
+        How many is null where no lake has the table: ``incidents`` has not run.
+        """
         incidents = self.read(THROTTLE_INCIDENT)
         if incidents is None:
-            return [], 0
+            return [], None
         rows = incidents.where("status = 'open'").dropDuplicates(["cluster_id", "incident_id"])
         worst = rows.sort(sf.desc_nulls_last("peak_ratio"), "start", "incident_id").limit(_LISTED)
         found = worst.toArrow().to_pylist()
@@ -127,19 +130,26 @@ class NearLimit:
 def summarize(job: Job, lakes: Sequence[Lake]) -> None:
     """End a job's report with the buckets nearest to their limits and the open incidents."""
     results = Results(lakes, Scope.of(job))
-    nearest, (worst, count) = results.nearest(), results.open_incidents()
+    has_days = any(lake.has(UTILIZATION_DAILY) for lake in lakes)
+    nearest = results.nearest() if has_days else None
+    worst, count = results.open_incidents()
     job.summary = list(_lines(nearest, worst, count))
     job.counts["summary"] = {
-        "nearest_to_limit": [item.as_json() for item in nearest],
+        "nearest_to_limit": nearest and [item.as_json() for item in nearest],
         "open_incidents": count,
         "worst_open_incidents": [_incident_json(row) for row in worst],
     }
 
 
-def _lines(nearest: Sequence[NearLimit], worst: Sequence[Row], count: int) -> Iterator[str]:
-    """Yield what people read."""
+def _lines(
+    nearest: Sequence[NearLimit] | None, worst: Sequence[Row], count: int | None
+) -> Iterator[str]:
+    """Yield what people read; what is null is unknown."""
     yield ""
-    yield "Nearest to their limits:" if nearest else "No bucket has a limit here."
+    if nearest is None:
+        yield "Nearest to their limits: unknown until `utilization` has run"
+    else:
+        yield "Nearest to their limits:" if nearest else "No bucket has a limit here."
     yield from _columns(
         ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
         [
@@ -152,11 +162,12 @@ def _lines(nearest: Sequence[NearLimit], worst: Sequence[Row], count: int) -> It
                 f"{item.day['broker_id']}",
                 f"{item.day['throttled_minutes'] or 0} min",
             )
-            for item in nearest
+            for item in nearest or ()
         ],
     )
     yield ""
-    yield f"Open incidents: {count or 'none'}"
+    unknown = "unknown until `incidents` has run"
+    yield f"Open incidents: {unknown if count is None else count or 'none'}"
     yield from _columns(
         ("peak", "bucket", "limited by", "since", "broker", "minutes"),
         [

@@ -19,11 +19,13 @@ from app.pipeline.commands.utilization import bin_middle, rate_bin, write_utiliz
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
+from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
     OBSERVATION_MINUTE,
     QUOTA_VERSION,
+    THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
     Table,
@@ -289,3 +291,23 @@ def test_a_job_says_that_its_input_has_nothing_of_the_cluster(
     ended = spark_command(job, *options)
     assert ended.returncode == 0, ended.stderr
     assert f"{job}: the input has no minutes of this cluster and period.\n" in ended.stderr
+
+
+def test_the_summary_claims_nothing_of_a_job_that_has_not_run(spark: SparkSession, tmp_path: Path):
+    job = Job("plot", Namespace(cluster=None, since=None, until=None))
+    lake = Lake(spark, str(tmp_path))
+    summarize(job, [lake])
+    assert job.summary == [
+        "",
+        "Nearest to their limits: unknown until `utilization` has run",
+        "",
+        "Open incidents: unknown until `incidents` has run",
+    ]
+    unknown = {"nearest_to_limit": None, "open_incidents": None, "worst_open_incidents": []}
+    assert job.counts["summary"] == unknown
+    for table in (UTILIZATION_DAILY, THROTTLE_INCIDENT):
+        lake.write(frame(spark, table, []), table)
+    summarize(job, [lake])
+    assert job.summary == ["", "No bucket has a limit here.", "", "Open incidents: none"]
+    empty = {"nearest_to_limit": [], "open_incidents": 0, "worst_open_incidents": []}
+    assert job.counts["summary"] == empty
