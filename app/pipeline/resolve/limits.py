@@ -185,7 +185,8 @@ def _look_up_layout() -> Mapping[Names, Sequence[int]]:
 
 
 def _look_up(frame: DataFrame, look_up: DataFrame, names: Names, *, broadcast: bool) -> DataFrame:
-    # The columns are the same each time, so that one broadcast serves all look-ups.
+    # Each look-up broadcasts what the optimizer leaves of the table: its levels of `found`, and the
+    # rows that have '' where its names have it.
     columns = {name: _column(names, name) for name in look_up.columns}
     table = look_up.selectExpr(*(f"`{name}` AS {column}" for name, column in columns.items()))
     table = sf.broadcast(table) if broadcast else table.hint("merge")
