@@ -37,7 +37,6 @@ _RULES: Final = {
     "legend.fontsize": 8,
     "xtick.color": GREY,
     "ytick.color": BLACK,
-    "svg.hashsalt": "quota-pipeline",
 }
 
 
@@ -49,9 +48,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def new_figure(title: str, line: str, height: float, width: float = 11.0) -> Figure:
-    """Return an empty figure, in inches, with what it shows; it belongs to no window."""
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+def new_figure(title: str, line: str, height: float) -> Figure:
+    """Return an empty figure, so many inches high, with what it shows; it belongs to no window."""
+    figure = Figure(figsize=(11.0, height), layout="constrained", facecolor="white")
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=BLACK)
     figure.text(0.012, 0.0, line, ha="left", va="top", fontsize=8.5, color=GREY)
     return figure

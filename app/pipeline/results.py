@@ -88,9 +88,7 @@ def read_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
     """Return the rows of ``DIM_BUCKET``, merged over the lakes; null where none has it."""
     found = read_any(lakes, DIM_BUCKET)
-    if found is None:
-        return None
-    return merge_buckets(scope.of_cluster(found))
+    return None if found is None else merge_buckets(scope.of_cluster(found))
 
 
 def merge_buckets(rows: DataFrame) -> DataFrame:

@@ -107,7 +107,7 @@ class NearLimit:
 
     day: Row
     names: Row
-    of_several: bool = False
+    of_several: bool
 
     @property
     def identity(self) -> tuple[str, int]:

@@ -114,7 +114,7 @@ def _checks(job: Job) -> Iterator[Check]:
             found = list(_table_checks(lakes))
             yield from found
             if all(check.status != FAIL for check in found):
-                yield from _data_checks(Results(lakes, Scope.of(job)), datetime.now(UTC))
+                yield from _data_checks(Results(lakes, Scope.of(job)))
     if job.options.server:
         file = job.options.token_file
         token = None if file is None else read_file("--token-file", file).strip()
@@ -233,12 +233,10 @@ _LEAST_COVERAGE: Final = 0.9
 _MOST_SKEW: Final = timedelta(minutes=5)
 
 
-def _data_checks(results: Results, now: datetime) -> Iterator[Check]:
+def _data_checks(results: Results) -> Iterator[Check]:
     """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows.
 
-    Args:
-        results: The tables; a check whose table is missing or empty is left out.
-        now: To compare clocks with.
+    A check whose table is missing or empty is left out.
     """
     observations, buckets, versions, quarantine, collected = (
         frame if frame is not None and not frame.isEmpty() else None
@@ -258,7 +256,7 @@ def _data_checks(results: Results, now: datetime) -> Iterator[Check]:
         yield _throttling(buckets)
     minutes = observations if observations is not None else buckets
     if minutes is not None:
-        yield from _brokers(broker_coverage(minutes), now)
+        yield from _brokers(broker_coverage(minutes))
     if quarantine is not None:
         yield _quarantine_reasons(quarantine)
 
@@ -343,12 +341,11 @@ def _throttling(buckets: DataFrame) -> Check:
     return ok("throttle times", f"{throttled:,} bucket minutes have one.")
 
 
-def _brokers(coverage: Sequence[BrokerCoverage], now: datetime) -> Iterator[Check]:
+def _brokers(coverage: Sequence[BrokerCoverage]) -> Iterator[Check]:
     for cluster, group in groupby(coverage, key=lambda broker: broker.cluster_id):
         brokers = list(group)
-        for broker in brokers:
-            yield _broker_coverage(broker)
-        yield _skew(cluster, brokers, now)
+        yield from map(_broker_coverage, brokers)
+        yield _skew(cluster, brokers)
 
 
 def _broker_coverage(broker: BrokerCoverage) -> Check:
@@ -359,9 +356,9 @@ def _broker_coverage(broker: BrokerCoverage) -> Check:
     return ok(name, f"{sentence}.")
 
 
-def _skew(cluster: str, brokers: Sequence[BrokerCoverage], now: datetime) -> Check:
+def _skew(cluster: str, brokers: Sequence[BrokerCoverage]) -> Check:
     name, end = f"clocks of {cluster}", brokers[0].cluster_last
-    if end > now.astimezone(UTC) + _MOST_SKEW:
+    if end > datetime.now(UTC) + _MOST_SKEW:
         sentence = (
             f"the last minute, {end:%Y-%m-%d %H:%M} UTC, is in the future: set the clocks by NTP."
         )

@@ -154,12 +154,12 @@ def run(job: Job) -> None:
         raise UsageError(message)
     url = database_of(job)
     job.counts.update({"succeeded": 0, "failed": 0, "cancelled": 0, "given_up": 0})
-    if job.options.dry_run:
-        with connect(url) as connection:
-            job.counts["queued"] = Queue(connection).waiting()
-        return
     with connect(url) as connection:
-        _work(job, Queue(connection), root, url)
+        queue = Queue(connection)
+        if job.options.dry_run:
+            job.counts["queued"] = queue.waiting()
+        else:
+            _work(job, queue, root, url)
 
 
 def _work(job: Job, queue: Queue, root: Path, url: str) -> None:
