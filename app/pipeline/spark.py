@@ -147,8 +147,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Give a session for the block; only one that is started here is stopped at its end.
 
-    An active session is used as it is, with our settings of SQL in a session of its own beside it.
-    Below ``spark-submit`` its master and settings win over ours.
+    An active session is used as it is, with our settings of SQL in a session of its own beside it,
+    and is the active one again at the end. Below ``spark-submit`` its master and settings win over
+    ours.
 
     Args:
         name: Of the application.
@@ -165,7 +166,12 @@ def spark_session(
         # PySpark's declarations lack the first, which Spark Connect has instead of the other.
         beside: SparkSession = getattr(active, "cloneSession" if is_remote() else "newSession")()
         _configure(beside, settings or {})
-        yield beside
+        _activate(beside)
+        try:
+            yield beside
+        finally:
+            with suppress(*_JVM_GONE):
+                _activate(active)
         return
     logging.getLogger().addFilter(is_logged)
     address = master or os.environ.get(_REMOTE, "")
@@ -216,6 +222,14 @@ def _connected(
         raise InfrastructureError(message) from error
     _configure(session, settings)
     return session
+
+
+def _activate(session: SparkSession) -> None:
+    """Let Spark look names up in a session; Spark Connect has no other."""
+    if not is_remote():
+        SparkSession._activeSession = session  # noqa: SLF001 - PySpark has no public function for it
+        jvm: Any = session._jvm  # noqa: SLF001
+        jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
 
 
 def _started(

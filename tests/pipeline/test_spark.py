@@ -28,6 +28,8 @@ def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
         assert session.sparkContext is spark.sparkContext
         assert session.conf.get(zone) == "UTC"
         assert session.conf.get("spark.sql.shuffle.partitions") == "7"
+        session.createDataFrame([(1,)], "n int")
+    assert SparkSession.active().conf.get("spark.sql.shuffle.partitions") == before
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     assert spark.range(3).count() == 3
 
