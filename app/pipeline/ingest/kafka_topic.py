@@ -1,16 +1,19 @@
 """A Kafka topic of metrics in JSON, read between offsets that are fixed beforehand."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.rows import Rows
+from app.pipeline.ingest.rows import ROWS_DDL, Rows
 from app.pipeline.ingest.text_files import add_adapter_message
 from app.pipeline.options import read_file
 
@@ -117,20 +120,61 @@ def cut(span: OffsetRange) -> Iterator[OffsetRange]:
         yield OffsetRange(span.topic, span.partition, first, min(first + _RANGE, span.end))
 
 
-def read_topic(span: OffsetRange, settings: Settings, rows: Rows) -> Iterator[pa.RecordBatch]:
-    """Read the messages of a range; a line is an offset.
+def read_topics(
+    session: SparkSession, ranges: Iterable[tuple[int, str, OffsetRange]], settings: Settings
+) -> DataFrame:
+    """Return the messages of ranges: the columns of ``ROWS_DDL``; a line is an offset.
+
+    Options belong to Spark's plans, so the settings, which hold passwords, are in the class.
+
+    Args:
+        session: Has the data source from then on.
+        ranges: The number of the input, its servers, the offsets.
+        settings: Of the Kafka client.
 
     Raises:
-        InfrastructureError: The brokers stop to answer.
+        InfrastructureError: While it is read: the brokers stop to answer.
     """
-    consumer = _consumer(settings)
-    try:
-        consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
-        for message in _messages(consumer, span, settings):
-            add_adapter_message(message.offset(), message.value() or b"", rows)
-            yield from rows.batches()
-    finally:
-        consumer.close()
+    partitions = [
+        InputPartition((number, servers, item))
+        for number, servers, span in ranges
+        for item in cut(span)
+    ]
+
+    class KafkaTopics(DataSource):
+        def schema(self) -> str:
+            return ROWS_DDL
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            del schema
+            return _TopicReader(partitions, settings)
+
+    session.dataSource.register(KafkaTopics)
+    return session.read.format(KafkaTopics.name()).load()
+
+
+class _TopicReader(DataSourceReader):
+    def __init__(self, partitions: Sequence[InputPartition], settings: Settings) -> None:
+        self._partitions, self._settings = partitions, settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._partitions
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None:
+            # Spark reads a source without partitions, too.
+            return
+        number, servers, span = partition.value
+        settings = {**self._settings, "bootstrap.servers": servers}
+        rows, consumer = Rows(number, span.first), _consumer(settings)
+        try:
+            consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
+            for message in _messages(consumer, span, settings):
+                add_adapter_message(message.offset(), message.value() or b"", rows)
+                yield from rows.batches()
+        finally:
+            consumer.close()
+        yield from rows.batches(last=True)
 
 
 def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iterator[Message]:

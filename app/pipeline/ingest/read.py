@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import BinaryIO, Final, cast
 
@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, LongType, NumericType, TimestampNTZTyp
 
 from app.pipeline.errors import PipelineError
 from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
-from app.pipeline.ingest.kafka_topic import OffsetRange, Settings, cut, read_topic
+from app.pipeline.ingest.kafka_topic import read_topics
 from app.pipeline.ingest.metric_map import Columns
 from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
 from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows, number_of, time_of
@@ -47,7 +47,8 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
     """
     frames = [_read_group(session, inputs.kind, group, rules) for group in inputs.groups]
     if inputs.ranges:
-        frames.append(_judge_rows(_read_topics(session, inputs), rules))
+        messages = read_topics(session, inputs.ranges, inputs.settings)
+        frames.append(_judge_rows(messages, rules))
     if inputs.unreadable or not frames:
         frames.append(unreadable_points(session, inputs.unreadable))
     return reduce(DataFrame.unionByName, frames)
@@ -95,29 +96,6 @@ def _parse_files(
                 yield from read
             except (OSError, EOFError, zlib.error) as error:
                 rows.reject(0, UNREADABLE, str(error))
-            yield from rows.batches(last=True)
-
-
-def _read_topics(session: SparkSession, inputs: Inputs) -> DataFrame:
-    ranges = [
-        (number, servers, item) for number, servers, span in inputs.ranges for item in cut(span)
-    ]
-    task = partial(_read_ranges, ranges=ranges, settings=inputs.settings)
-    return session.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(task, ROWS_DDL)
-
-
-def _read_ranges(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    ranges: Sequence[tuple[int, str, OffsetRange]],
-    settings: Settings,
-) -> Iterator[pa.RecordBatch]:
-    """Read ranges of offsets by their numbers: the input's number, its servers, the range."""
-    for batch in batches:
-        for at in batch.column(0).to_pylist():
-            number, servers, item = ranges[at]
-            rows = Rows(number, item.first)
-            yield from read_topic(item, {**settings, "bootstrap.servers": servers}, rows)
             yield from rows.batches(last=True)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,10 +16,19 @@ from app.localdev.kafka import LocalKafka
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
 from app.pipeline.ingest.inputs import topic_inputs
-from app.pipeline.ingest.kafka_topic import cut, offsets_of, settings_of_file, topic_of
+from app.pipeline.ingest.kafka_topic import (
+    OffsetRange,
+    cut,
+    offsets_of,
+    read_topics,
+    settings_of_file,
+    topic_of,
+)
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
 from app.pipeline.job import Job
+from app.pipeline.spark import spark_session
+from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import (
     NOON,
     Point,
@@ -69,7 +79,9 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     assert inputs.names == [
         f"kafka://{servers}/{topic}/{number}" for topic in ("all", "bad") for number in range(4)
     ]
-    rows = rows_of(read_points(SparkSession.active(), inputs, Rules()))
+    points = read_points(SparkSession.active(), inputs, Rules())
+    assert points.rdd.getNumPartitions() == 4 * 4 + 4
+    rows = rows_of(points)
     of_all, of_bad = (
         [row for row in rows if (row["file"] < 4) is first] for first in (True, False)
     )
@@ -77,6 +89,64 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     assert refused(of_all) == []
     assert refused(of_bad) == [(1, "unparsable", 1)] * 4, "it is named by its offset"
     assert len(good(of_bad)) == 4
+
+
+def test_each_session_and_each_reading_has_ranges_of_its_own(
+    producer: Producer, servers: str, spark: SparkSession
+):
+    produce(producer, "own", *[adapter_message(Point(n)) for n in range(12)])
+    spans = [[(0, servers, OffsetRange("own", 0, 0, end))] for end in range(4)]
+    frames = [read_topics(spark, span, {}) for span in spans[:2]]
+    for span in spans[2:]:
+        with spark_session("beside") as beside:
+            frames.append(read_topics(beside, span, {}))
+    assert [frame.count() for frame in frames] == [0, 1, 2, 3]
+
+
+PASSWORD = "correct horse"
+
+
+def ingest_command(
+    command: Command, servers: str, folder: Path, *options: str, **settings: str
+) -> CompletedProcess[str]:
+    """Ingest the first message of a topic with a password among the client's settings."""
+    config, offsets = folder / "client.properties", folder / "offsets.json"
+    lines = {"sasl.password": PASSWORD, **settings}.items()
+    config.write_text("".join(f"{name}={value}\n" for name, value in lines))
+    offsets.write_text('[{"topic": "secret", "partition": 0, "from": 0, "to": 1}]')
+    source = ("--format", "kafka-json", "--input", f"kafka://{servers}/secret")
+    files = ("--kafka-config", config, "--offsets", offsets, "--out", folder / "out")
+    return command("ingest", *source, *files, *options)
+
+
+def test_a_password_is_in_no_plan_and_no_setting_of_spark(
+    *,
+    producer: Producer,
+    servers: str,
+    spark_command: Command,
+    spark: SparkSession,
+    tmp_path: Path,
+):
+    produce(producer, "secret", adapter_message(Point()))
+    done = ingest_command(spark_command, servers, tmp_path, "--explain")
+    assert done.returncode == 0, done.stderr
+    assert "Scan KafkaTopics" in done.stderr
+    span = (0, servers, OffsetRange("secret", 0, 0, 1))
+    read = read_topics(spark, [span], {"sasl.password": PASSWORD})
+    execution = read._jdf.queryExecution()
+    plans = [execution.toString(), execution.logical().toJSON(), execution.analyzed().toJSON()]
+    configured = [str(spark.sparkContext.getConf().getAll()), str(spark.conf.getAll)]
+    for text in (done.stdout, done.stderr, *plans, *configured):
+        assert PASSWORD not in text
+
+
+def test_what_a_worker_says_of_the_settings_is_reported_without_the_password(
+    servers: str, spark_command: Command, tmp_path: Path
+):
+    done = ingest_command(spark_command, servers, tmp_path, nonsense="1")
+    sentence = 'quota-pipeline ingest: --kafka-config: No such configuration property: "nonsense"'
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, sentence)
+    assert PASSWORD not in done.stdout + done.stderr
 
 
 def test_a_topic_that_is_not_there_is_named(servers: str):
