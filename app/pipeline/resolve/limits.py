@@ -136,8 +136,11 @@ def resolve(observations: DataFrame, look_up: DataFrame, *, broadcast: bool = Tr
     layout = _look_up_layout()
     hashes = [f"{hash_of_names(*names)} AS {_column(names, 'of')}" for names in layout]
     frame = observations.selectExpr(*inputs).selectExpr("*", *hashes)
-    for names in layout:
-        frame = _look_up(frame, look_up, names, broadcast=broadcast)
+    for names, levels in layout.items():
+        # A row without values is like no row; that without names has the type of rules, too.
+        has_value = " OR ".join(f"found.v{level} IS NOT NULL" for level in levels)
+        table = look_up if names == _NO_NAMES else look_up.where(has_value)
+        frame = _look_up(frame, table, names, broadcast=broadcast)
     values = {
         level: f"{_column(names, 'found')}.v{level}"
         for names, levels in layout.items()

@@ -23,7 +23,8 @@ from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.options import add_common_options
 from app.pipeline.resolve.buckets import count_resolved
-from app.pipeline.resolve.limits import build_look_up
+from app.pipeline.resolve.limits import build_look_up, resolve
+from app.pipeline.resolve.versions import latest_versions
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION, Table
 from tests.pipeline.conftest import Command
 from tests.pipeline.resolve.clusters import (
@@ -273,6 +274,22 @@ def test_more_versions_than_may_be_broadcast_are_joined_by_partitions(
     inputs = frames(spark, [seen(RULES, "a", "x")], quotas)
     write(tmp_path, inputs, "--broadcast-max", most, "--explain")
     assert re.findall(r"- (\w+Join) LeftOuter", capsys.readouterr().err) == [join] * 4
+
+
+def test_a_look_up_broadcasts_the_rows_alone_that_have_its_levels(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+):
+    quotas = [value(RULES, 1, user=name) for name in "abc"] + [value(RULES, 2, client_id="x")]
+    observations, versions = frames(spark, [seen(RULES, "a", "x")], quotas)
+    rows: list[int] = []
+
+    def counted(table: DataFrame) -> DataFrame:
+        rows.append(table.count())
+        return table
+
+    monkeypatch.setattr(sf, "broadcast", counted)
+    resolve(observations, build_look_up(latest_versions(versions)))
+    assert rows == [0, 3, 1, 5], "by both names, by user, by client-id, without names"
 
 
 @pytest.mark.parametrize(
