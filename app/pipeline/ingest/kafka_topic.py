@@ -158,11 +158,11 @@ class _TopicReader(DataSourceReader):
         self._partitions, self._settings = partitions, settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._partitions
+        # Of none Spark makes one of its own, which is not the same in all of its releases.
+        return self._partitions or [InputPartition(None)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if partition is None:
-            # Spark reads a source without partitions, too.
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
             return
         number, servers, span = partition.value
         settings = {**self._settings, "bootstrap.servers": servers}
