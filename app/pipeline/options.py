@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from app.pipeline.errors import UsageError
 from app.pipeline.spark import LOCAL
@@ -60,7 +61,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         choices=("findings", "dq"),
         help="exit with 4 where there are findings, with 3 where a check of dq_result failed",
     )
-    group.add_argument("--plot", metavar="DIR", help="pictures of the results, with their CSV")
+    group.add_argument(
+        "--plot", type=_folder, metavar="DIR", help="pictures of the results, with their CSV"
+    )
 
 
 def _time(text: str) -> datetime:
@@ -71,6 +74,28 @@ def _time(text: str) -> datetime:
     except (ValueError, OverflowError):
         message = f"{text!r} is not a time such as 2026-11-21T08:00:00Z or 2026-11-21"
         raise argparse.ArgumentTypeError(message) from None
+
+
+def local_folder(uri: str) -> Path:
+    """Return the folder of this machine that a path or ``file:`` URI names.
+
+    Raises:
+        UsageError: It names something else.
+    """
+    scheme, colon, rest = uri.partition("://")
+    if not colon:
+        return Path(uri.removeprefix("file:")).absolute()
+    if scheme != "file":
+        message = f"{uri} must be a folder of this machine: mount it."
+        raise UsageError(message)
+    return Path(unquote(rest)).absolute()
+
+
+def _folder(text: str) -> Path:
+    try:
+        return local_folder(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _master(text: str) -> str:

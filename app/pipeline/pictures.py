@@ -86,7 +86,7 @@ def draw(job: Job, lakes: Sequence[Lake], folder: Path) -> None:
 def draw_if_asked(job: Job, lakes: Sequence[Lake]) -> None:
     """Draw where ``--plot`` names a folder."""
     if job.options.plot:
-        draw(job, lakes, Path(job.options.plot).absolute())
+        draw(job, lakes, job.options.plot)
 
 
 def _heat_map(results: Results) -> tuple[Figure, Rows]:

@@ -120,3 +120,25 @@ def test_amounts_have_units():
     assert amount(1_500_000.0, "producer_byte_rate") == "1.5 MB/s"
     assert amount(999.0, "consumer_byte_rate") == "999 B/s"
     assert amount(150.0, "request_percentage") == "150 % of a thread"
+
+
+@pytest.mark.parametrize(
+    ("job", "option"), [("plot", "--out"), ("incidents", "--plot"), ("collect", "--out")]
+)
+def test_pictures_and_scrapes_need_a_folder_of_this_machine(
+    job: str, option: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    inputs = ["--endpoint", "1=http://127.0.0.1:1"] if job == "collect" else ["--input", tmp_path]
+    done = command(job, *inputs, option, "hdfs://namenode/pictures")
+    assert done.returncode == 2
+    assert "hdfs://namenode/pictures must be a folder of this machine: mount it." in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_may_be_a_uri(spark_command: Command, tmp_path: Path):
+    folder = world(tmp_path / "in", days=[day()])
+    target = tmp_path / "a b"
+    done = spark_command("plot", "--input", folder, "--out", target.as_uri())
+    assert done.returncode == 0, done.stderr
+    assert (target / "percentile_ladder.png").exists()

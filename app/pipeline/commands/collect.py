@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from app.domain.broker_metrics import UP, Sample, quota_samples
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
+from app.pipeline.options import local_folder
 
 _MOST_WAIT_S: Final = 10.0
 _USUAL_PATH: Final = "/metrics"
@@ -114,21 +115,6 @@ _SCHEMA: Final = pa.schema(
         ("value", pa.float64()),
     ]
 )
-
-
-def local_folder(uri: str) -> Path:
-    """Return the folder that a path or ``file:`` URI names.
-
-    Raises:
-        UsageError: It names something else.
-    """
-    scheme, colon, rest = uri.partition("://")
-    if not colon:
-        return Path(uri.removeprefix("file:")).absolute()
-    if scheme != "file":
-        message = f"{uri}: files are collected in a folder of this machine; mount it."
-        raise UsageError(message)
-    return Path(unquote(rest)).absolute()
 
 
 class CollectedFiles:

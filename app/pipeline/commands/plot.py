@@ -5,10 +5,10 @@ Reads ``utilization_daily`` and, below the same or another ``--input``, ``bucket
 """
 
 import argparse
-from pathlib import Path
 
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
+from app.pipeline.options import local_folder
 from app.pipeline.pictures import draw
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
 
@@ -25,7 +25,7 @@ def run(job: Job) -> None:
         UsageError: ``--input`` or ``--out`` is missing, or no input has ``utilization_daily``.
         OSError: The pictures cannot be written.
     """
-    target = job.options.out or job.options.plot
+    target = local_folder(job.options.out) if job.options.out else job.options.plot
     if not target:
         message = "--out is missing: name the folder for the pictures."
         raise UsageError(message)
@@ -38,10 +38,10 @@ def run(job: Job) -> None:
             )
             raise UsageError(message)
         if job.options.dry_run:
-            job.counts["would_write"] = [target]
+            job.counts["would_write"] = [str(target)]
             return
         if not any(lake.has(BUCKET_MINUTE) for lake in lakes):
             job.say(
                 "without bucket_minute only percentiles are drawn; name its folder as --input too."
             )
-        draw(job, lakes, Path(target.removeprefix("file://")).absolute())
+        draw(job, lakes, target)
