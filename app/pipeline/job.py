@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.lake import Lake, files_of
-from app.pipeline.spark import progress, spark_failures, spark_session
+from app.pipeline.progress import progress
+from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,

@@ -17,7 +17,8 @@ from app.pipeline import spark as pipeline_spark
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.spark import ReportedStages, Stage, describe, running_stages, spark_session
+from app.pipeline.progress import ReportedStages, Stage, describe, running_stages
+from app.pipeline.spark import spark_session
 
 
 def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
