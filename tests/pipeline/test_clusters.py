@@ -290,7 +290,7 @@ def is_open(port: int) -> bool:
     return False
 
 
-def test_the_jobs_after_ingest_give_by_spark_connect_what_they_give_without(
+def test_jobs_give_by_spark_connect_what_they_give_without(
     alone: Jobs, connect: str, spark: SparkSession, tmp_path: Path
 ):
     quotas = f"{tmp_path}/quotas"
@@ -299,6 +299,14 @@ def test_the_jobs_after_ingest_give_by_spark_connect_what_they_give_without(
     by_connect, in_spite = (Jobs(tmp_path, *master, environ=remote) for master in ((), MASTER))
     observations = f"{tmp_path}/observations"
     in_spite("ingest", "--format", "adapter-json", "--input", str(source), "--out", observations)
+    producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    broker = producer.list_topics(timeout=30).brokers.popitem()[1]
+    for point in POINTS:
+        producer.produce("metrics", adapter_message(point))
+    assert producer.flush(60) == 0
+    topic = ("--format", "kafka-json", "--input", f"kafka://{broker.host}:{broker.port}/metrics")
+    by_connect("ingest", *topic, "--out", f"{tmp_path}/topic")
+    assert minutes(spark, f"{tmp_path}/topic") == minutes(spark, observations)
     ids = []
     for jobs, out in ((alone, f"{tmp_path}/alone"), (by_connect, f"{tmp_path}/connect")):
         reports = [

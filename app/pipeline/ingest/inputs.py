@@ -300,8 +300,8 @@ def _jvm(session: SparkSession) -> Any:
         return session._jvm  # noqa: SLF001
     except AttributeError as error:
         message = (
-            "ingest lists files with Hadoop, which Spark Connect does not offer. Run it with "
-            "spark-submit or another --master; the jobs after it run with Spark Connect."
+            "Files are listed with Hadoop, which Spark Connect does not offer. Run this job with "
+            "spark-submit or another --master; topics, and the jobs after it, need no files."
         )
         raise UsageError(message) from error
 
