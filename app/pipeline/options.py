@@ -47,7 +47,10 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "QUOTAS_PIPELINE_DATABASE_URL",
     )
     group.add_argument(
-        "--master", type=_master, help=f"as of spark-submit, whose own is the default; else {LOCAL}"
+        "--master",
+        type=_master,
+        help="as of spark-submit, whose own is the default, or sc://HOST:PORT of Spark Connect; "
+        f"else {LOCAL}",
     )
     group.add_argument(
         "--conf", action="append", type=_setting, default=[], metavar="K=V", help="of Spark"
