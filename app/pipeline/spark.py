@@ -115,7 +115,7 @@ at once and fault it in anew, page by page, which takes half of their time (``ma
 keeps up to 256 MiB for the next one.
 """
 
-CONNECT: Final = "sc://"
+_CONNECT: Final = "sc://"
 """What the address of a Spark Connect server begins with."""
 
 _REMOTE: Final = "SPARK_REMOTE"
@@ -170,7 +170,7 @@ def spark_session(
     logging.getLogger().addFilter(is_logged)
     address = master or os.environ.get(_REMOTE, "")
     with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
-        if address.startswith(CONNECT):
+        if address.startswith(_CONNECT):
             session = _connected(name, address, settings or {}, Path(directory))
             try:
                 yield session
@@ -204,18 +204,31 @@ def _connected(
     name: str, address: str, settings: Mapping[str, str], directory: Path
 ) -> SparkSession:
     """Open a session at a Spark Connect server, which goes on when the session ends."""
-    # Behind the port there may be a token.
-    server = urlsplit(address).hostname or "", urlsplit(address).port or _CONNECT_PORT
+    host, port = _server_of(address)
     try:
         # PySpark would try for ten minutes.
-        socket.create_connection(server, _ANSWER_S).close()
+        socket.create_connection((host, port), _ANSWER_S).close()
         session = SparkSession.builder.appName(name).remote(address).getOrCreate()
         session.addArtifacts(str(_packed(directory)), pyfile=True)
     except (OSError, PySparkException) as error:
-        message = f"Spark Connect does not answer at {server[0]}:{server[1]}: {error}"
+        message = f"Spark Connect does not answer at {host}:{port}: {error}"
         raise InfrastructureError(message) from error
     _configure(session, settings)
     return session
+
+
+def _server_of(address: str) -> tuple[str, int]:
+    """Return host and port of ``sc://host[:port][/;token=…]``; no message has the token.
+
+    Raises:
+        UsageError: There is no host, or the port is none.
+    """
+    url = urlsplit(address)
+    with suppress(ValueError):
+        if url.hostname:
+            return url.hostname, url.port or _CONNECT_PORT
+    message = f"The address of Spark Connect is not {_CONNECT}HOST:PORT."
+    raise UsageError(message)
 
 
 def _activate(session: SparkSession) -> None:

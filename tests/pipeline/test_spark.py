@@ -99,6 +99,8 @@ def test_what_a_connect_server_reports_of_its_queries_are_the_stages_that_run():
     assert running == [(2, 4, 2), (3, 2, 0)]
     reported(stages=[ended, half], inflight_tasks=0, operation_id="first", done=True)
     assert [stage.number for stage in reported.running()] == [3]
+    reported(stages=None, inflight_tasks=0, operation_id="second", done=True)
+    assert reported.running() == []
 
 
 def test_a_connect_server_that_does_not_answer_is_named_without_its_token(tmp_path: Path):
@@ -109,6 +111,12 @@ def test_a_connect_server_that_does_not_answer_is_named_without_its_token(tmp_pa
         pipeline_spark._connected("beside", address, {}, tmp_path)
     assert f"Spark Connect does not answer at 127.0.0.1:{port}:" in str(failed.value)
     assert "a-secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("server", ["connect:first", "connect:99999", ""])
+def test_an_address_of_spark_connect_without_host_or_port_is_refused(server: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"^The address of Spark Connect is not sc://HOST:PORT\.$"):
+        pipeline_spark._connected("beside", f"sc://{server}/;token=a-secret", {}, tmp_path)
 
 
 def test_ingest_says_that_spark_connect_lists_no_files():
