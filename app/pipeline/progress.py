@@ -126,9 +126,11 @@ class ReportedStages:
         done: bool,
     ) -> None:
         """Take a report of a query; it has no numbers of rows."""
-        now = time.monotonic()
-        running = [] if done else [stage for stage in stages or () if not stage.done]
-        self._queries[operation_id or ""] = [
+        query, now = operation_id or "", time.monotonic()
+        if done:
+            self._queries.pop(query, None)
+            return
+        self._queries[query] = [
             Stage(
                 stage.stage_id,
                 stage.num_tasks,
@@ -136,7 +138,8 @@ class ReportedStages:
                 0,
                 now - self._begun.setdefault(stage.stage_id, now),
             )
-            for stage in running
+            for stage in stages or ()
+            if not stage.done
         ]
 
     def running(self) -> list[Stage]:

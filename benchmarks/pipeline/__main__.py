@@ -197,26 +197,25 @@ def _measure_arms(figures: Figures, data: Path, rounds: int, progress: Progress)
 
 def _measure_cores(figures: Figures, data: Path, rounds: int, progress: Progress) -> None:
     """Do three look-ups of more observations on one core, then on two, each with its own JVM."""
-    answers: list[Answer] = []
+    answers: dict[str, Answer] = {}
     for cores in range(1, _THREADS + 1):
         with spark_session("bench-pipeline", master=f"local[{cores}]") as session:
             for number in range(rounds + 1):
                 begun = time.monotonic()
-                answers.append(spark_arms.three_look_ups(session, data, times=_READINGS))
+                answer = spark_arms.three_look_ups(session, data, times=_READINGS)
                 took = time.monotonic() - begun
+                answers[f"round {number} on {cores} cores"] = answer
                 progress.say(f"round {number}: {cores} cores: {took:.2f} s")
                 if number > 0:
                     figures.cores.setdefault(cores, []).append(took)
-    if any(answer != answers[0] for answer in answers):
-        message = f"one core and two answer differently: {answers}"
-        raise RuntimeError(message)
+    _require_equal(answers)
 
 
 def _require_equal(answers: Mapping[str, Answer]) -> None:
-    expected = answers[LOOK_UPS]
+    first, expected = next(iter(answers.items()))
     for arm, answer in answers.items():
         if answer != expected:
-            message = f"{arm} answers otherwise than {LOOK_UPS}: {answer} and {expected}"
+            message = f"{arm} answers otherwise than {first}: {answer} and {expected}"
             raise RuntimeError(message)
 
 
@@ -285,13 +284,15 @@ def _goals(medians: Mapping[str, float], figures: Figures) -> Iterator[list[str]
     joins, duckdb = medians[JOINS] / medians[LOOK_UPS], medians[LOOK_UPS] / medians[DUCKDB]
     second = median(figures.cores[1]) / median(figures.cores[_THREADS])
     yes = {True: "yes", False: "no"}
-    yield ["at least 3 times as fast as eight joins", f"{joins:.2f}", yes[joins >= _TIMES_JOINS]]
-    yield ["at most 2.5 times DuckDB's time", f"{duckdb:.2f}", yes[duckdb <= _TIMES_DUCKDB]]
+    claim = f"at least {_TIMES_JOINS:g} times as fast as eight joins"
+    yield [claim, f"{joins:.2f}", yes[joins >= _TIMES_JOINS]]
+    claim = f"at most {_TIMES_DUCKDB:g} times DuckDB's time"
+    yield [claim, f"{duckdb:.2f}", yes[duckdb <= _TIMES_DUCKDB]]
     claim = f"a second core makes it at least {_TIMES_SECOND_CORE} times as fast"
     yield [claim, f"{second:.2f}", yes[second >= _TIMES_SECOND_CORE]]
     if figures.chain:
         took = median(done.seconds for done in figures.chain)
-        yield ["the chain in less than 60 s", f"{took:.1f} s", yes[took < _CHAIN_S]]
+        yield [f"the chain in less than {_CHAIN_S:.0f} s", f"{took:.1f} s", yes[took < _CHAIN_S]]
 
 
 def _memory(peaks: Peaks) -> str:
