@@ -20,7 +20,7 @@ run: install ## Start a broker, a database and the service on this machine
 test: install ## Run every check and every test
 	@$(BIN)/python scripts/checks.py all
 
-check: install ## Run the static checks: format, lint, types, imports, OpenAPI, size
+check: install ## Run the static checks: format, lint, types, imports, OpenAPI, words
 	@$(BIN)/python scripts/checks.py static
 
 format: install ## Format the code and fix what can be fixed

@@ -104,61 +104,25 @@ def test_an_interrupt_ends_every_check_even_one_that_does_not_heed_it(
     assert summary(output) == ["== deaf not ended", "== fail not ended", "== pass passed"]
 
 
-TABLE = {
-    "words": ["room", "story", "stories"],
-    "contract": ["OldRoom"],
-    "small": {"app/b.py": "why"},
-}
-AREA = {"name": "app", "paths": ["app"]}
+WORDS = ["room", "story", "stories"]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
+def test_names_and_prose_with_an_unwanted_word_are_violations(tmp_path: Path):
     (tmp_path / "app").mkdir()
-    for name, text in {
-        "__init__.py": '"""An app."""\n',
-        "a.py": "import app.b\nfrom app import b\n\n\nclass RoomKey:\n    OldRoom = 1\n"
-        + "x = 1\n" * 60,
-        "b.py": "def call(stories, somewhere):\n    self.next_one = broom = 1\n",
-        "c.py": "from app.a import x\n",
-    }.items():
-        (tmp_path / "app" / name).write_text(text)
-    return tmp_path
-
-
-def test_an_area_is_counted(root: Path):
-    assert house.measure(root, AREA, TABLE) == house.Area("app", 70, 4, 2, 1, 3)
-
-
-def test_words_of_a_document_are_counted_outside_code(root: Path):
-    (root / "a.md").write_text("No room, `room`, [rooms](room.md).\n```\nroom\n```\nStories.\n")
-    assert house.unwanted_words(root / "a.md", TABLE["words"]) == ["room", "rooms", "stories"]
-
-
-def test_a_limit_that_is_exceeded_is_a_violation(root: Path):
-    areas = [house.measure(root, AREA, TABLE)]
-    reached = {"lines": 70, "files": 4, "median": 2, "small": 1, "words": 3}
-    assert list(house.violations_of(areas, [{**AREA, **reached}])) == []
-    assert list(house.violations_of(areas, [{**AREA, "target_lines": 1}])) == []
-    assert list(house.violations_of(areas, [{**AREA, "lines": 69, "median": 3, "words": 2}])) == [
-        "app: lines is 70, the limit is 69.",
-        "app: median is 2, the limit is 3.",
-        "app: words is 3, the limit is 2.",
+    (tmp_path / "app" / "a.py").write_text(
+        "class RoomKey:\n    OldRoom = 1\n"
+        "def call(stories, somewhere):\n    self.next_one = broom = 1\n"
+    )
+    assert list(house.violations_of(tmp_path, WORDS, ["OldRoom"])) == [
+        f"app/a.py: {name} has a word that the house does not use."
+        for name in ("RoomKey", "next_one", "stories")
     ]
 
 
-def test_a_reason_without_its_small_file_is_a_violation(root: Path):
-    assert list(house.dead_reasons(root, {"app/b.py": "why"})) == []
-    assert list(house.dead_reasons(root, {"app/a.py": "why"})) == [
-        "app/a.py is no small file any more: drop its reason."
-    ]
-
-
-def test_the_figures_are_printed_beside_limit_and_target(root: Path):
-    area = {**AREA, "lines": 80, "target_lines": 60}
-    first, second = house.render([house.measure(root, area, TABLE)], [area]).splitlines()
-    assert first.split() == ["now/limit/target", "lines", "files", "median", "small", "words"]
-    assert second.split()[:3] == ["app", "70/80/60", "4//"]
+def test_words_of_a_document_are_found_outside_code(tmp_path: Path):
+    page = tmp_path / "a.md"
+    page.write_text("No room, `room`, [rooms](room.md).\n```\nroom\n```\nStories.\n")
+    assert house.unwanted_words(page, WORDS) == ["room", "rooms", "stories"]
 
 
 STEPS = """

@@ -223,7 +223,7 @@ async def test_a_group_begins_when_all_of_the_last_one_have_ended():
     await travellers.end()
 
 
-async def test_who_goes_away_while_the_group_waits_or_is_under_way_holds_up_nobody():
+async def test_a_caller_who_hangs_up_holds_up_nobody_of_the_group():
     travellers = Travellers()
     travellers.start("a", "b")
     await travellers.have_begun("a", "b")

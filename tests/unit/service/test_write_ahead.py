@@ -35,8 +35,8 @@ KEYED = IdempotencyKey("k", b"f")
 
 
 def test_an_intent_of_many_entities_may_be_handed_over_later() -> None:
-    one, many = send_within_s(1, USUAL), send_within_s(10_001, USUAL)
-    assert many - one == pytest.approx(2 * 10 + 5)
+    single, many = send_within_s(1, USUAL), send_within_s(10_001, USUAL)
+    assert many - single == pytest.approx(2 * 10 + 5)
     of_a_plan = send_within_s(10_000, USUAL, tables=3)
     assert of_a_plan - send_within_s(10_000, USUAL) == pytest.approx(10)
 
