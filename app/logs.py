@@ -24,7 +24,6 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
         render = structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
     shared: list[Any] = [
         add_request,
-        _add_worker,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -51,22 +50,6 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     logging.root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def name_worker(number: int) -> None:
-    """Have every line of this process name the worker."""
-    _worker.append(number)
-
-
-_worker: Final[list[int]] = []
-
-
-def _add_worker(
-    _logger: Any, _name: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    if _worker:
-        event["worker"] = _worker[0]
-    return event
 
 
 def _encode(_logger: Any, _name: str, line: Any) -> bytes:

@@ -1,6 +1,7 @@
 """``kafka-quota-service serve | migrate | dev | openapi``."""
 
 import argparse
+import asyncio
 import json
 import os
 import resource
@@ -60,11 +61,16 @@ def _disable_core_dumps() -> None:
 
 
 def _serve(_: argparse.Namespace) -> int:
-    from app.serving import serve  # noqa: PLC0415 - the other commands start without it
-    from app.startup_checks import load_settings  # noqa: PLC0415
+    from app.logs import configure_logs  # noqa: PLC0415 - the other commands start without it
+    from app.server import serve  # noqa: PLC0415
+    from app.startup_checks import check_dependencies, load_settings, warn  # noqa: PLC0415
 
     _disable_core_dumps()
-    return serve(load_settings(os.environ, listens=True))
+    settings = load_settings(os.environ, listens=True)
+    configure_logs(settings.log_format, settings.log_level)
+    warn(settings)
+    asyncio.run(check_dependencies(settings))
+    return serve(settings)
 
 
 def _migrate(_: argparse.Namespace) -> int:
@@ -90,7 +96,7 @@ def _dev(arguments: argparse.Namespace) -> int:
 
 
 def _openapi(arguments: argparse.Namespace) -> int:
-    from app.serving import openapi_document  # noqa: PLC0415
+    from app.http.application import openapi_document  # noqa: PLC0415
 
     text = json.dumps(openapi_document(), indent=2, ensure_ascii=False) + "\n"
     if not arguments.check:

@@ -3,12 +3,11 @@
 import asyncio
 import errno
 import gc
-import os
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -40,7 +39,6 @@ class Listener:
         port: 0 for any that is free.
         tls: Speaks TLS there; null is plain HTTP.
         is_for_operations: Whether probes and metrics are served there, and nothing else.
-        reserved: The sockets that the parent of workers has bound to it.
     """
 
     setting: str
@@ -48,12 +46,11 @@ class Listener:
     port: int
     tls: ssl.SSLContext | None = None
     is_for_operations: bool = False
-    reserved: Sequence[socket.socket] = ()
 
     def refuse_unless_free(self) -> None:
         """Refuse an address that is unknown or taken, before anything is opened."""
         try:
-            for trial in self.bind(shared=False):
+            for trial in self.bind():
                 trial.close()
         except socket.gaierror as error:
             message = f"QUOTAS_HOST: {self.host!r} cannot be listened on: {error.strerror}."
@@ -64,36 +61,20 @@ class Listener:
                 message = f"{where} cannot be listened on: {error.strerror}."
                 raise SettingsError(message) from None
 
-    def bind(self, *, shared: bool = True) -> Iterator[socket.socket]:
+    def bind(self) -> Iterator[socket.socket]:
         """Yield a socket for each address of the host, bound and not listening.
 
         With port 0 each has a port of its own.
-
-        Args:
-            shared: Whether workers bind sockets of their own to the same address.
         """
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
         for family, _, _, _, address in dict.fromkeys(found):
-            yield _bind(family, address, shared=shared)
+            yield _bind(family, address)
 
 
-def reuseport_socket(reserved: socket.socket) -> socket.socket:
-    """Return a worker's own socket on an address that its parent has bound.
-
-    Linux deals connections out to those that listen on it, and to none that has ended; elsewhere
-    all accept from the parent's. Source: socket(7), ``SO_REUSEPORT``.
-    """
-    if sys.platform != "linux":
-        return reserved
-    return _bind(reserved.family, reserved.getsockname(), shared=True)
-
-
-def _bind(family: int, address: Any, *, shared: bool) -> socket.socket:
+def _bind(family: int, address: Any) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared and sys.platform == "linux":
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
         listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
@@ -139,11 +120,7 @@ Bound = tuple[Listener, socket.socket]
 
 
 class Server(uvicorn.Server):
-    """Announces its stop before it stops, so that nobody sends it new work.
-
-    Attributes:
-        report: Called once it listens, with each listener and its socket.
-    """
+    """Announces its stop before it stops, so that nobody sends it new work."""
 
     def __init__(
         self,
@@ -159,7 +136,6 @@ class Server(uvicorn.Server):
         self._delay_s = delay_s
         self._listeners = listeners
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.report: Callable[[Sequence[Bound]], None] = report_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; what exists then stays, so no garbage collection looks at it again."""
@@ -173,7 +149,9 @@ class Server(uvicorn.Server):
             self.started, self.should_exit = False, True
             await self.lifespan.shutdown()
         else:
-            self.report(bound)
+            for listener, listening in bound:
+                scheme = "https" if listener.tls else "http"
+                logger.info("listening", url=_url(scheme, listening))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -192,8 +170,7 @@ class Server(uvicorn.Server):
             metrics=self._wiring.metrics,
             limits=ReceiveLimits(),
         )
-        own = [reuseport_socket(listening) for listening in listener.reserved]
-        own = own or list(listener.bind(shared=False))
+        own = list(listener.bind())
         for listening in own:
             acceptor = Acceptor(listening, connections, make, listener.tls, _BACKLOG)
             self.servers.append(cast("asyncio.Server", acceptor))
@@ -213,17 +190,6 @@ class Server(uvicorn.Server):
         else:
             self._begin_to_stop()
 
-    def parent_has_ended(self) -> None:
-        """Stop without delay, from any thread: nobody will start this service's workers again."""
-        if self._loop is None or not self.started:
-            os._exit(1)
-        self._loop.call_soon_threadsafe(self._stop_as_orphan)
-
-    def _stop_as_orphan(self) -> None:
-        logger.error("the parent of this worker has ended, so it stops")
-        self._wiring.begin_drain()
-        self._begin_to_stop()
-
     def _begin_to_stop(self) -> None:
         self.should_exit = True
 
@@ -231,19 +197,24 @@ class Server(uvicorn.Server):
         self._reloading = asyncio.create_task(self._wiring.reload())
 
 
-def report_listening(bound: Sequence[Bound]) -> None:
-    """Log each address that is listened on."""
-    for listener, own in bound:
-        logger.info("listening", url=_url("https" if listener.tls else "http", own))
-
-
 def _url(scheme: str, listening: socket.socket) -> str:
     host, port, *_ = listening.getsockname()
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def build_server(settings: Settings, wiring: Wiring, listeners: Sequence[Listener]) -> Server:
-    """Return the server of this process; it listens nowhere yet."""
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code.
+
+    Args:
+        settings: As ``load_settings`` has checked them.
+    """
+    logger.info("starting", brokers=settings.kafka_bootstrap_servers)
+    server = _server(settings, Wiring(settings), read_listeners(settings))
+    server.run()
+    return 0 if server.started else 1
+
+
+def _server(settings: Settings, wiring: Wiring, listeners: Sequence[Listener]) -> Server:
     limits = ConnectionLimits(
         raise_fd_limit(settings.max_connections, _OPERATIONS.all),
         settings.max_connections_per_address,

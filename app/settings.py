@@ -50,6 +50,14 @@ SECRETS: Final = (
 )
 """Fields whose value may be in a file instead, which ``QUOTAS_<FIELD>_FILE`` names."""
 
+GONE: Final[Mapping[str, str]] = {
+    "workers": (
+        "One process is a replica: start several `kafka-quota-service serve`, each on a port or "
+        "machine of its own, behind a balancer"
+    ),
+}
+"""Settings of earlier versions, and what to do instead, as a sentence without its end."""
+
 _STAND_INS: Final = {"kafka_bootstrap_servers": "localhost:0", "database_url": "postgresql:///"}
 """For required settings that could not be read, while the others are."""
 
@@ -358,9 +366,6 @@ class Settings(BaseModel):
     insecure_allow_plaintext_postgres: bool = False
     """Speak to a Postgres on another machine with less than `sslmode=verify-full`."""
 
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that serve on the same port; 1 is this process itself."""
-
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -535,6 +540,8 @@ def _sentence(problem: ErrorDetails) -> str:
         case "missing":
             return f"{name} is needed and not set. It is: {describe(field)}".replace("`", "")
         case "extra_forbidden":
+            if field in GONE:
+                return f"{name} is gone. {GONE[field]}.".replace("`", "")
             near = get_close_matches(field, fields(), 1)
             hint = f" Is it {variable(near[0])}?" if near else ""
             return f"{name} is not a setting of this service; check its spelling.{hint}"

@@ -18,7 +18,7 @@ from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import LoginFailedError
-from app.http.metrics import HttpMetrics, SharedCounts
+from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
 from app.http.route import Services
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
@@ -269,12 +269,11 @@ class Wiring:
 
     Args:
         settings: As ``load_settings`` has checked them.
-        shared: Where the workers count; null for a process that serves alone.
     """
 
-    def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.metrics = HttpMetrics(shared)
+        self.metrics = HttpMetrics()
         self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
         self._limits = Limits(
             settings.reads_per_s,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -175,6 +175,16 @@ def create_asgi(
     if has_operations_port:
         app = _separate_operations(app)
     return RequestMiddleware(app, metrics, cors_origins)
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document; needs no settings and connects to nothing."""
+    return create_application(_never_opened).openapi()
+
+
+def _never_opened() -> NoReturn:
+    message = "this application only describes itself"
+    raise RuntimeError(message)
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})

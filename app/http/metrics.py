@@ -1,17 +1,14 @@
-"""Metrics for Prometheus: of requests, alterations, dependencies, the policy, for all workers.
+"""Metrics for Prometheus: of requests, alterations, dependencies, the policy.
 
 No label names an entity or a principal.
 """
 
 import math
-import os
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import (
@@ -19,15 +16,11 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    Metric,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
     exposition,
-    values,
 )
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
 
 from app.http.rate_limits import TokenBuckets
 from app.service.ports.metrics import (
@@ -47,9 +40,8 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.counter = partial(Counter, registry=self.registry)
-        self.gauge = partial(Gauge, registry=self.registry, multiprocess_mode="liveall")
+        self.gauge = partial(Gauge, registry=self.registry)
         self.histogram = partial(Histogram, registry=self.registry)
-        self._observed: list[tuple[Gauge, Callable[[], float]]] = []
 
     def count(self, name: str, text: str, labels: Sequence[str]) -> Callable[..., None]:
         """Return what counts one more; it takes the values of the labels."""
@@ -62,16 +54,6 @@ class Instruments:
         """Return what notes a duration; it takes the values of the labels, then seconds."""
         histogram = self.histogram(name, text, labels, buckets=buckets)
         return lambda *values: histogram.labels(*values[:-1]).observe(values[-1])
-
-    def observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Have a gauge show what a function returns."""
-        gauge.set_function(read)
-        self._observed.append((gauge, read))
-
-    def record_gauges(self) -> None:
-        """Write the gauges that show a function where other workers read them."""
-        for gauge, read in self._observed:
-            gauge.set(read())
 
 
 class PrometheusAlterationMetrics:
@@ -115,22 +97,18 @@ class PrometheusAlterationMetrics:
         self._open = make.gauge(
             "quota_open_intents",
             "Entities of alterations without a definite outcome.",
-            multiprocess_mode="livemax",
         )
         self._oldest = make.gauge(
             "quota_oldest_open_intent_seconds",
             "Age of the oldest of them; must stay below 180.",
-            multiprocess_mode="livemax",
         )
         self._quarantined = make.gauge(
             "quota_quarantined_slots",
             "Entities held because a request's outcome is unknown.",
-            multiprocess_mode="livemax",
         )
         self.outcomes_are_waiting = make.gauge(
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
-            multiprocess_mode="livesum",
         ).set
         breakers = make.gauge(
             "breaker_state", "Whether a dependency is refused for now: 1, else 0.", ["dependency"]
@@ -140,16 +118,14 @@ class PrometheusAlterationMetrics:
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
             "about to refuse alterations. NaN before the first check.",
-            multiprocess_mode="livemostrecent",
         ).set
         self.partitions_reach(math.nan)
         self._scanned_at = time.monotonic()
         age = make.gauge(
             "quota_drift_scan_age_seconds",
             "Time since this process looked for drift, or began.",
-            multiprocess_mode="livemin",
         )
-        make.observe(age, lambda: time.monotonic() - self._scanned_at)
+        age.set_function(lambda: time.monotonic() - self._scanned_at)
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
         """Note a verdict, and the seconds since the sending."""
@@ -180,7 +156,6 @@ class PrometheusDependencyMetrics(DependencyMetrics):
     """Counts in a registry; see ``DependencyMetrics``."""
 
     def __init__(self, make: Instruments) -> None:
-        self._observe = make.observe
         self._request_took = make.time(
             "kafka_request_seconds",
             "Time from handing a request to a broker to the end of the wait: answered, lost (with "
@@ -198,7 +173,6 @@ class PrometheusDependencyMetrics(DependencyMetrics):
             "kafka_connections",
             "Open connections to brokers: idle, or busy with a request.",
             ["state"],
-            multiprocess_mode="livesum",
         )
         self._wrong_cluster = make.gauge(
             "kafka_wrong_cluster",
@@ -210,7 +184,6 @@ class PrometheusDependencyMetrics(DependencyMetrics):
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
             "recovering, querying, denying and leading.",
             ["pool"],
-            multiprocess_mode="livesum",
         )
         self._wait_took = make.time(
             "db_pool_wait_seconds",
@@ -235,11 +208,11 @@ class PrometheusDependencyMetrics(DependencyMetrics):
         self, connections: Numbers, in_use: Numbers, another_answers: Callable[[], bool]
     ) -> None:
         """Show connections to brokers by state, to Postgres by pool, and whether they are ours."""
-        self._observe(self._wrong_cluster, another_answers)
+        self._wrong_cluster.set_function(another_answers)
         for state in STATES:
-            self._observe(self._connections.labels(state), partial(_number_of, connections, state))
+            self._connections.labels(state).set_function(partial(_number_of, connections, state))
         for pool in POOLS:
-            self._observe(self._in_use.labels(pool), partial(_number_of, in_use, pool))
+            self._in_use.labels(pool).set_function(partial(_number_of, in_use, pool))
 
 
 def _number_of(numbers: Numbers, name: str) -> float:
@@ -278,82 +251,6 @@ class PrometheusPolicyMetrics:
         self._outdated.set(not usable)
 
 
-_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-
-
-@dataclass(frozen=True, slots=True)
-class SharedCounts:
-    """Where the workers of one service count.
-
-    Attributes:
-        folder: Of all of them.
-        number: Of this worker. Whoever takes its turn after its end counts on in its files, so no
-            sum falls, and there are no more files than workers.
-    """
-
-    folder: Path
-    number: int
-
-    def begin(self) -> None:
-        """Have every metric that is made from now on counted there."""
-        os.environ[_FOLDER] = str(self.folder)
-        values.ValueClass = values.MultiProcessValue(lambda: self.number)  # type: ignore[no-untyped-call]
-        self.folder.joinpath(f"{self.number}.pid").write_text(str(os.getpid()))
-
-    def registry(self) -> CollectorRegistry:
-        """Return what shows the counts of all workers."""
-        registry = CollectorRegistry()
-        PlatformCollector(registry=registry)
-        registry.register(_Counts(self.folder))
-        registry.register(_Processes(self.folder))
-        return registry
-
-
-def forget_worker(folder: Path, number: int) -> None:
-    """Take the gauges of a worker away that has ended; what it counted stays."""
-    mark_process_dead(number, str(folder))  # type: ignore[no-untyped-call]
-    folder.joinpath(f"{number}.pid").unlink(missing_ok=True)
-
-
-class _Counts(Collector):
-    """What the workers counted, added up; gauges that are each worker's have a label for it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._of_all = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
-
-    def collect(self) -> Iterable[Metric]:
-        for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
-            for index, sample in enumerate(metric.samples):
-                labels = dict(sample.labels)
-                if "pid" in labels:
-                    metric.samples[index] = sample._replace(
-                        labels={"worker": labels.pop("pid"), **labels}
-                    )
-            yield metric
-
-
-class _Processes(Collector):
-    """Memory, processor time and files of each worker's process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def collect(self) -> Iterable[Metric]:
-        found: dict[str, Metric] = {}
-        for file in sorted(self._folder.glob("*.pid")):
-            try:
-                pid = int(file.read_text())
-            except (FileNotFoundError, ValueError):
-                continue  # it has just ended, or begins
-            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
-                into = found.setdefault(metric.name, metric)
-                samples = [
-                    sample._replace(labels={"worker": file.stem}) for sample in metric.samples
-                ]
-                into.samples = samples if into is metric else [*into.samples, *samples]
-        return found.values()
-
-
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -367,15 +264,10 @@ class HttpMetrics:
 
     ``alterations`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
     Postgres, ``policy`` what the policy decides.
-
-    Args:
-        shared: Where the workers count; null for a process that serves alone.
     """
 
-    def __init__(self, shared: SharedCounts | None = None) -> None:
+    def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        if shared is not None:
-            shared.begin()
         make = Instruments()
         self.registry = make.registry
         ProcessCollector(registry=self.registry)
@@ -389,7 +281,6 @@ class HttpMetrics:
         self.active_requests = make.gauge(
             "http_server_active_requests",
             "Requests that are being answered.",
-            multiprocess_mode="livesum",
         )
         self.rejected = make.counter(
             "request_rejected", "Requests answered with a problem, by its code.", ["reason"]
@@ -437,9 +328,7 @@ class HttpMetrics:
             "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
             ["reason"],
         )
-        self.connections = make.gauge(
-            "http_server_open_connections", "Open connections.", multiprocess_mode="livesum"
-        )
+        self.connections = make.gauge("http_server_open_connections", "Open connections.")
         self._loop_lag = make.histogram(
             "event_loop_lag_seconds",
             "How late the event loop came to a task that was due.",
@@ -448,8 +337,6 @@ class HttpMetrics:
         self.alterations = PrometheusAlterationMetrics(make)
         self.dependencies = PrometheusDependencyMetrics(make)
         self.policy = PrometheusPolicyMetrics(make)
-        self._make = make
-        self._exported = self.registry if shared is None else shared.registry()
         self._text: bytes | None = None
         self._renderings = TokenBuckets(1.0, _RENDERING_BURST_S)
 
@@ -473,19 +360,18 @@ class HttpMetrics:
 
     def watch_key_age(self, age_s: Callable[[], float | None]) -> None:
         """Show how old the identity provider's keys are; null is none."""
-        self._make.observe(self._key_age, lambda: math.nan if (age := age_s()) is None else age)
+        self._key_age.set_function(lambda: math.nan if (age := age_s()) is None else age)
 
     def observe_loop_lag(self, seconds: float) -> None:
         """Note how late the event loop was; comes twice a second."""
         self._loop_lag.observe(seconds)
-        self._make.record_gauges()
 
     def exposition(self) -> tuple[bytes, str]:
-        """Return the Prometheus text and its content type, for all workers.
+        """Return the Prometheus text and its content type.
 
         Whoever asks more than once a second, after a few times, gets the text of the time before:
         no credential is needed to ask, and each text takes some 20 ms.
         """
         if self._text is None or self._renderings.take("", time.monotonic()) == 0:
-            self._text = exposition.generate_latest(self._exported)
+            self._text = exposition.generate_latest(self.registry)
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

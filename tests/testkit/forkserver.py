@@ -2,14 +2,12 @@
 
 What runs is ``kafka-quota-service`` with the arguments of the start, as a process of its own. The
 environment of a start replaces that of the server. Each pytest process has a server of its own.
-Where a service has workers, they are forked as well; a start from the command line spawns them.
 """
 
 import atexit
 import functools
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -129,11 +127,8 @@ def _serve() -> None:
 
     An end of the tests that is no clean one ends the input as well.
     """
-    from uvicorn import _subprocess  # noqa: PLC0415
+    from app import server, startup_checks  # noqa: F401, PLC0415 - what takes long to import
 
-    from app import serving  # noqa: F401, PLC0415 - what takes long to import
-
-    _subprocess.spawn = multiprocessing.get_context("fork")  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()

@@ -158,11 +158,6 @@ class RunningService:
         complete = self.log_path.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in complete.splitlines()]
 
-    def served(self) -> list[int]:
-        """Return the processes of the workers, in the order in which they began to serve."""
-        reports = [re.search(r"serves: process (\d+)", line["event"]) for line in self.lines()]
-        return [int(match[1]) for match in reports if match]
-
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(how)

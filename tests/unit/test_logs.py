@@ -13,7 +13,7 @@ import structlog
 
 from app.domain.entities import Caller
 from app.http.middleware import open_context
-from app.logs import configure_logs, name_worker
+from app.logs import configure_logs
 from app.main import main
 from app.settings import LogFormat
 from tests.testkit.service import STARTS_WITHIN_S, environment
@@ -108,16 +108,6 @@ def test_each_line_within_a_request_names_the_request_and_its_caller(capsysbinar
     assert "request_id" not in outside
 
 
-def test_each_line_of_a_worker_names_it(capsysbinary: Output, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.logs._worker", [])
-    configure_logs(LogFormat.JSON, "INFO")
-    structlog.get_logger("app.ours").info("of the parent")
-    name_worker(2)
-    structlog.get_logger("app.ours").info("of a worker")
-    logging.getLogger("library").warning("of a library in it")
-    assert [line.get("worker") for line in logged(capsysbinary)] == [None, 2, 2]
-
-
 @pytest.fixture
 def dev(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -184,7 +174,7 @@ def test_a_process_that_has_passwords_leaves_no_core_dump():
     code = """
 import os
 import resource
-import app.serving
+import app.server
 from app.main import main
 for command in ("serve", "migrate"):
     if not os.fork():

@@ -11,14 +11,14 @@ import pytest
 
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
+from app.http.application import openapi_document
 from app.http.plans import PlanRequest
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.service.runtime.tasks import Failpoints
-from app.serving import openapi_document
-from app.settings import LOCAL_ONLY, PREFIX, Settings, describe, fields
+from app.settings import GONE, LOCAL_ONLY, PREFIX, Settings, describe, fields
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -174,5 +174,5 @@ def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
                     r"(?<![A-Z_])QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8")
                 )
             )
-            defined = {PREFIX + name.upper() for name in fields()}
+            defined = {PREFIX + name.upper() for name in (*fields(), *GONE)}
             assert named <= defined | LOCAL_ONLY | SCRIPT_VARIABLES

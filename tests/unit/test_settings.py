@@ -7,7 +7,15 @@ import pytest
 
 from app.http.authentication.proxies import ForwardedHeader
 from app.service.runtime.tasks import Failpoints
-from app.settings import SECRETS, Settings, SettingsError, UnreadSettingError
+from app.settings import (
+    GONE,
+    SECRETS,
+    Settings,
+    SettingsError,
+    UnreadSettingError,
+    fields,
+    variable,
+)
 from app.startup_checks import load_settings
 from tests.testkit.service import write_tokens
 
@@ -31,7 +39,7 @@ def test_a_setting_has_the_type_that_is_used():
         OIDC_ALGORITHMS="RS256, ES256",
         TEST_FAILPOINT="after_intent:stop",
         CORS_ORIGINS="https://portal.example; http://[::1]:3000",
-        WORKERS="",
+        MAX_HANDSHAKES="",
     )
     assert read.super_users == {"User:a", "User:CN=b,O=c"}
     assert read.trusted_proxies == (ip_network("10.0.0.5"), ip_network("2001:db8::/32"))
@@ -39,7 +47,7 @@ def test_a_setting_has_the_type_that_is_used():
     assert read.oidc_algorithms == ("RS256", "ES256")
     assert read.test_failpoint == Failpoints("after_intent", "stop")
     assert read.cors_origins == ("https://portal.example", "http://[::1]:3000")
-    assert read.workers == 1
+    assert read.max_handshakes == 200
 
 
 def test_an_origin_is_written_as_browsers_send_it(subtests: pytest.Subtests):
@@ -80,11 +88,16 @@ def test_a_missing_setting_is_described_and_a_misspelt_name_has_a_suggestion():
     ]
 
 
-def test_there_are_one_to_64_workers(subtests: pytest.Subtests):
-    for number in ["0", "-1", "65", "many"]:
-        refusal = pytest.raises(SettingsError, match="QUOTAS_WORKERS")
-        with subtests.test(number=number), refusal:
-            settings(WORKERS=number)
+@pytest.mark.parametrize("field", GONE)
+def test_a_setting_that_is_gone_stops_the_start_and_says_what_to_do_instead(field: str):
+    name = variable(field)
+    with pytest.raises(SettingsError) as refused:
+        settings(**{field.upper(): "1"})
+    (sentence,) = str(refused.value).splitlines()
+    assert sentence.startswith(f"{name} is gone. ")
+    assert sentence.endswith(".")
+    assert field not in fields()
+    assert f"| `{name}` |" in Path("docs/configuration.md").read_text(encoding="utf-8")
 
 
 def test_each_secret_may_be_in_a_file(tmp_path: Path):

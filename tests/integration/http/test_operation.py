@@ -1,7 +1,6 @@
 """Ports, probes, metrics and the log: what operators see, and a start in production."""
 
 import http.client
-import os
 import re
 import signal
 import socket
@@ -25,7 +24,6 @@ from tests.testkit.patience import wait_until
 from tests.testkit.service import (
     DEADLINE_S,
     PLAIN_HTTP,
-    STARTS_WITHIN_S,
     RunningService,
     running_service,
 )
@@ -145,14 +143,6 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
 
 HOST = "127.0.0.1"
 NOWHERE = f"{HOST}:1"
-Workers = tuple[RunningService, Path]
-"""A service, and its policy's file."""
-
-POLICY = """\
-apiVersion: quotas-policy/v1
-rules:
-  - {name: users, principals: ["*"], entities: [user], keys: {"*": {remove: true}}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -192,36 +182,16 @@ def test_the_log_names_a_port_for_tls_beside_a_plain_port(tmp_path: Path, certif
         assert answers(service.tls_url, certificates)
 
 
-@pytest.fixture(scope="module")
-def two_workers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Workers]:
-    """Two workers, to which a policy belongs; the last test of this module ends them."""
-    folder = tmp_path_factory.mktemp("two-workers")
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY)
-    settings = {
-        "tls_cert_file": str(certificates / "server.pem"),
-        "operations_port": "0",
-        "policy_file": str(policy),
-    }
-    with serving(folder, workers="2", **settings) as service:
-        yield service, policy
-
-
-@pytest.fixture
-def one_worker(tmp_path: Path, certificates: Path) -> Iterator[Workers]:
-    tls = {"tls_cert_file": str(certificates / "server.pem")}
-    with serving(tmp_path, operations_port="0", **tls) as service:
-        yield service, tmp_path
-
-
-@pytest.mark.parametrize("workers", ["one_worker", "two_workers"])
 def test_probes_and_metrics_are_on_the_port_for_operations_alone(
-    request: pytest.FixtureRequest, certificates: Path, workers: str
+    tmp_path: Path, certificates: Path
 ):
-    service, _ = request.getfixturevalue(workers)
-    assert service.operations_url.startswith(f"http://{HOST}:")
+    tls = {"tls_cert_file": str(certificates / "server.pem")}
     context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
-    with httpx.Client(verify=context, timeout=DEADLINE_S) as client:
+    with (
+        serving(tmp_path, operations_port="0", **tls) as service,
+        httpx.Client(verify=context, timeout=DEADLINE_S) as client,
+    ):
+        assert service.operations_url.startswith(f"http://{HOST}:")
         for path in ("/livez", "/readyz", "/metrics"):
             there = client.get(f"{service.operations_url}{path}")
             assert there.status_code == (503 if path == "/readyz" else 200)
@@ -253,39 +223,3 @@ def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path)
         text = probe.getresponse().read().decode()
         assert 'http_server_connections_dropped_total{reason="all"} ' in text
         assert probe.sock is connected
-
-
-def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
-    two_workers: Workers, certificates: Path
-):
-    service, _ = two_workers
-    assert service.url.startswith(f"https://{HOST}:")
-    wait_until(lambda: len(service.served()) == 2, "a worker does not listen", STARTS_WITHIN_S)
-    urls = [line["url"] for line in service.lines() if line["event"] == "listening"]
-    assert urls == [service.url, service.operations_url]
-    assert answers(service.url, certificates, "/version")
-
-
-def test_a_worker_that_cannot_start_is_tried_again_and_ends_the_service_where_none_serves(
-    two_workers: Workers,
-):
-    service, policy = two_workers
-    wait_until(lambda: len(service.served()) == 2, "a worker does not listen", STARTS_WITHIN_S)
-    policy.write_text("broken")
-    killed, survivor = service.served()
-    os.kill(killed, signal.SIGKILL)
-    tried = "ended with exit code 3; the next one starts now"
-    wait_until(
-        lambda: any(line["event"].endswith(tried) for line in service.lines()),
-        "no worker was tried",
-        STARTS_WITHIN_S,
-    )
-    policy.write_text(POLICY)
-    wait_until(lambda: len(service.served()) == 3, "the worker does not come back", STARTS_WITHIN_S)
-    policy.write_text("broken")
-    for worker in (survivor, service.served()[-1]):
-        os.kill(worker, signal.SIGKILL)
-    assert service.process is not None
-    assert service.process.wait(STARTS_WITHIN_S) == 3
-    ends = "ended with exit code 3 and could not start; so the service ends"
-    assert any(line["event"].endswith(ends) for line in service.lines())

@@ -12,9 +12,9 @@ from hypothesis import seed as fixed_seed
 from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.pytest.lazy import get_all_tests
 
+from app.http.application import openapi_document
 from app.localdev.examples import QUOTAS
 from app.localdev.kafka import LocalKafka
-from app.serving import openapi_document
 from tests.integration.http.service_calls import I, R, change
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService

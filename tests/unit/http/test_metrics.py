@@ -3,14 +3,11 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
-from prometheus_client import values
 
 from app.http.application import observed_lag
-from app.http.metrics import POOLS, HttpMetrics, SharedCounts, forget_worker
+from app.http.metrics import POOLS, HttpMetrics
 from app.service.ports.metrics import (
     AlterationMetrics,
     DependencyMetrics,
@@ -176,92 +173,3 @@ def test_whoever_asks_again_and_again_gets_the_text_of_the_time_before(
     assert len(set(texts)) < 15
     now += 1.0
     assert metrics.exposition()[0] not in texts
-
-
-@pytest.fixture
-def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], HttpMetrics]:
-    """Makes the metrics of a worker; whoever has the number of an earlier one follows it."""
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
-    return lambda number: HttpMetrics(SharedCounts(tmp_path, number))
-
-
-def quote(metrics: HttpMetrics) -> Mapping[str, float]:
-    """Return the samples of the exposition."""
-    lines = metrics.exposition()[0].decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, value in pairs}
-
-
-REQUESTS = 'http_server_request_duration_seconds_count{method="GET",route="/livez",status="200"}'
-
-
-def test_each_worker_shows_what_all_have_counted(workers: Callable[[int], HttpMetrics]):
-    first, second = workers(1), workers(2)
-    for metrics, number in ((first, 2), (second, 3)):
-        for _ in range(number):
-            metrics.observe_request("/livez", "GET", 200, 0.01)
-        metrics.connections.inc(number)
-        metrics.alterations.intents_are_open(OpenIntents(number, 1.0, 0))
-        metrics.policy.policy_read(usable=True, rules=number)
-    for metrics in (first, second):
-        samples = quote(metrics)
-        assert samples[REQUESTS] == 5
-        assert samples["http_server_open_connections"] == 5
-        assert samples["quota_open_intents"] == 3
-        assert samples['policy_rules{worker="1"}'] == 2
-        assert samples['policy_rules{worker="2"}'] == 3
-
-
-def test_a_worker_that_follows_another_one_counts_on_and_has_gauges_of_its_own(
-    workers: Callable[[int], HttpMetrics], tmp_path: Path
-):
-    first, second = workers(1), workers(2)
-    for metrics in (first, second):
-        metrics.observe_request("/livez", "GET", 200, 0.01)
-        metrics.connections.inc()
-    forget_worker(tmp_path, 1)
-    samples = quote(second)
-    assert (samples[REQUESTS], samples["http_server_open_connections"]) == (2, 1)
-    assert 'policy_rules{worker="1"}' not in samples
-    following = workers(1)
-    following.observe_request("/livez", "GET", 200, 0.01)
-    samples = quote(following)
-    assert (samples[REQUESTS], samples["http_server_open_connections"]) == (3, 1)
-    assert len([*tmp_path.glob("counter_*.db")]) == 2
-
-
-def test_gauges_of_a_function_are_written_where_others_read_them(
-    workers: Callable[[int], HttpMetrics],
-):
-    first, second = workers(1), workers(2)
-    in_use = dict.fromkeys(POOLS, 0) | {"writing": 4}
-    first.dependencies.watch(lambda: {"idle": 1, "busy": 2}, lambda: in_use, lambda: False)
-    first.observe_loop_lag(0.0)
-    samples = quote(second)
-    assert samples['kafka_connections{state="busy"}'] == 2
-    assert samples['db_pool_in_use{pool="writing"}'] == 4
-
-
-def test_names_labels_and_help_texts_are_the_same_with_and_without_workers(
-    workers: Callable[[int], HttpMetrics],
-):
-    def heads(metrics: HttpMetrics) -> set[bytes]:
-        lines = metrics.exposition()[0].splitlines()
-        return {line for line in lines if line.startswith((b"# HELP", b"# TYPE"))}
-
-    alone, together = HttpMetrics(), workers(1)
-    for metrics in (alone, together):
-        metrics.observe_request("/livez", "GET", 200, 0.01)
-        metrics.count_authentication("bearer-token")
-        metrics.observe_loop_lag(0.0)
-    single = {line for line in heads(alone) if any(word in line for word in CERTAIN)}
-    assert len(single) == 2 * len(CERTAIN)
-    assert single <= heads(together)
-
-
-CERTAIN = (
-    *(b" http_server_request_duration_seconds ", b" authn_total ", b" event_loop_lag_seconds "),
-    *(b" quota_open_intents ", b" policy_rules ", b" process_resident_memory_bytes "),
-    b" python_info ",
-)

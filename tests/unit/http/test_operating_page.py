@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from prometheus_client import Gauge
 
 from app.http.metrics import HttpMetrics
 from app.http.problem_catalog import (
@@ -67,29 +66,7 @@ def metric_table() -> str:
     return "\n".join(["| Name | Type and labels | Description |", "|---|---|---|", *metric_rows()])
 
 
-_WITH_WORKERS: Mapping[str, str] = {
-    "livesum": "their sum",
-    "livemax": "the largest",
-    "livemin": "the smallest",
-    "livemostrecent": "what was found last",
-    "liveall": "each worker's, with the label `worker`",
-}
-"""By ``multiprocess_mode`` of ``prometheus_client``."""
-
-
-def gauge_table() -> str:
-    """Return what each gauge of several workers is."""
-    names: dict[str, list[str]] = {mode: [] for mode in _WITH_WORKERS}
-    for collector in HttpMetrics().registry._collector_to_names:
-        if isinstance(collector, Gauge):
-            names[collector._multiprocess_mode].append(f"`{collector._name}`")
-    lines = ["| Gauges | With several workers |", "|---|---|"]
-    lines += [f"| {', '.join(names[mode])} | {text} |" for mode, text in _WITH_WORKERS.items()]
-    lines.append(f"| `process_…` | {_WITH_WORKERS['liveall']} |")
-    return "\n".join(lines)
-
-
-SECTIONS = {"problems": problems_section, "metrics": metric_table, "gauges": gauge_table}
+SECTIONS = {"problems": problems_section, "metrics": metric_table}
 
 
 def section(page: str, name: str) -> re.Match[str]:
