@@ -3,8 +3,6 @@
 Source: KIP-546, ``ClientQuotasCommand``, "Output".
 """
 
-import csv
-import io
 import json
 import os
 import sys
@@ -16,10 +14,10 @@ from functools import cached_property
 from typing import Any, Final, TextIO
 
 from app.client.errors import UsageError
+from app.domain.csv_text import csv_lines
 from app.domain.entities import pad, visible, width_of, yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
-_SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
 _PROGRESS_AFTER_S: Final = 1.0
 _PROGRESS_EVERY_S: Final = 0.5
 
@@ -71,20 +69,6 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def csv_lines(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a heading and rows as lines of CSV."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(heading)
-    writer.writerows(rows)
-    return buffer.getvalue().splitlines()
-
-
-def guarded(cell: str) -> str:
-    """Keep a spreadsheet from running a cell, as the service's own CSV does."""
-    return f"'{cell}" if cell.startswith(_SPREADSHEET_MARKS) else cell
 
 
 class Progress:
@@ -156,20 +140,22 @@ class Context:
         """Return those of some options that are set."""
         return {name: self.option(name) for name in names if self.option(name) is not None}
 
-    def write(self, value: Any, text: Iterable[str], csv: Iterable[str] = ()) -> None:
+    def write(self, value: Any, text: Iterable[str], csv: Iterable[Sequence[str]] = ()) -> None:
         """Write a value in the format that was asked for.
 
         Args:
             value: For JSON, and YAML of the same structure.
             text: Its lines for people.
-            csv: Its lines as a table, where the command writes one.
+            csv: Its rows below their heading, where the command writes a table.
         """
         if self.output == "json":
             self.print_json(value)
         elif self.output == "yaml":
             self.print(yaml_lines(value))
+        elif self.output == "csv":
+            self.print_bytes("".join(csv_lines(csv)).encode())
         else:
-            self.print(csv if self.output == "csv" else text)
+            self.print(text)
 
     def print(self, lines: Iterable[str]) -> None:
         """Write lines to standard output."""
@@ -183,7 +169,8 @@ class Context:
     def print_bytes(self, content: bytes) -> None:
         """Write an answer as it came; on a terminal without what would act on it."""
         if sys.stdout.isatty():
-            self.print(visible(line) for line in content.decode().splitlines())
+            lines = content.decode().removesuffix("\n").split("\n")
+            self.print(visible(line.removesuffix("\r")) for line in lines)
             return
         sys.stdout.flush()
         sys.stdout.buffer.write(content)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, Style, csv_lines, guarded, table
+from app.client.output import Context, Progress, Style, table
 from app.domain.entities import show_entity, visible
 
 _DEFAULT_LIMIT: Final = 100
@@ -77,8 +77,8 @@ def run_audit(context: Context) -> int:
         context.tell("Only your own changes are listed: seeing all needs the permission `audit`.")
     if not rows:
         context.tell("Nothing found.")
-    cells = ([cell if cell == _NOTHING else guarded(cell) for cell in _cells(row)] for row in rows)
-    context.write({"rows": rows}, _lines(rows, context.style), csv_lines(_HEADER, cells))
+    cells = ([cell if cell != _NOTHING else "" for cell in _cells(row)] for row in rows)
+    context.write({"rows": rows}, _lines(rows, context.style), [_HEADER, *cells])
     return DONE
 
 

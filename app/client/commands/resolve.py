@@ -9,7 +9,7 @@ from app.client.documents import Identity, read_document, read_identities
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, csv_lines, guarded
+from app.client.output import Context, Progress
 from app.domain.entities import show_entity, visible
 
 _NOW: Final = ("max_age_ms", "0")
@@ -40,7 +40,7 @@ def run_resolve_identity(context: Context) -> int:
 def _print(context: Context, answer: Mapping[str, Any]) -> None:
     rows = (_csv_row(key, quota) for key, quota in sorted(answer["quotas"].items()))
     lines = resolve_lines(answer["quotas"], show_overridden=bool(context.option("show_overridden")))
-    context.write(answer, lines, csv_lines(_COLUMNS, rows))
+    context.write(answer, lines, [_COLUMNS, *rows])
     for sentence in answer.get("notes", []):
         context.note(f"Note: {sentence}")
 
@@ -98,7 +98,7 @@ def run_resolve(context: Context) -> int:
     alterations = _alterations(context.option("what_if"))
     results = list(_results(context, identities, alterations))
     lines = _lines(results, show_overridden=bool(context.option("show_overridden")))
-    context.write({"results": results}, lines, csv_lines(_HEADING, _file_rows(results)))
+    context.write({"results": results}, lines, [_HEADING, *_file_rows(results)])
     for sentence in _notes(results):
         context.note(sentence)
     return DONE
@@ -155,7 +155,7 @@ def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> It
 
 def _file_rows(results: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for result in results:
-        names = [guarded(result["identity"].get(kind, "")) for kind in _HEADING[:3]]
+        names = [result["identity"].get(kind, "") for kind in _HEADING[:3]]
         quotas = result.get("proposed", result)["quotas"]
         for key in sorted(quotas):
             _, value, _, _, level, source = _csv_row(key, quotas[key])

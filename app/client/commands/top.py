@@ -16,7 +16,7 @@ from typing import Final
 from app.client.arguments import seconds
 from app.client.entities import show_value
 from app.client.errors import DONE, UnreachableError, UsageError
-from app.client.output import Context, Style, csv_lines, guarded, table
+from app.client.output import Context, Style, table
 from app.domain.broker_metrics import (
     RATE,
     THROTTLE,
@@ -162,9 +162,8 @@ def busiest_of(usages: Iterable[Usage]) -> list[Usage]:
 
 def _print(context: Context, usages: Sequence[Usage]) -> None:
     rows = [{**asdict(usage), "use": usage.use} for usage in usages]
-    cells = ([guarded(cell) for cell in _cells(usage)] for usage in usages)
     lines = _lines(usages, context.style) if usages else ()
-    context.write({"rows": rows}, lines, csv_lines(_HEADING, cells))
+    context.write({"rows": rows}, lines, [_HEADING, *map(_cells, usages)])
     if not usages:
         context.tell("No client uses anything that can be limited now.")
 

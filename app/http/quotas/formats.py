@@ -1,6 +1,5 @@
 """Documents of ``GET /quotas`` and of capabilities: models, formats, entity tags."""
 
-import csv
 import hashlib
 from binascii import b2a_base64
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ import orjson
 from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 
 from app.domain.alterations import Values
+from app.domain.csv_text import csv_lines
 from app.domain.entities import (
     DEFAULT_NAME,
     ENTITY_TYPES,
@@ -140,7 +140,7 @@ QUOTA_LINES: Final = "One `Quota` in JSON on each line, in the order of `QuotaLi
 QUOTA_TABLE: Final = (
     "Columns `user_kind`, `client_id_kind`, `ip_kind` (`name`, `default` or `absent`), `user`, "
     "`client-id`, `ip`, `key`, `value`; one row for each value. A cell that begins with one of "
-    "`= + - @ '` or a tab has one leading `'`, which a reader takes off again. RFC 4180."
+    "`= + - @ '`, a tab, CR or LF has one leading `'`, which a reader takes off again. RFC 4180."
 )
 
 
@@ -348,45 +348,25 @@ HEADER: Final = (
 )
 """``user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value``."""
 
-FORMULA_MARKS: Final = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-"""A cell that begins with one of these gets one leading ``'``, which a reader takes off again.
-
-Spreadsheets skip line ends before a formula. Nothing is lost: whatever begins with ``'`` has one
-more than it had.
-"""
-
-
-class _Line:
-    """What ``csv`` writes into: it returns each line, and keeps none."""
-
-    def write(self, line: str) -> bytes:
-        return line.encode()
-
 
 def csv_rows(entries: Iterable[Entry]) -> Iterator[bytes]:
     r"""Yield the header and the rows in UTF-8; lines end with ``\r\n``."""
-    write = csv.writer(_Line(), lineterminator="\r\n").writerow
-    yield write(HEADER)
-    for entity, values in entries:
-        yield from map(write, _rows(entity, values))
+    rows = chain.from_iterable(_rows(entity, values) for entity, values in entries)
+    return (line.encode() for line in csv_lines(chain([HEADER], rows)))
 
 
 def _rows(entity: ClientQuotaEntity, values: Values) -> Iterator[list[str]]:
     names = entity.as_dict()
     kinds = [_kind(names, kind) for kind in ENTITY_TYPES]
-    cells = [_guard_cell(names.get(kind) or "") for kind in ENTITY_TYPES]
+    cells = [names.get(kind) or "" for kind in ENTITY_TYPES]
     for key, value in values_json(values).items():
-        yield [*kinds, *cells, _guard_cell(key), _guard_cell(str(value))]
+        yield [*kinds, *cells, key, str(value)]
 
 
 def _kind(names: dict[str, str | None], kind: str) -> str:
     if kind not in names:
         return "absent"
     return "default" if names[kind] is DEFAULT_NAME else "name"
-
-
-def _guard_cell(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell
 
 
 _LONGEST_SIMPLE_KEY: Final = 500
