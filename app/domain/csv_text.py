@@ -1,7 +1,7 @@
 r"""CSV as every writer and reader of this project has it: RFC 4180, guarded against formulas.
 
-A row ends with ``\r\n``; a cell with a comma, a quote, ``\r`` or ``\n`` stands in quotes. Nothing else
-ends a row: a name may hold U+000B, U+0085 or U+2028.
+A row ends with ``\r\n``; a cell with a comma, a quote, ``\r`` or ``\n`` stands in quotes. Nothing
+else ends a row: a name may hold U+000B, U+0085 or U+2028.
 """
 
 import csv
@@ -36,7 +36,7 @@ class _Line:
 
 
 def csv_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    r"""Yield each row with its ``\r\n``, every cell guarded; the heading is a row like any other."""
+    r"""Yield each row with its ``\r\n``, every cell guarded; a heading is a row, too."""
     write = csv.writer(_Line(), lineterminator="\r\n").writerow
     for row in rows:
         yield write([guard_cell(cell) for cell in row])
