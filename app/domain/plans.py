@@ -28,6 +28,7 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
+from app.domain.entity_warnings import EntityWarning, entity_warnings
 from app.domain.errors import Violation, pointer_token
 from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import canonical_entity, judge
@@ -139,6 +140,7 @@ class Plan:
         unpruned: What pruning leaves.
         rests_on: The values that the plan was made from.
         violations: Broken rules of what would change; with any of them there is no plan.
+        warnings: About entities of the document, in its order; those that it only names have none.
     """
 
     changes: tuple[PlannedChange, ...] = ()
@@ -146,6 +148,7 @@ class Plan:
     unpruned: tuple[Unpruned, ...] = ()
     rests_on: ReadSet = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
+    warnings: tuple[EntityWarning, ...] = ()
 
 
 def base_of(cluster_id: str, plan: Plan) -> str:
@@ -321,7 +324,13 @@ class _Draft:
             tuple(sorted(self._unpruned, key=lambda item: (item.entity.sort_key(), item.key))),
             self._rests_on,
             broken,
+            tuple(self._warnings()),
         )
+
+    def _warnings(self) -> Iterator[EntityWarning]:
+        for desired in self._wanted.quotas:
+            if desired.values:
+                yield from entity_warnings(desired.entity)
 
     def _broken_rules(self, alterations: Sequence[ClientQuotaAlteration]) -> Iterator[Violation]:
         """Yield every rule that the alterations break, with its pointer into the document."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.entity_warnings import entity_warnings
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex, Spellings
 from app.domain.resolution_levels import (
@@ -54,7 +55,7 @@ def resolve_client(
     caller = _Caller(user, client_id or "")
     stored = index.client_values(user, caller.client_id)
     quotas: dict[QuotaKey, ResolvedQuota] = {}
-    notes: list[str] = []
+    notes = [warning.detail for warning in entity_warnings(ClientQuotaEntity.of(caller.identity))]
     for key in CLIENT_KEYS:
         having = stored.get(key, _NOTHING)
         quota = _resolve_key(index, key, having, caller)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from app.domain.addresses import enforced_address
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.entity_warnings import is_misleading
 from app.domain.quota_keys import USER_CLIENT_TYPES, QuotaKey, keys_for
 from app.domain.resolution_levels import (
     IP_PRECEDENCE,
@@ -262,12 +263,18 @@ class Patterns:
         self._numbers: dict[Hashable, int] = {}
 
     def of_clients(self, users: Sequence[str], client_ids: Sequence[str]) -> Stored:
-        """Return what is stored for pairs of a user and a client-id; either may be empty."""
+        """Return what is stored for pairs of a user and a client-id; either may be empty.
+
+        The pattern is null where a name has a warning, which is a note of its own.
+        """
         columns = self._index.rules_of_many(users, client_ids)
-        patterns = zip(
-            map(bool, users), map(bool, client_ids), *map(self._of_rules, columns), strict=True
+        patterns: list[Hashable] = list(
+            zip(map(bool, users), map(bool, client_ids), *map(self._of_rules, columns), strict=True)
         )
-        return Stored(list(patterns), dict(zip(CLIENT_LEVELS, columns, strict=True)))
+        for at, (user, client_id) in enumerate(zip(users, client_ids, strict=True)):
+            if is_misleading(_USER, user) or is_misleading(_CLIENT_ID, client_id):
+                patterns[at] = None
+        return Stored(patterns, dict(zip(CLIENT_LEVELS, columns, strict=True)))
 
     def of_addresses(self, addresses: Sequence[str | None]) -> Stored:
         """Return what is stored for canonical addresses.

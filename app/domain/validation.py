@@ -1,7 +1,7 @@
 """The validation of a whole request: every violation, with its pointer, before anything is sent."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -22,6 +22,7 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.entity_warnings import EntityWarning, entity_warnings
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, Violation, pointer_token
 from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
@@ -286,7 +287,12 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
         proposed is not alteration and proposed.only_removes
         for proposed, alteration in zip(alterations, sent, strict=True)
     )
-    warnings = tuple([_warnings(alteration.entity) for alteration in sent])
+    warnings = tuple(
+        [
+            tuple([warning.detail for warning in alteration_warnings([alteration])])
+            for alteration in sent
+        ]
+    )
     return Judgement(sent, tuple(violations), warnings, needs_stored)
 
 
@@ -375,14 +381,13 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _warnings(entity: ClientQuotaEntity) -> tuple[str, ...]:
-    user = entity.as_dict().get(_USER)
-    if user and user.startswith("User:"):
-        return (f"{_USER_PREFIX} 'User:{user}'.",)
-    return ()
-
-
-_USER_PREFIX = (
-    "A quota's user is the principal's name without its type, so this rule is for a principal "
-    "that Kafka prints as"
-)
+def alteration_warnings(
+    alterations: Iterable[ClientQuotaAlteration],
+) -> list[EntityWarning]:
+    """Return what is odd about the names that are set; what only removes is how that is mended."""
+    return [
+        warning
+        for alteration in alterations
+        if not alteration.only_removes
+        for warning in entity_warnings(alteration.entity)
+    ]

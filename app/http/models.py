@@ -373,6 +373,18 @@ def alteration_results(results: Iterable[DomainResult]) -> list[AlterationResult
     return [AlterationResult.model_validate(result) for result in results]
 
 
+class EntityWarning(ResponseModel):
+    """Why an entity is probably not what was intended."""
+
+    entity: Entity
+    code: Literal["user-prefix", "literal-default", "literal-pattern"]
+    """`user-prefix`: a user that begins with `User:`, which is the type of a principal.
+    `literal-default`, `literal-pattern`: a name such as `<default>`, `*` or `tenant-*`, which
+    another tool uses for the default entity or a pattern; Kafka matches names literally."""
+    detail: str
+    """A sentence for people."""
+
+
 class Op(ResponseModel):
     """A key that is to be set or removed."""
 

@@ -27,6 +27,7 @@ from app.http.models import (
     ClusterId,
     Entity,
     EntityKey,
+    EntityWarning,
     JsonResponse,
     Number,
     Op,
@@ -247,6 +248,8 @@ class Plan(ResponseModel):
     """What only force would do."""
     unpruned: Annotated[list[UnprunedKey], Field(serialization_alias="kept")]
     """What pruning leaves."""
+    warnings: list[EntityWarning]
+    """About entities of the document, in its order."""
     impact: ImpactAnswer | MISSING = MISSING
 
 

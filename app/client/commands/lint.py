@@ -20,6 +20,7 @@ from app.domain.entities import (
     show_name,
     visible,
 )
+from app.domain.entity_warnings import entity_warnings, intended_entity, is_misleading
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
 from app.domain.resolution_index import QuotaIndex, Rule
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
@@ -162,31 +163,44 @@ def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
     return all(theirs is not Slot.NAMED or ours is Slot.NAMED for theirs, ours in slots)
 
 
-_PREFIX: Final = "User:"
 _ANONYMOUS: Final = "ANONYMOUS"
 
 
-def prefixed(quotas: Iterable[Quota]) -> Iterator[Finding]:
-    """Yield users whose name begins with ``User:``, which a quota's user does not."""
-    for quota in quotas:
-        name = quota["entity"].get("user")
-        if name is not None and name.startswith(_PREFIX):
-            entity = {**quota["entity"], "user": name.removeprefix(_PREFIX)}
-            message = "a quota's user has no type before its name, so this is nobody"
-            remove = alter_line(quota["entity"], delete=list(quota["values"]))
-            again = [alter_line(entity, quota["values"])] if entity["user"] else []
-            fixes = (*again, remove)
-            yield Finding("user-prefix", Severity.WARNING, quota["entity"], None, message, fixes)
+def literal_names(quotas: Sequence[Quota]) -> Iterator[Finding]:
+    """Yield names that Kafka takes literally, and that another tool uses for something else.
+
+    The first fix gives the values to the entity that was intended, as far as it has none of its
+    own; a pattern has no such entity.
+    """
+    stored = {ClientQuotaEntity.of(quota["entity"]): quota["values"] for quota in quotas}
+    for entity, values in stored.items():
+        warnings = entity_warnings(entity)
+        if not warnings:
+            continue
+        intended = intended_entity(entity)
+        own = {} if intended is None else stored.get(intended, {})
+        missing = {key: value for key, value in values.items() if key not in own}
+        move = () if intended is None or not missing else (alter_line(_names(intended), missing),)
+        fixes = (*move, alter_line(_names(entity), delete=list(values)))
+        note = f" {intended} has values of its own, which stay." if own else ""
+        for warning in warnings:
+            message = f"{warning.detail}{note}"
+            yield Finding(warning.code, Severity.WARNING, _names(entity), None, message, fixes)
+
+
+def _names(entity: ClientQuotaEntity) -> Entity:
+    names = entity.as_dict()
+    return {kind.value: names[kind] for kind in ENTITY_TYPES if kind in names}
 
 
 def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Iterator[Finding]:
     """Yield users who have no SCRAM credentials, where there are users who have.
 
-    Names of certificates (with ``=``) log in otherwise.
+    Names of certificates (with ``=``) log in otherwise; what has a warning is found by itself.
     """
     for quota in quotas:
         name = quota["entity"].get("user")
-        other = name is None or name in users or "=" in name or name.startswith(_PREFIX)
+        other = name is None or name in users or "=" in name or is_misleading("user", name)
         if users and not other and name != _ANONYMOUS:
             message = f"{show_name(name)} has no SCRAM credentials; the user may not exist"
             fix = alter_line(quota["entity"], delete=list(quota["values"]))
@@ -288,7 +302,7 @@ def run_lint(context: Context) -> int:
 
 
 def _findings(context: Context, quotas: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    yield from prefixed(quotas)
+    yield from literal_names(quotas)
     yield from not_numbers(quotas)
     yield from odd_addresses(quotas)
     yield from catching_brokers(quotas, context.option("broker_user", []))

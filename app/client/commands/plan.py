@@ -75,6 +75,9 @@ def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -
     yield from _more(plan["conflicts"], first)
     yield from _unpruned_lines(plan["kept"][:first])
     yield from _more(plan["kept"], first)
+    warnings = plan.get("warnings", [])
+    yield from _warning_lines(warnings[:first], style)
+    yield from _more(warnings, first)
     yield from impact_lines(plan)
     yield _summary(plan)
 
@@ -148,6 +151,14 @@ def _unpruned_lines(unpruned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for entry in unpruned
     ]
     yield from _section("Not pruned, because another caller has changed them since:", rows)
+
+
+def _warning_lines(warnings: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    for warning in warnings:
+        entity, detail = show_entity(warning["entity"]), visible(warning["detail"])
+        yield f"{style.paint('warning:', 'yellow')} {entity} {detail}"
+    if warnings:
+        yield ""
 
 
 def _section(title: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
-from app.domain.entities import show_entity, visible
+from app.domain.entities import ClientQuotaEntity, show_entity, visible
+from app.domain.entity_warnings import entity_warnings
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""
@@ -96,6 +97,9 @@ def run_resolve(context: Context) -> int:
     """Print a block for each identity; with a what-if what would apply then."""
     identities = read_identities(context.options.file)
     alterations = _alterations(context.option("what_if"))
+    for alteration in alterations:
+        for warning in entity_warnings(ClientQuotaEntity.of(alteration["entity"])):
+            context.note(f"warning: {warning.entity} {warning.detail}")
     results = list(_results(context, identities, alterations))
     lines = _lines(results, show_overridden=bool(context.option("show_overridden")))
     context.write({"results": results}, lines, [_HEADING, *_file_rows(results)])

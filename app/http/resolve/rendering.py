@@ -23,6 +23,7 @@ from app.http.models import (
     UNSET_IS_MISSING,
     ClusterId,
     Entity,
+    EntityWarning,
     ResponseModel,
     StoredValue,
     Time,
@@ -151,6 +152,10 @@ class ResolveAnswer(ResponseModel):
     results: list[ResolveResult]
     """In the order of the identities."""
     impact: ImpactAnswer | MISSING = MISSING
+    warnings: Annotated[
+        Annotated[list[EntityWarning], Field(min_length=1)] | MISSING, UNSET_IS_MISSING
+    ] = MISSING
+    """About entities that the alterations set; only where there are some."""
 
 
 def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:

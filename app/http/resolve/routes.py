@@ -11,6 +11,7 @@ from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
+from app.domain.validation import alteration_warnings
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of, impact_of_nothing
 from app.http.alterations.models import (
     LONE_SURROGATE,
@@ -23,6 +24,7 @@ from app.http.alterations.models import (
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
+    EntityWarning,
     JsonResponse,
     child,
     has_lone_surrogate,
@@ -216,10 +218,14 @@ async def resolve_many(request: Request, body: ResolveRequest) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
     basis = await services_of(request).resolve.basis(query)
-    impact: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:
-        alterations = query.alterations or ()
         found = await impact_of(request, alterations, basis.image.index, basis.proposed)
-        impact = {"impact": _IMPACT.dump_python(found, by_alias=True)}
-    content = await off_loop(len(query.identities), resolutions_bytes, basis, impact)
+        more["impact"] = _IMPACT.dump_python(found, by_alias=True)
+    if warnings := alteration_warnings(alterations):
+        more["warnings"] = [
+            EntityWarning.model_validate(warning).model_dump() for warning in warnings
+        ]
+    content = await off_loop(len(query.identities), resolutions_bytes, basis, more)
     return Response(content, media_type=JSON)

@@ -1,7 +1,9 @@
 """``lint`` against the real service and a real broker, and the credentials that it asks for."""
 
 import json
+import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -85,6 +87,21 @@ def test_what_is_found_is_gone_when_its_line_has_run(command: Command, raw: RawQ
     ]
     assert command.printed("--alter", "--names", r"client-id=a\,b", "--delete", P) == ""
     assert command.printed("lint") == "0 warnings, 0 hints.\n"
+
+
+def test_the_lines_for_a_literal_default_move_its_value_to_the_default(
+    command: Command, raw: RawQuotas
+):
+    raw.become({entity_of({"user": "<default>"}): {P: 5.0}, entity_of({"user": "*"}): {P: 5.0}})
+
+    def findings() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(command("lint", "--output=json").out)["findings"]
+        return [finding for finding in found if finding["rule"] == "literal-default"]
+
+    wait_until(lambda: len(findings()) == 2)
+    for line in [line for finding in findings() for line in finding["fixes"]]:
+        assert command(*shlex.split(line)[1:]).code == 0
+    assert command.printed("--describe") == f"{{user=<default>}}\n{P}=5\n"
 
 
 PATH = "/users/scram-credentials"

@@ -160,5 +160,6 @@ PLAN: Any = {
         }
     ],
     "kept": [{"entity": {"user": "bob"}, "key": "producer_byte_rate", "value": 7}],
+    "warnings": [{"entity": {"user": "*"}, "code": "literal-default", "detail": "No\x1b default."}],
 }
 """An answer of ``POST /quotas/plans``."""

@@ -2,7 +2,9 @@
 
 import shlex
 from itertools import product
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +14,9 @@ from app.client.commands.lint import (
     alter_line,
     catching_brokers,
     hidden,
+    literal_names,
     not_numbers,
     odd_addresses,
-    prefixed,
     without_credentials,
 )
 from app.client.entities import entity_of, read_names, read_types
@@ -113,14 +115,48 @@ def only(findings: object) -> Finding:
     return finding
 
 
-def test_a_user_with_its_type_is_found_with_a_repair():
-    finding = only(
-        prefixed([{"entity": {"user": "User:a b", "client-id": None}, "values": {P: 5}}])
-    )
+ALTER = "kafka-client-quotas --alter"
+
+
+@pytest.mark.parametrize(
+    ("names", "rule", "move"),
+    [
+        (
+            {"user": "User:a b", "client-id": None},
+            "user-prefix",
+            f"--names 'user=a b' --defaults client-id --add {P}=5",
+        ),
+        ({"user": "<default>"}, "literal-default", f"--defaults user --add {P}=5"),
+        (
+            {"user": "bob", "client-id": "*"},
+            "literal-default",
+            f"--names user=bob --defaults client-id --add {P}=5",
+        ),
+        ({"client-id": "tenant-*"}, "literal-pattern", None),
+    ],
+)
+def test_a_name_that_kafka_takes_literally_is_found_with_the_line_that_moves_its_value(
+    names: dict[str, str | None], rule: str, move: str | None
+):
+    finding = only(literal_names([{"entity": names, "values": {P: 5}}]))
+    moves = [] if move is None else [f"{ALTER} {move}"]
+    assert (finding.rule, finding.entity) == (rule, names)
+    assert finding.fixes == (*moves, alter_line(names, delete=[P]))
+
+
+def test_what_the_intended_entity_has_of_its_own_stays():
+    world: list[Any] = [
+        {"entity": {"user": "*"}, "values": {P: 5, "request_percentage": 50}},
+        {"entity": {"user": None}, "values": {P: 7}},
+    ]
+    finding = only(literal_names(world))
+    assert finding.message.endswith("{user=<default>} has values of its own, which stay.")
     assert finding.fixes == (
-        f"kafka-client-quotas --alter --names 'user=a b' --defaults client-id --add {P}=5",
-        f"kafka-client-quotas --alter --names 'user=User:a b' --defaults client-id --delete {P}",
+        f"{ALTER} --defaults user --add request_percentage=50",
+        f"{ALTER} --names 'user=*' --delete {P},request_percentage",
     )
+    world[0]["values"] = {P: 5}
+    assert only(literal_names(world)).fixes == (f"{ALTER} --names 'user=*' --delete {P}",)
 
 
 def test_users_without_credentials_are_found_where_others_have_some():

@@ -22,6 +22,8 @@ Held by other owners:
 Not pruned, because another caller has changed them since:
   {user=bob}  producer_byte_rate=7
 
+warning: {user=*} No\\x1b default.
+
 Plan p1: 1 entity, 1 to set, 1 to remove, 1 conflict; valid until 2026-11-22T00:00:00.000Z.
 """
 

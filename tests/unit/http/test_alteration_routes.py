@@ -169,6 +169,20 @@ async def test_a_user_that_is_named_like_a_principal_has_a_warning(service: Fake
     assert "warnings" not in answer.document["results"][0]
 
 
+async def test_a_check_warns_of_a_default_of_other_tools_and_its_removal_does_not(
+    service: FakeService,
+):
+    answer = await service.post(ALTERATIONS, {**setting(9, "<default>"), "validate_only": True})
+    (warning,) = answer.document["results"][0]["warnings"]
+    assert warning.endswith(
+        "the user '<default>' alone, and not the default, which is {user=<default>}."
+    )
+    removal = setting(9, "<default>")
+    removal["alterations"][0]["ops"] = [{"key": "producer_byte_rate", "remove": True}]
+    answer = await service.post(ALTERATIONS, removal)
+    assert "warnings" not in answer.document["results"][0]
+
+
 NOBODY = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
 
 

@@ -10,6 +10,7 @@ from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService
 
 PLANS = "/quotas/plans"
 ALICE = ClientQuotaEntity.of({"user": "alice"})
+STAR = ClientQuotaEntity.of({"user": "*"})
 RATE = "producer_byte_rate"
 
 
@@ -119,3 +120,30 @@ async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_re
             assert (refused.status, refused.document["code"]) == (429, "rate-limited")
             assert refused.headers["retry-after"] == "1"
     assert (await service.post(PLANS, {"document": document}, "bob")).status == 200
+
+
+async def test_a_plan_warns_of_names_that_kafka_takes_literally(service: FakeService):
+    service.brokers.quotas[STAR] = {RATE: 1000.0}
+    names: list[dict[str, str | None]] = [
+        {"client-id": "tenant-*"},
+        {"user": "*"},
+        {"user": "User:alice"},
+        {"user": "alice"},
+        {"user": "<default>"},
+    ]
+    document = desired(1000)
+    document["quotas"] = [{"entity": name, "values": {RATE: 1000}} for name in names]
+    document["quotas"][-1]["values"] = {}
+    answer = await service.post(PLANS, {"document": document}, "bob")
+    assert [(each["entity"], each["code"]) for each in answer.document["warnings"]] == [
+        ({"client-id": "tenant-*"}, "literal-pattern"),
+        ({"user": "*"}, "literal-default"),
+        ({"user": "User:alice"}, "user-prefix"),
+    ]
+    again = await service.get(f"{PLANS}/{answer.document['plan_id']}", "bob")
+    assert again.document["warnings"] == answer.document["warnings"]
+
+
+async def test_a_plan_without_such_names_has_no_warnings(service: FakeService):
+    read = await service.get(f"{PLANS}/{await planned(service, 10)}")
+    assert read.document["warnings"] == []

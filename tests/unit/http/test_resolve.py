@@ -75,8 +75,49 @@ async def test_an_address_is_resolved_with_its_notes(service: FakeService):
     assert "'010.0.0.9'" in notes
 
 
+async def test_a_name_that_kafka_takes_literally_has_a_note(service: FakeService):
+    answer = await service.send("GET", "/quotas/resolve?user=User:alice&client-id=*")
+    assert [note.rpartition(": ")[0] for note in answer.document["notes"]] == [
+        "Kafka matches names literally",
+        "A quota's user is the principal's name without its type",
+    ]
+    identities = [{"user": "User:alice"}, {"user": "User:bob"}, {"user": "carol"}]
+    many = await service.post("/quotas/resolve", {"identities": identities})
+    notes = [result["notes"] for result in many.document["results"]]
+    assert ["'User:alice'" in notes[0][0], "'User:bob'" in notes[1][0]] == [True, True]
+    assert notes[2] == []
+
+
+async def test_a_what_if_warns_of_names_that_kafka_takes_literally(service: FakeService):
+    set_rate = [{"key": "producer_byte_rate", "value": 5}]
+    remove = [{"key": "producer_byte_rate", "remove": True}]
+    body = {
+        "identities": [{"user": "alice"}],
+        "alterations": [
+            {"entity": {"user": "*"}, "ops": set_rate},
+            {"entity": {"client-id": "x-*"}, "ops": remove},
+        ],
+    }
+    answer = await service.post("/quotas/resolve", body)
+    (warning,) = answer.document["warnings"]
+    assert (warning["entity"], warning["code"]) == ({"user": "*"}, "literal-default")
+    body["alterations"] = body["alterations"][1:]
+    assert "warnings" not in (await service.post("/quotas/resolve", body)).document
+
+
 AT = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
-NAMES = ("alice", "bob", "etl", "%b%s%", '"\\0', "\x000\x00", "\\u00000\\u0000", "ü ~*\n", "null")
+NAMES = (
+    "alice",
+    "User:bob",
+    "tenant-*",
+    "etl",
+    "%b%s%",
+    '"\\0',
+    "\x000\x00",
+    "\\u00000\\u0000",
+    "ü ~*\n",
+    "null",
+)
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "::1", "2001:db8::1")
 SPELLINGS = (*ADDRESSES, "10.1", "0:0:0:0:0:0:0:1", "[::1]", "host.example", "127.0.0.1")
 
