@@ -73,8 +73,8 @@ def _pattern(
     components: list[ClientQuotaFilterComponent], info: ValidationInfo
 ) -> list[ClientQuotaFilterComponent]:
     faults = [fault.detail.rstrip(".") for fault in filter_violations(_filter(components))]
-    if not components:
-        faults.append("an empty pattern matches nothing")
+    if not any(component.names_type for component in components):
+        faults.append("a pattern that names no type matches nothing")
     is_default = any(component.match_type is MatchType.DEFAULT for component in components)
     if is_default and not info.data.get("defaults", True):
         faults.append("a default entity needs defaults: true in the rule")

@@ -190,12 +190,13 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
         ("--name", "TYPE=NAME", "one name, taken as it is; repeats"),
         ("--defaults", "TYPE,…", "types with the default name"),
         ("--prefix", "TYPE=TEXT,…", "names that begin so (describe)"),
+        ("--search", "TEXT", "a text in some name, in any case (describe); repeats: all of them"),
         (
             "--filter",
             "COMPONENT",
             (
                 "as in GET /quotas: user=alice, user^=team-, user~=etl, user:default, user:any, "
-                "user:absent"
+                "user:absent, any~=etl"
             ),
         ),
     ):
@@ -356,6 +357,7 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
     components = [f"{kind}={name}" for kind, name in names]
     components += [f"{kind}:default" for kind in defaults]
     components += [f"{kind}^={text}" for kind, text in prefixes]
+    components += [f"any~={text}" for text in context.option("search", [])]
     components += context.option("filter", [])
     components += [f"{kind}:any" for kind, name in _kafka_configs(context) if name == _ANY]
     parameters = [("filter", component) for component in components]

@@ -41,7 +41,7 @@ def drop_output() -> None:
 PROGRAM: Final = "kafka-client-quotas"
 
 _BELONGS_TO: Final = {
-    **dict.fromkeys(("prefix", "filter", "strict"), ("describe",)),
+    **dict.fromkeys(("prefix", "search", "filter", "strict"), ("describe",)),
     **dict.fromkeys(("add", "delete", "validate_only", "reason", "idempotency_key"), ("alter",)),
     "show_overridden": ("describe", "resolve"),
 }

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
@@ -28,6 +28,9 @@ class EntityType(StrEnum):
 
 ENTITY_TYPES: Final = tuple(EntityType)
 """The types in the order in which answers are sorted: user, client-id, ip."""
+
+ANY_TYPE: Final = "any"
+"""Stands in a component that searches the names of every type; no type of a broker."""
 
 _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
@@ -226,6 +229,8 @@ class MatchType(StrEnum):
 class ClientQuotaFilterComponent:
     """One condition; ``match`` is text for EXACT, PREFIX and CONTAINS, else null.
 
+    With CONTAINS the type may be ``ANY_TYPE``: some name of the entity contains the text.
+
     Source: ``org.apache.kafka.common.quota.ClientQuotaFilterComponent``.
     """
 
@@ -252,25 +257,40 @@ class ClientQuotaFilterComponent:
         """Match every entity that has the type, the default included."""
         return cls(entity_type, MatchType.SPECIFIED)
 
+    @property
+    def names_type(self) -> bool:
+        """Whether entities that meet the condition have its type."""
+        return self.match_type is not MatchType.ABSENT and self.entity_type != ANY_TYPE
+
+    def alternatives(self) -> "tuple[ClientQuotaFilterComponent, ...]":
+        """Return conditions on one type each, one of which must be met."""
+        if self.entity_type != ANY_TYPE:
+            return (self,)
+        return tuple(replace(self, entity_type=kind.value) for kind in ENTITY_TYPES)
+
     def matches(self, entity: ClientQuotaEntity) -> bool:
         """Tell whether the entity meets this condition."""
+        if self.entity_type == ANY_TYPE:
+            return any(component.matches(entity) for component in self.alternatives())
         names = entity.as_dict()
         if self.entity_type not in names:
             return self.match_type is MatchType.ABSENT
         name = names[self.entity_type]
+        if name is DEFAULT_NAME:
+            return self.match_type in (MatchType.DEFAULT, MatchType.SPECIFIED)
+        return self._matches_name(name)
+
+    def _matches_name(self, name: str) -> bool:
         match self.match_type:
             case MatchType.EXACT:
-                return name is not DEFAULT_NAME and name == self.match
-            case MatchType.DEFAULT:
-                return name is DEFAULT_NAME
+                return name == self.match
             case MatchType.PREFIX:
-                return name is not DEFAULT_NAME and name.startswith(self.match or "")
+                return name.startswith(self.match or "")
             case MatchType.CONTAINS:
-                wanted = (self.match or "").casefold()
-                return name is not DEFAULT_NAME and wanted in name.casefold()
+                return (self.match or "").casefold() in name.casefold()
             case MatchType.SPECIFIED:
                 return True
-            case MatchType.ABSENT:
+            case MatchType.DEFAULT | MatchType.ABSENT:
                 return False
 
 
@@ -290,7 +310,7 @@ class ClientQuotaFilter:
     """Components, ANDed; ``strict`` means: no type beyond those of the components.
 
     No component and not strict is every entity; no component and strict is none, as in the
-    protocol. ABSENT components do not count as types.
+    protocol. Components that are ABSENT or of ``ANY_TYPE`` do not count as types.
     """
 
     components: tuple[ClientQuotaFilterComponent, ...] = ()
@@ -311,7 +331,8 @@ class ClientQuotaFilter:
     def for_broker(self) -> "ClientQuotaFilter":
         """Return the widest filter that a broker understands and that loses no match.
 
-        PREFIX and CONTAINS become SPECIFIED, ABSENT is left out; ``matches`` narrows the answer.
+        PREFIX and CONTAINS become SPECIFIED, what names no type is left out; ``matches`` narrows
+        the answer.
         """
         return ClientQuotaFilter(
             tuple(
@@ -332,11 +353,7 @@ class ClientQuotaFilter:
         return all(component.matches(entity) for component in self.components)
 
     def _present(self) -> Iterator[ClientQuotaFilterComponent]:
-        return (
-            component
-            for component in self.components
-            if component.match_type is not MatchType.ABSENT
-        )
+        return (component for component in self.components if component.names_type)
 
 
 ALL_ENTITIES = ClientQuotaFilter()
@@ -346,11 +363,7 @@ ALL_ENTITIES = ClientQuotaFilter()
 def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> list[Violation]:
     """Return what a broker would refuse, in its order. Source: ``ClientQuotasImage.describe``."""
     violations = list(_component_violations(quota_filter, pointer))
-    types = {
-        component.entity_type
-        for component in quota_filter.components
-        if component.match_type is not MatchType.ABSENT
-    }
+    types = {component.entity_type for component in quota_filter.components if component.names_type}
     if EntityType.IP in types and types & {EntityType.USER, EntityType.CLIENT_ID}:
         violations.append(
             Violation(
@@ -383,6 +396,15 @@ def _component_violations(quota_filter: ClientQuotaFilter, pointer: str) -> Iter
     seen: set[str] = set()
     for component in quota_filter.components:
         kind = component.entity_type
+        if kind == ANY_TYPE:
+            if component.match_type is not MatchType.CONTAINS:
+                yield Violation(
+                    pointer,
+                    "unknown-entity-type",
+                    "any stands for a type in any~=TEXT alone.",
+                    "UNSUPPORTED_VERSION",
+                )
+            continue
         if not kind:
             yield Violation(
                 pointer, "empty-entity-type", "An entity type is empty.", "INVALID_REQUEST"

@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from app.domain.entities import (
+    ANY_TYPE,
     ENTITY_TYPES,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
@@ -64,7 +65,7 @@ def parse_filter(components: "Filter", *, strict: bool = False) -> ClientQuotaFi
 
 GRAMMAR: Final = (
     "Write user=NAME, user^=BEGINNING, user~=TEXT, user:default, user:any, user:absent or user; "
-    "likewise for client-id and ip."
+    "likewise for client-id and ip; or any~=TEXT for a text in some name."
 )
 """What to write, for people."""
 
@@ -294,7 +295,7 @@ Until = Annotated[TimeParameter | None, Field(examples=["2026-11-21T00:00:00Z"])
 
 COMPONENT_SCHEMA: Final[Schema] = {
     "type": "string",
-    "pattern": rf"^({'|'.join(ENTITY_TYPES)})($|[\^~]?=|:(default|any|absent)$)",
+    "pattern": rf"^(({'|'.join(ENTITY_TYPES)})($|[\^~]?=|:(default|any|absent)$)|{ANY_TYPE}~=)",
 }
 """Names may hold any character."""
 

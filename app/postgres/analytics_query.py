@@ -1,6 +1,6 @@
 """``/analytics/…`` in SQL: each listing with its conditions, in an order that pages follow."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Final
 
@@ -190,10 +190,17 @@ _PERIODS: Final[Mapping[Result, tuple[_Bound, _Bound]]] = {
 def _of_entity(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnElement[bool]:
     """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
     components = quota_filter.components
-    quota = and_(buckets.c.level > 0, *map(_quota_component, components))
-    names = and_(true(), *map(_bucket_component, components))
+    quota = and_(buckets.c.level > 0, *_all_of(components, _quota_component))
+    names = and_(true(), *_all_of(components, _bucket_component))
     same = (buckets.c[name] == rows.c[name] for name in ("bucket_id", "cluster_id", "level"))
     return exists().where(*same, or_(quota, names))
+
+
+def _all_of(
+    components: Iterable[ClientQuotaFilterComponent],
+    condition: Callable[[ClientQuotaFilterComponent], ColumnElement[bool]],
+) -> Iterator[ColumnElement[bool]]:
+    return (or_(*map(condition, component.alternatives())) for component in components)
 
 
 def _quota_component(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:

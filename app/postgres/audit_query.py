@@ -201,16 +201,14 @@ def _further_than(
 def _entity_conditions(quota_filter: ClientQuotaFilter) -> Iterator[ColumnElement[bool]]:
     yield _started.c.user_kind.is_not(None)
     for component in quota_filter.components:
-        yield _component_condition(component)
+        yield or_(*map(_component_condition, component.alternatives()))
     if quota_filter.strict:
         yield from _strict_conditions(quota_filter)
 
 
 def _strict_conditions(quota_filter: ClientQuotaFilter) -> Iterator[ColumnElement[bool]]:
     wanted = {
-        component.entity_type
-        for component in quota_filter.components
-        if component.match_type is not MatchType.ABSENT
+        component.entity_type for component in quota_filter.components if component.names_type
     }
     yield _started.c.other_types.is_(False) if wanted else false()
     for kind in ENTITY_TYPES:

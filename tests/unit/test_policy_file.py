@@ -73,6 +73,8 @@ WHOLE = [
 ]
 """Files, and how the report of a fault in each begins."""
 
+_NO_TYPE = "a pattern that names no type matches nothing."
+
 CHANGES = [
     ("quotas-policy/v1", "quotas/v1", "line 1: apiVersion: Input should be 'quotas-p"),
     ("    principals", "    principal", "line 3: rules.0.principals: Field required."),
@@ -83,7 +85,10 @@ CHANGES = [
     ("- user^=team-a-", "- user:default", "line 6: rules.0.entities.0: a default entity needs "),
     ("client-id:any", "ip:any", "line 7: rules.0.entities.1: ip cannot be"),
     ("client-id:any", "user:any", "line 7: rules.0.entities.1: The entity "),
-    ("- user^=team-a-", "- []", "line 6: rules.0.entities.0: an empty pattern matches nothing."),
+    *(
+        ("- user^=team-a-", f"- {pattern}", f"line 6: rules.0.entities.0: {_NO_TYPE}")
+        for pattern in ("[]", "any~=team", "[user:absent]")
+    ),
     ("1024", "1_024", f"line 9: {KEY}.min: "),
     ("1024", "0", f"line 9: {KEY}.min: '0' is not a number over 0"),
     ("1024", "-1", f"line 9: {KEY}.min: '-1' is not a number over 0"),

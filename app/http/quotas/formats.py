@@ -77,11 +77,11 @@ class DescribeParameters(QueryParameters):
     """A condition on the entity; several are ANDed, none means every entity. `user=alice` is the
     exact name, `user^=team-a-` the beginning of a name, `user~=backfill` a text in it in any case,
     `user:default` the default entity, `user:any` or `user` any name and the default, `user:absent`
-    entities without the type; likewise for `client-id` and `ip`. The first of `=`, `:`, `^` and `~`
-    ends the type, so a name needs nothing but URL encoding. Each type at most once; `ip` stands
-    beside no other type."""
+    entities without the type; likewise for `client-id` and `ip`. `any~=backfill` is a text in some
+    name of the entity. The first of `=`, `:`, `^` and `~` ends the type, so a name needs nothing
+    but URL encoding. Each type at most once; `ip` stands beside no other type."""
     strict: Flag = False
-    """Only entities with exactly the filter's types; `:absent` components do not count as types.
+    """Only entities with exactly the filter's types; `:absent` and `any~=` do not count as types.
     Without a component nothing matches, as in the protocol."""
     has_key: Annotated[tuple[str, ...], Field(examples=[["producer_byte_rate"]])] = ()
     """Only entities that have this quota key; several: any of them."""

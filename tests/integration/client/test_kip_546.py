@@ -93,6 +93,17 @@ def test_the_first_drafts_prefix_describes_names_that_begin_so(command: Command,
     assert command.printed("--describe", "--prefix=user=user-") == PREFIX_OUTPUT
 
 
+def test_a_search_describes_and_exports_what_has_the_text_in_some_name(
+    command: Command, raw: RawQuotas
+):
+    raw.become(DESCRIBED)
+    assert command.printed("--describe", "--search=USER-") == PREFIX_OUTPUT
+    everything = command.printed("--describe")
+    assert command.printed("--describe", "--search=client", "--search=MY-") == everything
+    assert "user: user-one" in command.printed("export", "--search", "r-O")
+    assert "user: user-one" not in command.printed("export", "--search", "user-two")
+
+
 def test_the_first_drafts_show_overridden_marks_what_loses(command: Command, raw: RawQuotas):
     raw.become(DESCRIBED)
     words = ("--names=user=user-two,client-id=my-client", "--show-overridden")

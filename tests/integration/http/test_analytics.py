@@ -187,6 +187,8 @@ def test_utilization_is_found_by_its_conditions(api: httpx.Client, subtests: pyt
         ("entity=user^=%25", []),
         ("entity=user~=OB", [BOB]),
         ("entity=user~=%25", []),
+        ("entity=any~=B", [BOB]),
+        ("entity=any~=%25", []),
         ("entity=client-id", [ETL, FREE]),
         ("entity=user:absent&entity=client-id=etl", [ETL]),
         ("entity=ip=10.0.0.1", []),

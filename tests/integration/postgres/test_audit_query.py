@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import (
+    ANY_TYPE,
     ENTITY_TYPES,
     Caller,
     ClientQuotaEntity,
@@ -115,7 +116,7 @@ def filters() -> Iterator[ClientQuotaFilter]:
     ]
     single += [
         ClientQuotaFilterComponent(kind, MatchType.CONTAINS, substring)
-        for kind in ENTITY_TYPES
+        for kind in (*ENTITY_TYPES, ANY_TYPE)
         for substring in SUBSTRINGS
     ]
     single += [

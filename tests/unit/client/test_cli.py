@@ -133,6 +133,7 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
         ("--resolve", "--names", "client-id=a"),
         ("--resolve", "--defaults", "user"),
         ("--resolve", "--names", "user=a", "--prefix", "user=b"),
+        ("--resolve", "--names", "user=a", "--search", "b"),
         ("--alter", "--names", "user=a"),
         ("--alter", "--add", "producer_byte_rate=1"),
         (*ALTER, "--show-overridden"),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.entities import (
+    ANY_TYPE,
     ClientQuotaEntity,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
@@ -95,6 +96,10 @@ def contains(kind: str, text: str) -> ClientQuotaFilterComponent:
     return ClientQuotaFilterComponent(kind, MatchType.CONTAINS, text)
 
 
+def any_contains(text: str) -> ClientQuotaFilterComponent:
+    return ClientQuotaFilterComponent(ANY_TYPE, MatchType.CONTAINS, text)
+
+
 def absent(kind: str) -> ClientQuotaFilterComponent:
     return ClientQuotaFilterComponent(kind, MatchType.ABSENT)
 
@@ -122,6 +127,13 @@ CASES = [
     ("prefix-strict", [prefix("user", "user-")], True, 3),
     ("a-text-in-any-case", [contains("user", "ER-1")], False, 3),
     ("a-text-skips-the-default", [contains("user", "")], False, 8),
+    ("some-name-in-any-case", [any_contains("ID-1")], False, 3),
+    ("some-name-of-each", [any_contains("user-"), any_contains("ID-2")], False, 1),
+    ("some-name-beside-a-type", [specified("user"), any_contains("ID-2")], False, 1),
+    ("some-name-beside-an-address", [specified("ip"), any_contains("2.3")], False, 2),
+    ("some-name-skips-the-default", [any_contains("")], False, 12),
+    ("some-name-is-no-type-for-strict", [specified("user"), any_contains("user-1")], True, 1),
+    ("only-some-name-strict", [any_contains("user")], True, 0),
     ("absent", [absent("client-id")], False, 6),
     ("absent-beside-user", [specified("user"), absent("client-id")], False, 4),
     ("absent-is-no-type-for-strict", [specified("user"), absent("client-id")], True, 4),
@@ -137,8 +149,17 @@ def test_a_component_is_written_as_it_is_read() -> None:
         prefix("user", "a-"),
         contains("client-id", "b"),
         absent("ip"),
+        any_contains("c"),
     ]
-    written = ["user=a", "user:default", "ip:any", "user^=a-", "client-id~=b", "ip:absent"]
+    written = [
+        "user=a",
+        "user:default",
+        "ip:any",
+        "user^=a-",
+        "client-id~=b",
+        "ip:absent",
+        "any~=c",
+    ]
     assert list(map(str, components)) == written
 
 
@@ -161,6 +182,19 @@ def test_absent_repeats_a_type_and_combines_with_any() -> None:
     repeated = ClientQuotaFilter((exact("user", "a"), absent("user")))
     assert [violation.code for violation in filter_violations(repeated)] == ["repeated-entity-type"]
     assert filter_violations(ClientQuotaFilter((specified("ip"), absent("user")))) == []
+
+
+def test_a_text_in_some_name_repeats_and_combines_with_any() -> None:
+    twice = ClientQuotaFilter((any_contains("a"), any_contains("b"), exact("ip", "10.0.0.1")))
+    assert filter_violations(twice) == []
+
+
+@pytest.mark.parametrize("match_type", [each for each in MatchType if each != MatchType.CONTAINS])
+def test_any_type_is_searched_and_nothing_else(match_type: MatchType) -> None:
+    component = ClientQuotaFilterComponent(ANY_TYPE, match_type, "a")
+    (violation,) = filter_violations(ClientQuotaFilter((component,)))
+    assert (violation.code, violation.kafka_error) == ("unknown-entity-type", "UNSUPPORTED_VERSION")
+    assert "any~=TEXT" in violation.detail
 
 
 def test_the_literal_text_default_is_not_the_default_entity() -> None:

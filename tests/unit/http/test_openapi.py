@@ -348,7 +348,7 @@ def test_the_schema_of_an_address_agrees_with_the_rules(text: str) -> None:
 
 COMPONENT_TEXTS = st.builds(
     lambda kind, rest: kind + rest,
-    st.sampled_from(["user", "client-id", "ip", "group", ""]),
+    st.sampled_from(["user", "client-id", "ip", "any", "group", ""]),
     st.sampled_from(
         ["", "=a", "=", "^=a", "^=", "^a", "~=a", "~a", ":default", ":any", ":absent", ":all", ":"]
     ),

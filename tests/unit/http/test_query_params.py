@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.entities import (
     ALL_ENTITIES,
+    ANY_TYPE,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
@@ -240,6 +241,12 @@ def test_each_form_of_a_component_is_read(subtests: pytest.Subtests):
     ]:
         with subtests.test(text=text, match=match):
             assert parse_component(text) == ClientQuotaFilterComponent("user", match_type, match)
+
+
+@given(NAMES)
+def test_a_text_in_some_name_may_be_anything(text: str):
+    component = ClientQuotaFilterComponent(ANY_TYPE, MatchType.CONTAINS, text)
+    assert parse_component(f"any~={text}") == component
 
 
 @given(KINDS, NAMES)
