@@ -454,23 +454,8 @@ ANALYTICS_PROBLEMS: Final[Rows] = {
     ("no-run", 404): Words(
         "No run of the pipeline yet",
         "These results come from the pipeline, and none of its runs has published them yet.",
-        "Queue a run with POST /analytics/runs, or ask those who run the service when the first "
-        "one is due.",
-        "Start `quota-pipeline worker`, or run `quota-pipeline run --pg` from time to time.",
-    ),
-    ("too-many-runs", 429): Words(
-        "Too many runs are queued",
-        "The queue of runs is bounded, for each principal and in all. Nothing was queued.",
-        "Wait until some of the queued runs have ended, or cancel some of yours with "
-        "POST /analytics/runs/{run_id}/cancel; GET /analytics/runs lists them.",
-        "Start `quota-pipeline worker`, or another; a super user may cancel any run.",
-    ),
-    ("run-of-another-caller", 403): Words(
-        "The run is another caller's",
-        "A run that was queued over HTTP is cancelled by the principal who queued it, or by a "
-        "super user.",
-        "Ask the principal that requested_by names.",
-        "A super user (QUOTAS_SUPER_USERS) may cancel any run.",
+        "Ask those who run the service when the first one is due.",
+        "Have a scheduler start `quota-pipeline run --pg` from time to time.",
     ),
 }
 

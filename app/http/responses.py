@@ -26,7 +26,6 @@ CALLER: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic": []}, {"ce
 
 HEADER_NAMES: Final[Mapping[str, str]] = {
     "Recorded-Location": "Location",
-    "Run-Location": "Location",
     "Maybe-Retry-After": "Retry-After",
 }
 """Headers of the document whose component has another name."""

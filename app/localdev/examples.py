@@ -115,7 +115,6 @@ _WHAT_IF: Final = {
     "alterations": _ALTERATION["alterations"],
 }
 _ENTITY: Final = f"/quotas/{ClientQuotaEntity.of({'user': 'carol'}).key}"
-_RUN: Final = {"job": "utilization", "options": {}}
 
 
 @dataclass(frozen=True)
@@ -204,12 +203,8 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
             curl.line("/analytics/utilization?min_util_p99=0.8", BOB),
             curl.line("/analytics/incidents", BOB),
             curl.line("/analytics/buckets/$bucket", BOB),
-        ],
-        "Runs of the pipeline: queued as alice, for quota-pipeline worker": [
-            curl.line("/analytics/runs", ALICE, body=_RUN),
             curl.line("/analytics/runs", BOB),
             curl.line("/analytics/runs/$run", BOB),
-            curl.line("/analytics/runs/$run/cancel", ALICE, method="POST"),
         ],
         "Refused, as mallory, and what that means": [
             curl.line("/quotas", MALLORY),

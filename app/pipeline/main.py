@@ -25,7 +25,6 @@ JOBS: Final[Mapping[str, str]] = {
     "run": "do everything from ingest to incidents in one Spark application",
     "plot": "draw the results",
     "doctor": "look for what would make results wrong or missing",
-    "worker": "start the runs that the service queues",
 }
 """Each is the module of the same name in ``app.pipeline.commands``, with its line of help."""
 

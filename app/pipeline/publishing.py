@@ -84,8 +84,7 @@ def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
 
     Raises:
         UsageError: ``--pg`` names no database.
-        InfrastructureError: Postgres cannot be reached, was not migrated, or refuses; or the
-            queued run was cancelled.
+        InfrastructureError: Postgres cannot be reached, was not migrated, or refuses.
     """
     if job.options.pg is not None:
         lake = job.lake()

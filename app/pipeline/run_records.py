@@ -1,4 +1,4 @@
-"""The record of a run in ``pipeline_run``, whether the queue or a person started it.
+"""The record of a run in ``pipeline_run``.
 
 A row that says ``running`` belongs to a process that holds the advisory lock of its ``seq``. The
 lock ends with the process, so others can tell a run that goes on from one that died.
@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import psycopg
 
-from app.domain.pipeline_runs import PUBLISHING
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.results import Reach
 
-RUN_VARIABLE: Final = "QUOTAS_PIPELINE_RUN_ID"
-"""Set by a worker for the process that it starts: the queued run that the process does."""
+PUBLISHING: Final = frozenset({"resolve", "utilization", "incidents", "run"})
+"""The jobs whose tables the service serves."""
 
 URL_VARIABLE: Final = "QUOTAS_PIPELINE_DATABASE_URL"
 """The address of the database, where ``--pg`` names no file."""
@@ -40,8 +39,13 @@ _OWN: Final = """
     insert into pipeline_run (run_id, job, options, cluster_id, state, started_at)
     values (%s, %s, %s, %s, 'running', clock_timestamp()) returning seq
 """
-_ADOPTED: Final = """
-    select seq from pipeline_run where run_id = %s and state = 'running' order by seq desc limit 1
+_DIED: Final = """
+    with free as materialized (
+      select seq, pg_try_advisory_xact_lock(%(lock)s, seq::integer) as is_free
+      from pipeline_run where state = 'running')
+    update pipeline_run set state = 'failed', ended_at = clock_timestamp(),
+      error = 'The process that ran it died.'
+    where state = 'running' and seq in (select seq from free where is_free)
 """
 _PUBLISHED: Final = """
     update pipeline_run set run_id = coalesce(%(run_id)s, run_id), state = 'succeeded',
@@ -49,7 +53,7 @@ _PUBLISHED: Final = """
       cluster_id = coalesce(%(cluster_id)s, cluster_id), data_through = %(data_through)s,
       coverage = %(coverage)s, rows_in = %(rows_in)s,
       rows_out = coalesce(rows_out, 0) + %(rows_out)s, published = published || %(tables)s::text[]
-    where seq = %(seq)s and state = any(%(states)s)
+    where seq = %(seq)s
 """
 _ENDED: Final = """
     update pipeline_run set state = %s, ended_at = clock_timestamp(), error = %s
@@ -59,15 +63,9 @@ _ENDED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The row of a run.
-
-    Attributes:
-        seq: Of the row.
-        queued: Whether a worker keeps the row; then this process only publishes.
-    """
+    """The row of a run."""
 
     seq: int
-    queued: bool
 
     def publish(
         self,
@@ -86,12 +84,9 @@ class RunRecord:
             reach: The time that the data reaches to, and its coverage.
             tables: How many rows of which table were published.
             clusters: Of the rows.
-
-        Raises:
-            InfrastructureError: The run was cancelled or given up meanwhile.
         """
         values = {
-            "run_id": None if self.queued else job.run_id,
+            "run_id": job.run_id,
             "cluster_id": clusters[0] if len(clusters) == 1 else None,
             "data_through": reach.data_through,
             "coverage": reach.coverage,
@@ -99,11 +94,8 @@ class RunRecord:
             "rows_out": sum(tables.values()),
             "tables": list(tables),
             "seq": self.seq,
-            "states": ["running", "succeeded", *([] if self.queued else ["failed"])],
         }
-        if connection.execute(_PUBLISHED, values).rowcount == 0:
-            message = "The run was cancelled or given up meanwhile, so nothing was published."
-            raise InfrastructureError(message)
+        connection.execute(_PUBLISHED, values)
 
 
 def database_of(job: Job) -> str:
@@ -152,7 +144,7 @@ def record_run(job: Job) -> Iterator[RunRecord]:
     """Keep the record of a run for a block; inside another such block it is the same record.
 
     Raises:
-        InfrastructureError: Postgres cannot be reached, or the queued run was cancelled.
+        InfrastructureError: Postgres cannot be reached.
     """
     if job.record is not None:
         yield job.record
@@ -179,19 +171,13 @@ def record_if_published(job: Job) -> Iterator[None]:
 
 
 def _begin(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
-    queued = os.environ.get(RUN_VARIABLE)
-    if queued:
-        row = connection.execute(_ADOPTED, [queued]).fetchone()
-        if row is None:
-            message = f"The run {queued} was cancelled or given up."
-            raise InfrastructureError(message)
-        return RunRecord(row[0], queued=True)
     options = json.dumps(_options(job), default=str)
     with connection.transaction():
+        connection.execute(_DIED, {"lock": LOCK})
         values = [job.fingerprint(), job.name, options, job.options.cluster]
         (seq,) = connection.execute(_OWN, values).fetchone() or (0,)
         connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, seq])
-    return RunRecord(seq, queued=False)
+    return RunRecord(seq)
 
 
 def _options(job: Job) -> dict[str, Any]:
@@ -202,9 +188,7 @@ def _options(job: Job) -> dict[str, Any]:
 def _end(
     connection: psycopg.Connection[Any], record: RunRecord, error: BaseException | None
 ) -> None:
-    """Say how it ended, unless it has published; a queued run's end is its worker's to say."""
-    if record.queued:
-        return
+    """Say how it ended, unless it has published."""
     match error:
         case None:
             state, text = "succeeded", None

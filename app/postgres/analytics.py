@@ -1,6 +1,5 @@
-"""What the pipeline published, read for the service, and the queue of its runs."""
+"""What the pipeline published, read for the service, and its runs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from functools import partial
@@ -13,13 +12,10 @@ from app.postgres.analytics_query import buckets, of_cluster, page_statement, po
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
     COLUMNS,
-    MAX_OWN_QUEUED_RUNS,
-    MAX_QUEUED_RUNS,
     AnalyticsPage,
     AnalyticsQuery,
     BucketUsage,
     PublishedRun,
-    QueuedRun,
     Result,
     Row,
 )
@@ -28,28 +24,6 @@ _BUCKETS: Final = select(buckets).order_by(
     *(buckets.c[name] for name in ("bucket_id", "level", "quota_user", "quota_client_id"))
 )
 
-_ONE_AT_A_TIME: Final = (
-    "select pg_advisory_xact_lock(hashtextextended('pipeline_run ' || %(cluster_id)s, 0))"
-)
-"""Others who queue a run at the same time count this one."""
-
-_QUEUE: Final = f"""
-    insert into pipeline_run as t (run_id, job, options, cluster_id, state, requested_by)
-    select %(run_id)s, %(job)s, cast(%(options)s as jsonb), %(cluster_id)s, 'queued',
-      cast(%(requested_by)s as text)
-    where (
-      select count(*) < %(most)s
-        and count(*) filter (where requested_by = %(requested_by)s) < %(most_of_one)s
-      from pipeline_run where state = 'queued' and cluster_id = %(cluster_id)s)
-    returning {", ".join(COLUMNS[Result.RUNS])}
-    """  # noqa: S608 - names of columns
-_CANCEL: Final = """
-    update pipeline_run set cancel_requested = true,
-      state = case state when 'queued' then 'cancelled' else state end,
-      ended_at = case state when 'queued' then clock_timestamp() else ended_at end
-    where run_id = %(run_id)s and coalesce(cluster_id, %(cluster_id)s) = %(cluster_id)s
-      and ended_at is null
-    """
 _USAGE: Final = """
     select want.n, day.dt, day.p95, day.p99, day.peak, day.throttled_minutes, day.coverage
     from unnest(cast(%(keys)s as text[]), cast(%(users)s as text[]), cast(%(clients)s as text[]))
@@ -128,17 +102,6 @@ class PostgresAnalytics:
         rows = await self._database.querying.rows(wanted)
         return rows[0]._asdict() if rows else None
 
-    async def queue(self, run: QueuedRun) -> Row | None:
-        """See ``AnalyticsStore``."""
-        return await self._database.writing.run(partial(_queue, run))
-
-    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
-        """End a run that waits, ask for the end of one that runs; return its row, or null."""
-        if "\0" not in run_id:
-            wanted = {"cluster_id": cluster_id, "run_id": run_id}
-            await self._database.writing.rows(_CANCEL, wanted)
-        return await self.run(cluster_id, run_id)
-
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
@@ -183,21 +146,6 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
         spenders = [row._asdict() for row in await lease.rows(_BUCKETS.where(*wanted))]
     after = position_of(query, rows[-1]) if more else None
     return AnalyticsPage(PublishedRun(*run[0]) if run else None, rows, spenders, after)
-
-
-async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
-    values = {
-        "run_id": run.run_id,
-        "job": run.job,
-        "options": json.dumps(run.options),
-        "cluster_id": run.cluster_id,
-        "requested_by": run.requested_by,
-        "most": MAX_QUEUED_RUNS,
-        "most_of_one": MAX_OWN_QUEUED_RUNS,
-    }
-    await lease.rows(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
-    queued = await lease.rows(_QUEUE, values)
-    return queued[0]._asdict() if queued else None
 
 
 async def _usage(

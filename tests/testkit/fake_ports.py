@@ -52,11 +52,9 @@ from app.service.ports.brokers import (
 from app.service.ports.metrics import AlterationMetrics, OpenIntents
 from app.service.ports.plans import StoredPlan
 from app.service.queries.analytics import (
-    COLUMNS,
     AnalyticsPage,
     AnalyticsQuery,
     BucketUsage,
-    QueuedRun,
     Result,
     Row,
 )
@@ -346,7 +344,7 @@ async def fake_scram_users() -> ScramUsers:
 
 @dataclass
 class FakeAnalytics:
-    """Without results: only runs are there, once they are queued."""
+    """Without results; a test may add runs."""
 
     runs: dict[str, Row] = field(default_factory=dict)
     buckets: list[PublishedBucket] | None = None
@@ -358,28 +356,6 @@ class FakeAnalytics:
         return AnalyticsPage(None, rows[: query.limit], [], None)
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
-        return self.runs.get(run_id)
-
-    async def queue(self, run: QueuedRun) -> Row | None:
-        row = {
-            **dict.fromkeys(COLUMNS[Result.RUNS]),
-            "run_id": run.run_id,
-            "job": run.job,
-            "options": run.options,
-            "state": "queued",
-            "requested_by": run.requested_by,
-            "requested_at": EPOCH,
-            "cancel_requested": False,
-            "published": [],
-        }
-        self.runs[run.run_id] = row
-        return row
-
-    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
-        row = self.runs.get(run_id)
-        if row is not None:
-            ended = {"state": "cancelled", "cancel_requested": True, "ended_at": EPOCH}
-            self.runs[run_id] = {**row, **ended}
         return self.runs.get(run_id)
 
     async def usage(

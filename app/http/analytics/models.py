@@ -1,12 +1,10 @@
 """Documents of ``/analytics``: what may be asked, rows of the pipeline's tables, its runs."""
 
 from datetime import date
-from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
 from app.http.models import (
     BUCKET_ID_PATTERN,
     PLAIN,
@@ -26,11 +24,8 @@ from app.http.query_params import (
     Since,
     Until,
 )
-from app.http.request_body import JsonValue
-from app.http.validation import RequestBody, kind_of, own_error
 
 RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"
-_LARGEST: Final = 2**31
 
 _MAX_NUMBER: Final = 2**31 - 1
 
@@ -88,66 +83,6 @@ class BucketParameters(AnalyticsParameters):
     until: Until = None
     """Upper bound, exclusive. RFC 3339; a plus sign is written `%2B`."""
     page_size: PageSize = 1440
-
-
-_TEXTS: Final = TypeAdapter(list[str], config=ConfigDict(strict=True))
-
-
-def _option_value(value: JsonValue) -> OptionValue:
-    match value:
-        case str():
-            return value
-        case Decimal():
-            whole = value == value.to_integral_value() and abs(value) < _LARGEST
-            return int(value) if whole else 0
-        case list():
-            return tuple(_TEXTS.validate_python(value))
-        case _:
-            wanted = "a string, a number or an array of strings"
-            raise own_error("wrong-type", f"This must be {wanted}, not {kind_of(value)}.")
-
-
-def _option(rule: OptionRule) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
-    if rule.kind is OptionKind.NUMBER:
-        schema = {"type": "integer", "minimum": 1}
-        if rule.maximum is not None:
-            schema["maximum"] = rule.maximum
-    elif rule.kind is OptionKind.WORD:
-        schema = {"enum": list(rule.words)}
-    if rule.repeats:
-        schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
-    return {**schema, "description": rule.description}
-
-
-def _run(job: str) -> dict[str, Any]:
-    options = {
-        "title": f"{job.title()}Options",
-        "type": "object",
-        "properties": {name: _option(rule) for name, rule in RUNNABLE[job].items()},
-        "additionalProperties": False,
-    }
-    return {
-        "title": f"{job.title()}Run",
-        "type": "object",
-        "required": ["job"],
-        "properties": {"job": {"const": job}, "options": options},
-        "additionalProperties": False,
-    }
-
-
-def _describe_runs(schema: dict[str, Any]) -> None:
-    schema.clear()
-    schema["oneOf"] = [_run(job) for job in RUNNABLE]
-
-
-class RunRequest(RequestBody):
-    """The body of ``POST /analytics/runs``; an option's number that is not whole is 0."""
-
-    model_config = ConfigDict(json_schema_extra=_describe_runs)
-
-    job: str
-    options: dict[str, Annotated[Any, BeforeValidator(_option_value)]] = Field(default_factory=dict)
 
 
 _Coverage = Annotated[
@@ -294,18 +229,13 @@ class PipelineRun(ResponseModel):
     """Of the pipeline."""
     options: Annotated[
         dict[str, Any],
-        WithJsonSchema({"type": "object", "description": "As the request named them."}),
+        WithJsonSchema({"type": "object", "description": "As the command line named them."}),
     ]
     cluster_id: str | None
     """Null: several, or not decided yet."""
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    requested_by: str | None
-    """A principal; null: started on the command line."""
-    requested_at: Time
-    cancel_requested: bool
-    """Whether it is to end early."""
-    started_at: Time | None
-    """Null before a worker took it."""
+    state: Literal["running", "succeeded", "failed", "cancelled"]
+    """Cancelled by a signal; of a process that died: `running` until the next run begins."""
+    started_at: Time
     ended_at: Time | None
     """Null before its end."""
     data_through: Time | None
@@ -317,8 +247,6 @@ class PipelineRun(ResponseModel):
     """Rows published."""
     published: list[str]
     """The tables that it has published."""
-    progress: str | None
-    """How far it is, in words."""
     error: str | None
     """Why it failed, and what to do."""
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter
 
-from app.domain.authorization import DecisionRule
 from app.domain.errors import NotFoundError
 from app.http.analytics.models import (
     RUN_ID_PATTERN,
@@ -19,7 +18,6 @@ from app.http.analytics.models import (
     IncidentsParameters,
     PipelineRun,
     RunPage,
-    RunRequest,
     UtilizationPage,
     UtilizationParameters,
 )
@@ -31,8 +29,8 @@ from app.http.query_params import (
     query_fingerprint,
     read_page_token,
 )
-from app.http.responses import answer_of, answers, request_examples
-from app.http.route import MayAlter, feature_router, may_describe, path_id, services_of
+from app.http.responses import answers
+from app.http.route import feature_router, may_describe, path_id, services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Position, Result
 from app.service.runtime.tasks import off_loop
 
@@ -113,54 +111,13 @@ async def show_runs(
     "/analytics/runs/{run_id}",
     summary="Show one run",
     dependencies=_MAY_DESCRIBE,
-    responses=answers(
-        PipelineRun, "Its record.", "run-queued", "run-succeeded", errors=("NotFound",)
-    ),
+    responses=answers(PipelineRun, "Its record.", "run-succeeded", errors=("NotFound",)),
 )
 async def show_run(request: Request, run_id: RunId) -> Response:
-    """Show one run: how far it is, or what became of it."""
+    """Show one run: whether it still goes on, or what became of it."""
     return JsonResponse(
         PipelineRun.model_validate(await services_of(request).analytics.run(run_id))
     )
-
-
-@router.post(
-    "/analytics/runs",
-    summary="Queue a run of the pipeline",
-    status_code=202,
-    responses={
-        202: answer_of(
-            PipelineRun,
-            "Queued for the next worker that is free.",
-            "run-queued",
-            headers=("Run-Location",),
-        )
-    },
-    openapi_extra=request_examples("whole-chain", "one-day"),
-)
-async def queue_run(request: Request, granted: MayAlter, body: RunRequest) -> Response:
-    """Queue a run for the next worker that is free."""
-    row = await services_of(request).analytics.queue(granted.caller, body.job, body.options)
-    location = f"/analytics/runs/{row['run_id']}"
-    return JsonResponse(PipelineRun.model_validate(row), 202, {"Location": location})
-
-
-@router.post(
-    "/analytics/runs/{run_id}/cancel",
-    summary="Cancel a run",
-    responses=answers(
-        PipelineRun,
-        "Its record; a run that has ended stays as it is.",
-        "run-cancelled",
-        errors=("NotFound",),
-    ),
-)
-async def cancel_run(request: Request, granted: MayAlter, run_id: RunId) -> Response:
-    """End a run that waits, or ask the worker to end one that runs."""
-    may_cancel_any = granted.evidence.get("rule") == DecisionRule.SUPER_USER
-    analytics = services_of(request).analytics
-    row = await analytics.cancel(granted.caller, run_id, may_cancel_any=may_cancel_any)
-    return JsonResponse(PipelineRun.model_validate(row))
 
 
 async def _page(

@@ -226,7 +226,7 @@ export const Time = ({ at }) =>
   at ? html`<time datetime=${at} title="${at} (UTC)">${timeInWords(at)}</time>` : null;
 
 const GOOD = ["applied", "validated", "succeeded"];
-const OPEN = ["unknown", "queued", "running"];
+const OPEN = ["unknown", "running"];
 
 export function Outcome({ of }) {
   const kind = GOOD.includes(of) ? "good" : OPEN.includes(of) ? "open" : "bad";

@@ -41,10 +41,10 @@ export function HealthScreen() {
       }))} />`}<//>
     <h2>Runs of the pipeline</h2>
     <${Loaded} of=${runs}>${(page) => html`<${Table} name="Runs" empty="None yet."
-      columns=${["Job", "State", "Asked for", "Ended", "By", "Note"]} rows=${(page?.rows ?? []).map((run) => ({
+      columns=${["Job", "State", "Began", "Ended", "Note"]} rows=${(page?.rows ?? []).map((run) => ({
         key: run.run_id,
-        cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Time} at=${run.requested_at} />`,
-          run.ended_at && html`<${Time} at=${run.ended_at} />`, run.requested_by ?? "command line", run.error ?? run.progress ?? ""],
+        cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Time} at=${run.started_at} />`,
+          run.ended_at && html`<${Time} at=${run.ended_at} />`, run.error ?? ""],
       }))} />`}<//>
     <p class="muted">Version ${version.data?.version ?? ""}</p>
     <${Curl} path="/readyz?for=write" />`;

@@ -31,7 +31,7 @@ export function UsageScreen({ query }) {
 const NOTHING = { rows: [], buckets: [], data_through: null, coverage: null };
 
 const NoRun = () => html`<p class="notice">No run of the pipeline has published use yet.
-  Queue one with <code>POST /analytics/runs</code>, or run <code>quota-pipeline run --pg</code>.</p>`;
+  <code>quota-pipeline run --pg</code> does.</p>`;
 
 /** Return each bucket's newest day, all brokers pooled where there is a sum, the fullest first. */
 export function newestDays(rows) {

@@ -1,4 +1,4 @@
-"""Analytics: what the pipeline found, as it was published, and the runs that find it."""
+"""Analytics: what the pipeline found, as it was published, and the runs that found it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,31 +9,20 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration
-from app.domain.entities import Caller, ClientQuotaFilter, EntityType, check_filter
+from app.domain.entities import ClientQuotaFilter, EntityType, check_filter
 from app.domain.errors import (
-    ClusterAuthorizationError,
-    InvalidRequestError,
     NotFoundError,
     NotSentError,
-    Retry,
-    TooManyRequestsError,
-    Violation,
 )
-from app.domain.pipeline_runs import OptionValue, run_violations
 from app.domain.plan_impact import BucketName, PublishedBucket, TouchedBucket, touched_buckets
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
 from app.service.ports.brokers import ClusterIdentity
-from app.service.runtime.clock import new_alteration_id
 from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
 
 NO_RUN: Final = "no-run"
 UNAVAILABLE: Final = "unavailable"
-
-MAX_QUEUED_RUNS: Final = 100
-MAX_OWN_QUEUED_RUNS: Final = 10
-"""How many runs may wait for a worker, in all and for one principal."""
 
 Row = Mapping[str, Any]
 """A row of a table by column, as the database gives it."""
@@ -119,17 +108,6 @@ class BucketUsage:
     coverage: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRun:
-    """A run that is asked for."""
-
-    run_id: str
-    cluster_id: str
-    job: str
-    options: Mapping[str, OptionValue]
-    requested_by: str
-
-
 class AnalyticsStore(Protocol):
     """What the pipeline published. Every method may raise ``NotSentError``."""
 
@@ -138,15 +116,6 @@ class AnalyticsStore(Protocol):
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """Return the newest run of an id for a cluster, or for several; null where none is."""
-
-    async def queue(self, run: QueuedRun) -> Row | None:
-        """Add a run to the queue, and return its row; null where the queue is full.
-
-        It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_OWN_QUEUED_RUNS``.
-        """
-
-    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
-        """Ask for the end of a run that has not ended; return its row, or null."""
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
@@ -188,8 +157,8 @@ class Analytics:
         page = await self.store.page(replace(query, cluster_id=cluster_id))
         if page.run is None and not (query.table is Result.RUNS and page.rows):
             raise NotFoundError(
-                f"No run of the pipeline has published this of the cluster {cluster_id} yet: queue "
-                "one with POST /analytics/runs, or run `quota-pipeline run --pg`.",
+                f"No run of the pipeline has published this of the cluster {cluster_id} yet; "
+                "`quota-pipeline run --pg` does.",
                 code=NO_RUN,
             )
         return page
@@ -201,45 +170,6 @@ class Analytics:
             NotFoundError: There is none.
         """
         return _require_row(await self.store.run(await self.cluster.cluster_id(), run_id))
-
-    async def queue(self, caller: Caller, job: str, options: Mapping[str, OptionValue]) -> Row:
-        """Queue a run for a worker.
-
-        Raises:
-            InvalidRequestError: The job is not one that may be asked for, or an option is not.
-            TooManyRequestsError: Too many wait already.
-        """
-        cluster_id = await self.cluster.cluster_id()
-        violations = run_violations(job, options)
-        if options.get("cluster", cluster_id) != cluster_id:
-            violations.append(_of_another_cluster(cluster_id))
-        if violations:
-            detail = "The run breaks a rule; nothing was queued."
-            raise InvalidRequestError(detail, violations=violations)
-        run = QueuedRun(new_alteration_id(), cluster_id, job, options, caller.principal)
-        row = await self.store.queue(run)
-        if row is None:
-            raise TooManyRequestsError(
-                _FULL, code="too-many-runs", retry=Retry.SAFE, retry_after_s=60
-            )
-        logger.info("%s queued the run %s of %s", caller.principal, run.run_id, job)
-        return row
-
-    async def cancel(self, caller: Caller, run_id: str, *, may_cancel_any: bool) -> Row:
-        """Ask for the end of a run; one that has ended stays as it is.
-
-        Raises:
-            NotFoundError: There is none.
-            ClusterAuthorizationError: Another principal has queued it.
-        """
-        cluster_id = await self.cluster.cluster_id()
-        owner = _require_row(await self.store.run(cluster_id, run_id))["requested_by"]
-        if not may_cancel_any and owner not in (None, caller.principal):
-            detail = f"{owner} has queued the run, so {caller.principal} may not cancel it."
-            raise ClusterAuthorizationError(detail, code="run-of-another-caller")
-        row = _require_row(await self.store.cancel(cluster_id, run_id))
-        logger.info("%s cancelled the run %s", caller.principal, run_id)
-        return row
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
@@ -289,12 +219,6 @@ class Analytics:
         ]
 
 
-_FULL: Final = (
-    f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_OWN_QUEUED_RUNS} of them queued by one "
-    "principal; nothing was queued. Wait for some to end, or cancel some of yours."
-)
-
-
 def _buckets_wanted(
     alterations: Sequence[ClientQuotaAlteration],
 ) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
@@ -307,13 +231,6 @@ def _buckets_wanted(
             if op.key in CLIENT_KEYS:
                 keys.add(op.key) if user is None else users.add((op.key, user))
     return sorted(users), sorted(keys)
-
-
-def _of_another_cluster(cluster_id: str) -> Violation:
-    detail = (
-        f"This service queues runs for its own cluster; leave cluster out, or say {cluster_id}."
-    )
-    return Violation("/options/cluster", "another-cluster", detail)
 
 
 def _require_row(row: Row | None) -> Row:
@@ -344,9 +261,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("limit", "throttle_ms_max", "minutes"),
     ),
     Result.RUNS: (
-        *("run_id", "job", "options", "cluster_id", "state", "requested_by", "requested_at"),
-        *("cancel_requested", "started_at", "ended_at", "data_through", "coverage", "rows_in"),
-        *("rows_out", "published", "progress", "error"),
+        *("run_id", "job", "options", "cluster_id", "state", "started_at", "ended_at"),
+        *("data_through", "coverage", "rows_in", "rows_out", "published", "error"),
     ),
     BUCKETS: (
         *("cluster_id", "bucket_id", "key", "level", "bucket_user", "bucket_client"),

@@ -218,7 +218,6 @@ HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
     "resolves of 10,000": again_and_again(
         "bob", "/quotas/resolve", lambda users: {"identities": users}
     ),
-    "runs": again_and_again("alice", "/analytics/runs", lambda _: {"job": "run"}),
     **{kind: partial(slow_clients, kind=kind) for kind in SLOW},
 }
 OVER_TLS: Final = frozenset({"3,000 silent connections to TLS"})

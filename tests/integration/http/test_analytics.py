@@ -1,4 +1,4 @@
-"""What the pipeline published, usage and impact beside limits, and runs that are queued."""
+"""What the pipeline published, usage and impact beside limits, and runs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def served(
 
 @pytest.fixture
 def published(served: Published) -> Published:
-    """Nothing is published yet, and no run is queued."""
+    """Nothing is published yet."""
     served.execute(CLEAR)
     return served
 
@@ -147,7 +147,7 @@ def test_before_the_first_run_there_is_nothing(published: Published, subtests: p
         with subtests.test(path=path):
             problem = problem_of(published.service.api("bob").get(f"/analytics/{path}"), 404)
             assert problem["code"] == "no-run"
-            assert "POST /analytics/runs" in problem["detail"]
+            assert "quota-pipeline run --pg" in problem["detail"]
 
 
 def test_an_answer_names_its_run_and_the_columns_of_the_table(
@@ -227,8 +227,8 @@ def test_what_was_published_of_another_cluster_changes_no_answer(
 
 @pytest.mark.parametrize("path", ["utilization", "incidents", f"buckets/{BUCKET}", "runs"])
 def test_pages_hold_every_row_once(published: Published, api: httpx.Client, path: str):
-    for _ in range(4):
-        queue(published)
+    for number in range(3):
+        published.publish(f"run {number}", RESULTS)
     whole = rows(api.get(f"/analytics/{path}"))
     assert len(whole) > 2
     for size in (1, 2, 4):
@@ -314,75 +314,20 @@ def test_an_address_and_names_that_no_database_keeps_have_no_usage(api: httpx.Cl
         assert {quota["usage"] for quota in answer.json()["quotas"].values()} == {None}
 
 
-OPTIONS = {"input": ["metrics", "more"], "quotas": "q", "as-of": "history", "gap": 2}
-
-
-def queue(published: Published, job: str = "run", **options: Any) -> dict[str, Any]:
-    answer = published.service.api().post("/analytics/runs", json={"job": job, "options": options})
-    assert answer.status_code == 202, answer.text
-    document: dict[str, Any] = answer.json()
-    assert answer.headers["Location"] == f"/analytics/runs/{document['run_id']}"
-    return document
-
-
-def test_a_run_is_queued_and_can_be_watched(published: Published):
-    queued = queue(published, **OPTIONS)
-    assert (queued["state"], queued["job"], queued["options"]) == ("queued", "run", OPTIONS)
-    assert (queued["requested_by"], queued["started_at"]) == ("User:alice", None)
-    bob = published.service.api("bob")
-    assert bob.get(f"/analytics/runs/{queued['run_id']}").json() == queued
-    assert bob.get("/analytics/runs").json()["rows"][0] == queued
-
-
-def test_a_run_that_waits_is_cancelled_at_once(published: Published):
-    run_id = queue(published)["run_id"]
-    path = f"/analytics/runs/{run_id}/cancel"
-    assert problem_of(published.service.api("bob").post(path), 403)
-    first, again = (published.service.api().post(path).json() for _ in range(2))
-    assert (first["state"], first["cancel_requested"]) == ("cancelled", True)
-    assert first["ended_at"] is not None
-    assert again == first
-
-
-def test_only_who_queued_a_run_and_super_users_cancel_it(published: Published):
-    alice, root = published.service.api(), published.service.api("root")
-    path = f"/analytics/runs/{queue(published)['run_id']}/cancel"
-    assert root.post(path).json()["state"] == "cancelled"
-    queued = root.post("/analytics/runs", json={"job": "run"}).json()
-    path = f"/analytics/runs/{queued['run_id']}/cancel"
-    assert problem_of(alice.post(path), 403)["code"] == "run-of-another-caller"
-    assert root.get(f"/analytics/runs/{queued['run_id']}").json() == queued
-
-
-def test_the_queue_is_bounded_for_each_principal_and_in_all(published: Published):
-    def refused(principal: str) -> bool:
-        answer = published.service.api(principal).post("/analytics/runs", json={"job": "run"})
-        if answer.status_code == 202:
-            assert answer.json()["state"] == "queued"
-            return False
-        problem = problem_of(answer, 429)
-        assert (problem["code"], problem["retry"]) == ("too-many-runs", "safe")
-        assert answer.headers["Retry-After"] == "60"
-        return True
-
-    assert [refused("alice") for _ in range(11)] == [False] * 10 + [True]
-    assert not refused("root")
-    published.execute(
-        "insert into pipeline_run (run_id, job, options, cluster_id, state, requested_by) "
-        "select 'other' || n, 'run', '{}', %s, 'queued', 'User:' || n "
-        "from generate_series(1, 89) n",
-        published.cluster_id,
-    )
-    assert refused("root")
-    published.execute("update pipeline_run set state = 'cancelled', ended_at = now()")
-    assert not refused("root")
-
-
 def test_a_run_that_is_none_is_not_found(published: Published):
     alice = published.service.api()
     assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
     assert problem_of(alice.get("/analytics/runs/%00"), 404)["code"] == "not-found"
-    assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"
+
+
+def test_runs_are_listed_and_none_can_be_asked_for(published: Published):
+    run_id = published.publish("results", RESULTS)
+    alice = published.service.api()
+    (listed,) = alice.get("/analytics/runs").json()["rows"]
+    assert (listed["run_id"], listed["state"], listed["error"]) == (run_id, "succeeded", None)
+    assert alice.get(f"/analytics/runs/{run_id}").json() == listed
+    assert problem_of(alice.post("/analytics/runs", json={"job": "run"}), 405)
+    assert problem_of(alice.post(f"/analytics/runs/{run_id}/cancel"), 404)
 
 
 PEAK = 800_000.0

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
 from app.pipeline.publishing import DETAILS_FOR_DAYS, publish
-from app.pipeline.run_records import RUN_VARIABLE, URL_VARIABLE, database_of, record_run
+from app.pipeline.run_records import URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     BUCKET_MINUTE,
@@ -200,23 +200,17 @@ def test_a_job_that_fails_before_it_publishes_is_recorded(database: str):
     assert (run["state"], run["error"]) == ("failed", "--quotas is missing.")
 
 
-def test_a_cancelled_run_of_the_queue_publishes_nothing(
-    database: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv(RUN_VARIABLE, "r-1")
-    insert = (
-        "insert into pipeline_run (run_id, job, state, started_at) "
-        "values ('r-1', 'run', 'running', now())"
-    )
-    cancel = "update pipeline_run set state = 'cancelled', ended_at = now()"
+def test_a_run_whose_process_died_has_failed_once_the_next_begins(database: str):
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(insert)
-        job = job_of("run")
-        with record_run(job):
-            connection.execute(cancel)
-            with pytest.raises(InfrastructureError, match="cancelled"):
-                publish_rows(database, SAMPLE, job)
-    assert counts(database) == [0, 0, 0, 0, 0]
+        connection.execute(
+            "insert into pipeline_run (run_id, job, state, started_at) "
+            "values ('died', 'run', 'running', now())"
+        )
+    with record_run(job_of("run")), record_run(job_of("resolve")):
+        states = {run["job"]: run["state"] for run in rows_of(database, "pipeline_run")[1:]}
+        assert states == {"run": "running", "resolve": "running"}
+    died, *_ = rows_of(database, "pipeline_run")
+    assert (died["state"], died["error"]) == ("failed", "The process that ran it died.")
 
 
 def test_what_a_job_wrote_is_published_with_its_reach(

@@ -42,7 +42,6 @@ BODIES = {
     ],
     "/quotas/plans": [DOCUMENT, DOCUMENT.replace("producer_byte_rate", "unknown")],
     "/quotas/plans/0/apply": ['{"wait_ms":N}'],
-    "/analytics/runs": ['{"job":"ingest","options":{"hash_seed":N}}'],
 }
 HEADERS = ("content-length", "idempotency-key", "supersede", "x-request-id", "if-none-match")
 

@@ -14,7 +14,7 @@ from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService, docum
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 M, I = "controller_mutation_rate", "connection_creation_rate"  # noqa: E741
 KAFKA = "INVALID_REQUEST"
-RESOLVE, PLANS, RUNS = "/quotas/resolve", "/quotas/plans", "/analytics/runs"
+RESOLVE, PLANS = "/quotas/resolve", "/quotas/plans"
 SET = {"key": P, "value": 1}
 JSON = [(b"content-type", b"application/json")]
 
@@ -309,7 +309,6 @@ BODIES: Mapping[str, Json] = {
     RESOLVE: {"identities": [{"user": "a"}, {"ip": "::1"}]},
     PLANS: {"document": PLAN},
     f"{PLANS}/0/apply": {},
-    RUNS: {"job": "run", "options": {"input": ["a"]}},
 }
 MEMBERS: Mapping[str, Mapping[str, str]] = {
     ALTERATIONS: {
@@ -339,12 +338,6 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         "/prune": "flag",
     },
     f"{PLANS}/0/apply": {"/force": "flag"},
-    RUNS: {
-        "/job": "text",
-        "/options": "object",
-        "/options/input/0": "text",
-        "/options/out": "text list number",
-    },
 }
 """By route and pointer: the types that a member may have."""
 
@@ -384,7 +377,6 @@ UNREADABLE: list[tuple[str, Json, str]] = [
     (PLANS, {"document": {**PLAN, "kind": "Quotas"}}, "/document/kind"),
     (PLANS, with_member(BODIES[PLANS], "/document/quotas/0/x", 1), "/document/quotas/0/x"),
     (f"{PLANS}/0/apply", {"validate_only": True}, "/validate_only"),
-    (RUNS, {"job": "run", "more": 1}, "/more"),
 ]
 MISSING: list[tuple[str, Json, str]] = [
     (ALTERATIONS, {"alterations": [{"ops": []}]}, "/alterations/0/entity"),
@@ -394,7 +386,6 @@ MISSING: list[tuple[str, Json, str]] = [
     (PLANS, {}, "/document"),
     (PLANS, {"document": {"quotas": []}}, "/document/apiVersion"),
     (PLANS, {"document": {"apiVersion": "quotas/v1"}}, "/document/quotas"),
-    (RUNS, {}, "/job"),
 ]
 
 
@@ -408,13 +399,6 @@ async def test_an_unknown_or_missing_member_cannot_be_read(
                     service, await post(service, path, body), 400, f"{pointer} {code}"
                 )
                 assert (problem["code"], problem["kafka_error"]) == ("unreadable-request", None)
-
-
-def with_option(**options: Any) -> Json:
-    return {
-        "job": "run",
-        "options": {name.replace("_", "-"): each for name, each in options.items()},
-    }
 
 
 TOO_MANY = ["nonsense"] * 10_001
@@ -476,21 +460,6 @@ BROKEN: list[tuple[str, Json, str]] = [
         with_member(BODIES[PLANS], f"/document/quotas/0/values/{P}", 1.5),
         f"/document/quotas/0/values/{P} fraction",
     ),
-    (RUNS, {"job": "worker"}, "/job unknown-word"),
-    (RUNS, {"job": "resolve", "options": {"gap": 1}}, "/options/gap unknown-option"),
-    (RUNS, with_option(conf="a=b"), "/options/conf unknown-option"),
-    (RUNS, with_option(pg="x"), "/options/pg unknown-option"),
-    (RUNS, with_option(gap=1.5), "/options/gap bad-option"),
-    *(
-        (RUNS, with_option(out=value), "/options/out bad-option")
-        for value in ("../x", "/etc", ["a"], 5)
-    ),
-    *((RUNS, with_option(input=value), "/options/input bad-option") for value in (["a/../.."], [])),
-    (RUNS, with_option(map="//x/y"), "/options/map bad-option"),
-    (RUNS, with_option(**{"from": "soon"}), "/options/from bad-option"),
-    (RUNS, with_option(as_of="now"), "/options/as-of bad-option"),
-    (RUNS, with_option(format="kafka-json"), "/options/format bad-option"),
-    (RUNS, with_option(cluster="x"), "/options/cluster another-cluster"),
 ]
 """A route, members beside those of its good body, and the rules that they break."""
 

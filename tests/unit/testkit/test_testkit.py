@@ -108,7 +108,7 @@ def test_every_folder_and_file_of_the_table_is_there():
 
 
 def test_the_deepest_folder_wins():
-    assert group_of("tests/pipeline/publish/test_worker.py") == "a worker of the pipeline"
+    assert group_of("tests/pipeline/test_interrupts.py") == "a pipeline that is interrupted"
     assert group_of("tests/pipeline/publish/test_publish.py") == "Spark"
 
 
