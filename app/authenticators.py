@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import httpx
-from cryptography import x509
 
 from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
 from app.http.authentication.basic import Basic
@@ -14,7 +13,6 @@ from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
 from app.http.authentication.certificates import (
     ClientCertificates,
     DirectCertificate,
-    ProxyCertificate,
 )
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
@@ -37,9 +35,6 @@ def open_authenticators(
         AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
         AuthenticatorKind.CERTIFICATE: lambda: DirectCertificate(
             ClientCertificates(PrincipalMapping(rules))
-        ),
-        AuthenticatorKind.PROXY_CERTIFICATE: lambda: ProxyCertificate(
-            settings.client_cert_header, proxied_certificates(settings)
         ),
         AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
     }
@@ -103,24 +98,6 @@ def oidc_authorities(settings: Settings) -> ssl.SSLContext:
         raise unusable_file("oidc_ca_file", error) from None
 
 
-def proxied_certificates(settings: Settings) -> ClientCertificates:
-    """Return what judges certificates that a trusted proxy received."""
-    mapping = PrincipalMapping(settings.ssl_principal_mapping_rules)
-    path = settings.client_cert_issuers_file
-    if path is None:
-        return ClientCertificates(mapping)
-    try:
-        issuers = x509.load_pem_x509_certificates(path.read_bytes())
-        no_authority = [issuer for issuer in issuers if not _is_authority(issuer)]
-    except (OSError, ValueError) as error:
-        raise unusable_file("client_cert_issuers_file", error) from None
-    if no_authority:
-        subject = no_authority[0].subject.rfc4514_string()
-        message = f"QUOTAS_CLIENT_CERT_ISSUERS_FILE: {subject} may not sign certificates."
-        raise SettingsError(message)
-    return ClientCertificates(mapping, issuers)
-
-
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """Return what speaks TLS with callers, or null where nothing does.
 
@@ -146,11 +123,3 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
             raise unusable_file("tls_client_ca_file", error) from None
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return False
-    return constraints.value.ca

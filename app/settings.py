@@ -23,7 +23,6 @@ from pydantic_core import ErrorDetails
 
 from app.domain.authorization import parse_super_users
 from app.http.authentication.authenticator import principal_of
-from app.http.authentication.certificates import ClientCertHeader
 from app.http.authentication.oidc import ALGORITHMS, is_confidential
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import ForwardedHeader
@@ -50,11 +49,18 @@ SECRETS: Final = (
 )
 """Fields whose value may be in a file instead, which ``QUOTAS_<FIELD>_FILE`` names."""
 
+_NO_PROXIED_CERTIFICATES: Final = (
+    "No header is believed about a certificate: let callers speak TLS with this service "
+    "(QUOTAS_TLS_CLIENT_CA_FILE), or have the proxy send tokens"
+)
+
 GONE: Final[Mapping[str, str]] = {
     "workers": (
         "One process is a replica: start several `kafka-quota-service serve`, each on a port or "
         "machine of its own, behind a balancer"
     ),
+    "client_cert_header": _NO_PROXIED_CERTIFICATES,
+    "client_cert_issuers_file": _NO_PROXIED_CERTIFICATES,
 }
 """Settings of earlier versions, and what to do instead, as a sentence without its end."""
 
@@ -82,7 +88,6 @@ class AuthenticatorKind(StrEnum):
 
     BEARER = "bearer"
     CERTIFICATE = "certificate"
-    PROXY_CERTIFICATE = "proxy-certificate"
     BASIC = "basic"
 
 
@@ -246,7 +251,7 @@ class Settings(BaseModel):
         _read(_split),
         _require(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
     ] = ()
-    """Some of `bearer`, `certificate`, `proxy-certificate`, `basic`, in the order in which callers
+    """Some of `bearer`, `certificate`, `basic`, in the order in which callers
     are offered them; default: all that are configured."""
 
     # What no request reveals about the rights in the cluster.
@@ -335,12 +340,6 @@ class Settings(BaseModel):
     """`10.0.0.5,10.1.0.0/16`: the proxies whose headers are believed."""
     forwarded_header: ForwardedHeader = ForwardedHeader.NONE
     """Where they note the caller's address: `forwarded`, `x-forwarded-for` or `none`."""
-    client_cert_header: ClientCertHeader = ClientCertHeader.NONE
-    """Where they put the caller's certificate: `client-cert` (RFC 9440), `xfcc` (Envoy) or
-    `none`."""
-    client_cert_issuers_file: Path | None = None
-    """PEM file of authorities, one of which must have signed what they put there; default: the
-    proxy has checked it."""
 
     cors_origins: Annotated[
         tuple[str, ...],
@@ -442,9 +441,6 @@ class Settings(BaseModel):
         is_configured = {
             AuthenticatorKind.BEARER: bool(self.tokens_file or self.oidc_issuer),
             AuthenticatorKind.CERTIFICATE: self.tls_client_ca_file is not None,
-            AuthenticatorKind.PROXY_CERTIFICATE: (
-                self.client_cert_header is not ClientCertHeader.NONE
-            ),
             AuthenticatorKind.BASIC: self.basic_sasl_mechanism is not None,
         }
         return tuple(kind for kind, is_set in is_configured.items() if is_set)

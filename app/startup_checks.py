@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from app.authenticators import bearer_tokens, oidc_authorities, proxied_certificates, tls_context
+from app.authenticators import bearer_tokens, oidc_authorities, tls_context
 from app.domain.errors import NotSentError, WrongClusterError
 from app.http.authentication.proxies import is_this_machine
 from app.kafka.cluster_client import Brokers
@@ -100,7 +100,6 @@ _NEEDED_WITH: Final = {
     "tls_port": "tls_cert_file",
     "tls_client_ca_file": "tls_cert_file",
     "forwarded_header": "trusted_proxies",
-    "client_cert_header": "trusted_proxies",
     "oidc_issuer": "oidc_audience",
 }
 """By a setting: another one without which it is of no use."""
@@ -195,7 +194,7 @@ _RULES: Final[Sequence[Rule]] = (
     _test_settings,
     *map(
         _reading,
-        (_broker_tls, bearer_tokens, oidc_authorities, tls_context, proxied_certificates, _policy),
+        (_broker_tls, bearer_tokens, oidc_authorities, tls_context, _policy),
     ),
 )
 

@@ -37,7 +37,7 @@ class UntrustedIdentityError(UnreadableRequestError):
     """A header names the caller's certificate, and who sends it is no trusted proxy."""
 
     default_code = "untrusted-identity-header"
-    method = "proxy-certificate"
+    method = "certificate-header"
 
 
 class PreflightRefusedError(UnreadableRequestError):

@@ -52,11 +52,11 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "Send exactly one credential; look at what proxies in between add.",
     ),
     ("untrusted-identity-header", 400): Words(
-        "A certificate in a header, from no trusted proxy",
+        "A certificate in a header",
         "Headers such as Client-Cert and X-Forwarded-Client-Cert say which certificate a caller "
-        "has. Anybody can write them, so they are believed from trusted proxies only, and refused "
-        "from everybody else.",
-        "Leave the headers out that errors names.",
+        "has. Anybody can write them, so they are no credential here. They are refused, so that "
+        "none is taken for one; those of a trusted proxy are ignored.",
+        "Leave the headers out that errors names, and show the certificate to this service itself.",
         "Where a proxy of yours sends them, name it in QUOTAS_TRUSTED_PROXIES; otherwise "
         "this is possibly credential guessing.",
     ),

@@ -73,10 +73,6 @@ trusted_proxies=::ffff:10.0.0.0/104
     QUOTAS_TRUSTED_PROXIES: write ::ffff:10.0.0.0/104 as an IPv4
 forwarded_header=forwarded
     QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_FORWARDED_HEADER and not set.
-client_cert_header=xfcc
-    QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_CLIENT_CERT_HEADER and not set.
-client_cert_header=x-ssl-client-cert trusted_proxies=10.0.0.1
-    QUOTAS_CLIENT_CERT_HEADER: input should be 'none', 'client-cert' or 'xfcc'.
 tls_port=8443
     QUOTAS_TLS_CERT_FILE is needed with QUOTAS_TLS_PORT and not set.
 tls_client_ca_file={}/authority.pem
@@ -89,12 +85,6 @@ tls_cert_file={}/leaf.pem tls_key_file={}/other.pem
     QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used:
 tls_cert_file={}/server.pem tls_client_ca_file={}/empty.pem
     QUOTAS_TLS_CLIENT_CA_FILE: it cannot be used:
-client_cert_issuers_file={}/leaf.pem
-    QUOTAS_CLIENT_CERT_ISSUERS_FILE: CN=server,O=Example,C=DE may not sign certificates.
-client_cert_issuers_file={}/empty.pem
-    QUOTAS_CLIENT_CERT_ISSUERS_FILE: it cannot be used:
-client_cert_issuers_file=/no/such/file
-    QUOTAS_CLIENT_CERT_ISSUERS_FILE: it cannot be used: No such file
 oidc_principal_prefix=User:
     QUOTAS_OIDC_PRINCIPAL_PREFIX: The credential's name is one that nobody may have.
 port=8443 tls_port=8443 tls_cert_file={}/server.pem
@@ -181,18 +171,17 @@ def test_tls_has_the_port_or_one_of_its_own(
 
 ALL = """
 tls_cert_file={}/server.pem tls_client_ca_file={}/authority.pem
-trusted_proxies=10.0.0.1 client_cert_header=client-cert
 """
-BEARER, CERTIFICATE, PROXY_CERTIFICATE, _ = AuthenticatorKind
+BEARER, CERTIFICATE, _ = AuthenticatorKind
 
 
 def test_authenticators_are_enabled_by_what_is_configured(files: Path, subtests: pytest.Subtests):
     for words, enabled in [
         ("", [BEARER]),
-        (ALL, [BEARER, CERTIFICATE, PROXY_CERTIFICATE]),
-        (f"{ALL} tokens_file=", [CERTIFICATE, PROXY_CERTIFICATE]),
+        (ALL, [BEARER, CERTIFICATE]),
+        (f"{ALL} tokens_file=", [CERTIFICATE]),
         (f"{ALL} authenticators=certificate", [CERTIFICATE]),
-        (f"{ALL} authenticators=proxy-certificate,bearer", [PROXY_CERTIFICATE, BEARER]),
+        (f"{ALL} authenticators=certificate,bearer", [CERTIFICATE, BEARER]),
     ]:
         with subtests.test(words):
             assert list(settings(files, **pairs(words)).enabled_authenticators) == enabled

@@ -97,7 +97,8 @@ def test_a_setting_that_is_gone_stops_the_start_and_says_what_to_do_instead(fiel
     assert sentence.startswith(f"{name} is gone. ")
     assert sentence.endswith(".")
     assert field not in fields()
-    assert f"| `{name}` |" in Path("docs/configuration.md").read_text(encoding="utf-8")
+    gone = Path("docs/configuration.md").read_text(encoding="utf-8").partition("| Gone |")[2]
+    assert f"`{name}`" in gone
 
 
 def test_each_secret_may_be_in_a_file(tmp_path: Path):

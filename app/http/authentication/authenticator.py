@@ -116,7 +116,7 @@ _SEPARATORS: Final = re.compile(r"[-_.]")
 
 
 def refuse_forged_identity(presented: Presented) -> None:
-    """Refuse such headers unless a trusted proxy sends them.
+    """Refuse such headers, which nobody is believed about; of a trusted proxy they are ignored.
 
     Raises:
         UntrustedIdentityError: There is one.
@@ -126,7 +126,7 @@ def refuse_forged_identity(presented: Presented) -> None:
     forged = sorted(filter(_names_a_certificate, set(presented.headers)))
     if not forged:
         return
-    detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was presented."
+    detail = "No header is believed about a certificate; show it to this service itself."
     violations = [
         Violation(name, UntrustedIdentityError.default_code, "Leave this header out.")
         for name in forged
