@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from app.domain.alterations import ClientQuotaAlteration, Quotas, same_value
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.plans import PlannedChange
+from app.domain.quantities import factor_in_words, value_in_words
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
@@ -173,10 +174,10 @@ def _word(before: float | None, after: float | None) -> str:
 
 
 def _factor(before: float | None, after: float | None) -> float | None:
-    if not before or after is None or not 0 < before < float("inf"):
+    if not before or after is None or not 0 < before < math.inf:
         return None
     factor = after / before
-    return float(f"{factor:.6g}") if factor < float("inf") else None
+    return factor if factor < math.inf else None
 
 
 def summary(entity: ClientQuotaEntity, impacts: Mapping[str, KeyImpact]) -> str:
@@ -185,28 +186,26 @@ def summary(entity: ClientQuotaEntity, impacts: Mapping[str, KeyImpact]) -> str:
 
 
 def _clause(entity: ClientQuotaEntity, key: str, impact: KeyImpact) -> str:
-    factor = f" by a factor of {impact.factor:g}" if impact.factor not in (None, 1.0) else ""
+    factor = "" if impact.factor in (None, 1.0) else f" {factor_in_words(impact.factor)}"
     clause = f"{key} {impact.change}{factor}"
     if impact.change == "removed":
         clause += (
-            ", then unlimited" if impact.source is None else f", then {_of(impact.source)} applies"
+            ", then unlimited"
+            if impact.source is None
+            else f", then {_of(key, impact.source)} applies"
         )
     elif impact.source is not None and impact.source.entity != entity:
-        clause += f", but {_of(impact.source)} goes before it"
+        clause += f", but {_of(key, impact.source)} goes before it"
     elif impact.change == "set" and impact.effective_before is not None:
-        clause += f", where {_number(impact.effective_before)} applies now"
+        clause += f", where {value_in_words(key, impact.effective_before)} applies now"
     if impact.more_specific:
         noun = "entity" if impact.more_specific == 1 else "entities"
         clause += f" ({impact.more_specific} more specific {noun} with a value)"
     return clause
 
 
-def _of(source: ConfiguredQuota) -> str:
-    return f"{_number(source.value)} of {source.entity}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() else f"{value:g}"
+def _of(key: str, source: ConfiguredQuota) -> str:
+    return f"{value_in_words(key, source.value)} of {source.entity}"
 
 
 MAX_BUCKETS: Final = 100

@@ -172,7 +172,7 @@ class KeyImpact(ResponseModel):
 
     change: Literal["set", "raised", "lowered", "removed", "unchanged"]
     factor: Number | None
-    """New value by old value, to six digits; null where there are not two."""
+    """New value by old value; null where there are not two."""
     effective_before: StoredValue | None
     """What applies now to the callers of this entity that no more specific entity covers; null:
     unlimited."""

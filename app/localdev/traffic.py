@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 
+from app.domain.quantities import UNLIMITED, value_in_words
 from app.localdev.kafka_admin import allow, allowed, silent_admin
 from app.localdev.local_directory import LocalDevError
 from app.localdev.service import LocalService
@@ -118,9 +119,9 @@ def _beside_limit(client: TrafficClient, quotas: Mapping[str, Any]) -> str:
     verb, key = (
         ("reads", "consumer_byte_rate") if client.consumes else ("writes", "producer_byte_rate")
     )
-    limit = quotas[key]["value"]
-    limited = "unlimited" if limit is None else f"limit {limit / 1e6:4.1f} MB/s"
-    return f"  {name:14}{verb:7}{client.bytes_per_s / 1e6:4.1f} MB/s   {limited}"
+    limit = value_in_words(key, quotas[key]["value"])
+    limited = limit if limit == UNLIMITED else f"limit {limit}"
+    return f"  {name:14}{verb:7}{value_in_words(key, client.bytes_per_s):>12}   {limited}"
 
 
 def _run(bootstrap_servers: str, client: TrafficClient, done: threading.Event) -> None:

@@ -4,6 +4,7 @@ When the buckets nearest to their limits were near them, the rates of the worst 
 and how far each bucket's usual, high and highest minutes are from its limit.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -17,6 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from pyspark.sql import functions as sf
 
+from app.domain.quantities import value_in_words
+from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.picture_style import (
@@ -35,7 +38,7 @@ from app.pipeline.picture_style import (
     style,
 )
 from app.pipeline.results import Scope, is_violating, throttle_ms
-from app.pipeline.summary import NearLimit, Results, Row, amount, entity_name
+from app.pipeline.summary import NearLimit, Results, Row, entity_name
 from app.pipeline.tables import BUCKET_MINUTE
 
 _MOST_BUCKETS: Final = 24
@@ -226,14 +229,28 @@ def _draw_minutes(axes: Axes, item: NearLimit, rows: Sequence[Row]) -> None:
     axes.set_xlim(times[0], times[-1])
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, key)))
+    axes.yaxis.set_major_locator(Ticks(key))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: value_in_words(key, value)))
     axes.grid(axis="y")
     entity = entity_name(item.names)
-    limit = f"limit {amount(item.day['limit'], key)}{entity and f' by {entity}'}"
+    limit = f"limit {value_in_words(key, item.day['limit'])}{entity and f' by {entity}'}"
     axes.set_title(f"{item.label}\n", loc="left", fontsize=10, fontweight="bold", color=BLACK)
     day = f"broker {item.day['broker_id']}, {item.day['dt']:%d %b %Y}, {limit}"
     axes.text(0, 1.04, day, fontsize=8.5, color=GREY, transform=axes.transAxes)
+
+
+class Ticks(MaxNLocator):
+    """At most five ticks at round numbers: of bytes in the unit that they are written with."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(4)
+        self._step = 1024 if "byte" in QUOTA_KEY_RULES[QuotaKey(key)].unit else 1
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """Return the positions between two values."""
+        power = int(math.log(vmax, 1024)) if self._step > 1 and vmax > 1 else 0
+        unit = self._step**power
+        return super().tick_values(vmin / unit, vmax / unit) * unit
 
 
 def _percentiles(results: Results) -> tuple[Figure, Rows]:
@@ -279,7 +296,7 @@ def _draw_percentiles(axes: Axes, worst: Sequence[NearLimit]) -> None:
     axes.grid(axis="x")
     legend_above(axes)
     limits = axes.secondary_yaxis("right")
-    limits.set_yticks(lines, [amount(item.day["limit"], item.day["key"]) for item in worst])
+    limits.set_yticks(lines, [value_in_words(item.day["key"], item.day["limit"]) for item in worst])
     limits.tick_params(length=0, labelsize=8, labelcolor=GREY)
     limits.spines[:].set_visible(False)
 

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.entities import pad, show_entity, width_of
+from app.domain.quantities import value_in_words
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_any
 from app.pipeline.results import Scope
@@ -23,7 +24,6 @@ _KEYS: Final = {
     "request_percentage": "request",
     "controller_mutation_rate": "mutation",
 }
-_UNITS: Final = {"request_percentage": "% of a thread", "controller_mutation_rate": "mutations/s"}
 
 Row = Mapping[str, Any]
 Entity = Mapping[str, str | None]
@@ -157,7 +157,7 @@ def _lines(
                 f"{item.day['util_p99']:,.0%}",
                 item.label,
                 entity_name(item.names),
-                amount(item.day["limit"], item.day["key"]),
+                value_in_words(item.day["key"], item.day["limit"]),
                 f"{item.day['dt']}",
                 f"{item.day['broker_id']}",
                 f"{item.day['throttled_minutes'] or 0} min",
@@ -218,16 +218,6 @@ def entity_name(row: Row) -> str:
 def key_name(key: str) -> str:
     """Return the short name of a quota key."""
     return _KEYS.get(key, key)
-
-
-def amount(value: float, key: str) -> str:
-    """Return a value with its unit, bytes by powers of 1,000: ``1.5 MB/s``."""
-    if key in _UNITS:
-        return f"{value:,.4g} {_UNITS[key]}"
-    for size, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
-        if value >= size:
-            return f"{value / size:,.4g} {unit}"
-    return f"{value:,.4g} B/s"
 
 
 def _shorten(text: str) -> str:

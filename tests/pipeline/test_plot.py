@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.summary import LONGEST_NAME, amount, bucket_name, entity_name
+from app.domain.quantities import value_in_words
+from app.pipeline.pictures import Ticks
+from app.pipeline.summary import LONGEST_NAME, bucket_name, entity_name
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import DAY, Row, at, bucket, minute, publish
@@ -116,10 +118,16 @@ def test_a_quota_is_called_as_kafka_prints_it():
     assert entity_name(bucket(quota_user=None)) == ""
 
 
-def test_amounts_have_units():
-    assert amount(1_500_000.0, "producer_byte_rate") == "1.5 MB/s"
-    assert amount(999.0, "consumer_byte_rate") == "999 B/s"
-    assert amount(150.0, "request_percentage") == "150 % of a thread"
+def test_ticks_are_at_round_numbers_of_the_unit_that_they_are_written_with():
+    ticks = Ticks("producer_byte_rate").tick_values(0, 4 * 2**20)
+    assert [value_in_words("producer_byte_rate", tick) for tick in ticks] == [
+        "0 B/s",
+        "1 MiB/s",
+        "2 MiB/s",
+        "3 MiB/s",
+        "4 MiB/s",
+    ]
+    assert list(Ticks("request_percentage").tick_values(0, 200)) == [0, 50, 100, 150, 200]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from app.client.http import THE_COMMAND, document
 from app.client.output import Context, table, yaml_lines
 from app.client.problems import Locate, ServiceError, explain
 from app.domain.entities import show_entity, visible
+from app.domain.quantities import value_in_words
 
 EXIT_CODES: Final[Mapping[str, int]] = {
     "applied": DONE,
@@ -209,7 +210,7 @@ def impact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         often = "perhaps over" if share is None else f"over in {100 * share:.3g} % of minutes"
         yield (
             f"{show_entity(shared_by)} {visible(each['key'])}: last {each['days']} days "
-            f"{often}, peak {show_value(each['peak'])}"
+            f"{often}, peak {value_in_words(each['key'], each['peak'])}"
         )
 
 

@@ -21,6 +21,7 @@ from app.domain.entities import (
     visible,
 )
 from app.domain.entity_warnings import entity_warnings, intended_entity, is_misleading
+from app.domain.quantities import value_in_words
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
 from app.domain.resolution_index import QuotaIndex, Rule
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
@@ -146,7 +147,9 @@ def _redundant(value: _Value, taken: Collection[tuple[str, int]]) -> list[Findin
         if found is None:
             continue
         if found[1][value.key] == value.value and following.bucket is value.row.bucket:
-            message = f"changes nothing: {found[0]} gives {show_value(value.value)} too"
+            message = (
+                f"changes nothing: {found[0]} gives {value_in_words(value.key, value.value)} too"
+            )
             fix = alter_line(value.entity, delete=[value.key])
             return [_finding("redundant", Severity.HINT, value, message, fix)]
         break

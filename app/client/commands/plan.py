@@ -3,7 +3,6 @@
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
 from app.client.output import Context, Style, counted, table
 from app.domain.entities import show_entity, visible
+from app.domain.quantities import factor_in_words
 
 _PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "kept", "expires_at")
 """What an answer with a plan has."""
@@ -109,7 +109,7 @@ def _value_text(value: Any) -> str:
 
 
 def _factor(factor: float | None) -> str:
-    return "" if factor is None else f" x{Decimal(f'{factor:.3g}'):f}"
+    return "" if factor is None else f" {factor_in_words(factor)}"
 
 
 def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:

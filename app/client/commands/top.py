@@ -26,6 +26,7 @@ from app.domain.broker_metrics import (
     user_of_tag,
 )
 from app.domain.entities import show_name, visible
+from app.domain.quantities import value_in_words
 
 _DEFAULT_LIMIT: Final = 20
 _BROKER_TIMEOUT_S: Final = 10.0
@@ -169,12 +170,18 @@ def _print(context: Context, usages: Sequence[Usage]) -> None:
 
 
 def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:
-    rows = [[cell or "-" for cell in _cells(usage)] for usage in usages]
+    rows = [[cell or "-" for cell in _words(usage)] for usage in usages]
     heading, *lines = table([_HEADING, *rows], right=_NUMBERS)
     yield style.paint(heading, "bold")
     for line, usage in zip(lines, usages, strict=True):
         use = usage.use or 0
         yield style.paint(line, "red" if use >= 1 else "yellow" if use >= _NEAR else None)
+
+
+def _words(usage: Usage) -> list[str]:
+    """Return the columns for people: rate and limit with their units."""
+    who, rest = _cells(usage)[:4], _cells(usage)[6:]
+    return [*who, *(value_in_words(usage.key, value) for value in (usage.rate, usage.limit)), *rest]
 
 
 def _cells(usage: Usage) -> list[str]:

@@ -134,7 +134,7 @@ def test_what_is_printed_fits_one_screen(dev: RunningDev):
     assert len([line for line in dev.lines if line.startswith("curl ")]) == 3
     assert dev.address("The page").startswith("http://127.0.0.1:")
     assert dev.address("Postgres").startswith("postgresql://quotas_service:")
-    assert "  alice/etl     writes  6.0 MB/s   limit  4.2 MB/s" in dev.lines
+    assert "  alice/etl     writes   5.72 MiB/s   limit 4 MiB/s" in dev.lines
 
 
 def test_every_curl_line_works_when_it_is_pasted(dev: RunningDev):

@@ -13,7 +13,7 @@ from tests.unit.client.conftest import PLAN
 
 PLAIN = """\
 {user=alice}
-  ~ producer_byte_rate  1024  ->   2048  raised x2, but 1 entity goes before it
+  ~ producer_byte_rate  1024  ->   2048  raised × 2, but 1 entity goes before it
   - request_percentage    50  ->  unset  removed, then 80.5 of {user=<default>}
 
 Held by other owners:
@@ -94,9 +94,13 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
     assert written == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
 
 
-def test_a_factor_is_written_in_plain_digits():
+def test_a_factor_says_how_much_more_or_less_it_is():
     change: Any = PLAN["changes"][0]
-    for factor, written in {2000.0: "x2000", 0.00005: "x0.00005", 1e7: "x10000000"}.items():
+    for factor, written in {
+        2000.0: "× 2,000",
+        0.00005: "÷ 20,000",
+        10485760.0: "× 10,485,760",
+    }.items():
         keys = change["impact"]["keys"]
         keys = keys | {"producer_byte_rate": {**keys["producer_byte_rate"], "factor": factor}}
         plan = {**PLAN, "changes": [{**change, "impact": {"keys": keys}}]}

@@ -146,8 +146,11 @@ OVER = {
 @pytest.mark.parametrize(
     ("impact", "line"),
     [
-        ([OVER], "last 14 days over in 3 % of minutes, peak 800000\n"),
-        ([{**OVER, "share_of_minutes_over": None}], "last 14 days perhaps over, peak 800000\n"),
+        ([OVER], "last 14 days over in 3 % of minutes, peak 781.25 KiB/s\n"),
+        (
+            [{**OVER, "share_of_minutes_over": None}],
+            "last 14 days perhaps over, peak 781.25 KiB/s\n",
+        ),
         ([{**OVER, "share_of_minutes_over": 0}], ""),
         ({"reason": "no-run"}, ""),
     ],
@@ -243,7 +246,7 @@ def test_top_puts_the_limits_of_the_service_beside_the_rates(
     ran = run("top --endpoint 1=http://broker-1:9404", limits)
     heading, line = ran.out.splitlines()
     assert (ran.code, heading.split()) == (0, list(top._HEADING))
-    assert line.split() == ["alice", "-", P, "1", "90", "100", "90%", "12"]
+    assert line.split() == ["alice", "-", P, "1", "90", "B/s", "100", "B/s", "90%", "12"]
 
 
 def test_brokers_of_which_none_answers_are_unreachable(run: Run):

@@ -84,17 +84,17 @@ def test_it_says_what_applies_before_and_after(subtests: pytest.Subtests):
 def test_a_sentence_says_when_a_change_has_no_effect():
     of = entity(client_id="etl")
     assert summary(of, {P: impact(of, P, 70)}) == (
-        "producer_byte_rate raised by a factor of 10, but 5 of {user=<default>} goes before it "
+        "producer_byte_rate raised × 10, but 5 B/s of {user=<default>} goes before it "
         "(4 more specific entities with a value)."
     )
     of = entity(user="alice")
     assert summary(of, {P: impact(of, P, None)}) == (
-        "producer_byte_rate removed, then 5 of {user=<default>} applies "
+        "producer_byte_rate removed, then 5 B/s of {user=<default>} applies "
         "(2 more specific entities with a value)."
     )
     of = entity(user="carol")
     assert summary(of, {P: impact(of, P, 8_000_000)}) == (
-        "producer_byte_rate set, where 5 applies now."
+        "producer_byte_rate set, where 5 B/s applies now."
     )
     of = entity(ip=None)
     assert summary(of, {I: impact(of, I, None)}) == (

@@ -35,7 +35,7 @@ async def test_a_plan_reaches_no_log_and_changes_nothing(service: FakeService):
     assert service.log == []
     read = await service.get(f"{PLANS}/{plan_id}", "bob")
     assert read.document["changes"][0]["impact"] == {
-        "summary": f"{RATE} raised by a factor of 2.",
+        "summary": f"{RATE} raised × 2.",
         "keys": {
             RATE: {
                 "change": "raised",
