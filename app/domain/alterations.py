@@ -209,21 +209,22 @@ class Observation:
 
     Attributes:
         outcome: ``applied``, ``not_applied`` or ``observed_other``.
-        indistinguishable: The intended values held before, so applied and not applied look alike.
+        indistinguishable: The intended values held before, or may have: applied and not applied
+            look alike.
     """
 
     outcome: Outcome
     indistinguishable: bool = False
 
 
-def observe(alteration: ClientQuotaAlteration, before: Values, seen: Values) -> Observation:
-    """Judge by the keys that the alteration names."""
-    intended = apply_ops(before, alteration.ops)
+def observe(alteration: ClientQuotaAlteration, before: Values | None, seen: Values) -> Observation:
+    """Judge by the keys that the alteration names; ``before`` is null where nobody knows it."""
+    intended = apply_ops({}, alteration.ops)
     keys = [op.key for op in alteration.ops]
     holds = all(same_value(seen.get(key), intended.get(key)) for key in keys)
-    held = all(same_value(seen.get(key), before.get(key)) for key in keys)
+    held = before is not None and all(same_value(seen.get(key), before.get(key)) for key in keys)
     if holds:
-        return Observation(Outcome.APPLIED, indistinguishable=held)
+        return Observation(Outcome.APPLIED, indistinguishable=held or before is None)
     return Observation(Outcome.NOT_APPLIED if held else Outcome.OBSERVED_OTHER)
 
 

@@ -157,6 +157,12 @@ class EntityBusyError(QuotaError):
     default_code = "entity-busy"
 
 
+class BeforeUnknownError(QuotaError):
+    """An alteration cannot be taken back: the log does not prove what held before."""
+
+    default_code = "before-unknown"
+
+
 class OwnerConflictError(QuotaError):
     """Another owner holds a key that a plan would change."""
 

@@ -354,11 +354,14 @@ class AlterationResult(ResponseModel):
 
     entity: Entity
     outcome: Outcome
-    """`not_applied`: valid, and held back because another entity was refused, or found not applied.
-    `unknown`: sent, and no definite answer yet. Recovery may find `observed_other`: neither the
-    values before nor those asked for. `superseded`: another alteration took over before that."""
+    """`not_applied`: valid, and held back because another entity was refused. Where recovery found
+    it: those values do not hold, and those that stood before do; another tool that put them back in
+    between cannot be told apart. `unknown`: sent, and no definite answer yet. Recovery may find
+    `observed_other`: neither the values before nor those asked for. `superseded`: another
+    alteration took over before that."""
     changed: bool | None
-    """Whether a value differs; null where the outcome is unknown."""
+    """Whether a value differs; null where the outcome is unknown, and like `before` where recovery
+    found it and the log does not prove what held before."""
     before: Values
     after: Values
     error: Refusal | None

@@ -295,6 +295,13 @@ ALTERATION_PROBLEMS: Final[Rows] = {
         "An alteration can be reverted once the outcome of each of its entities is final.",
         "Look at the alteration until its outcome is final, then revert it.",
     ),
+    ("before-unknown", 409): Words(
+        "What held before is not known",
+        "The process that sent that alteration ended before it recorded what it had read, and "
+        "recovery saw what holds, not what held. Nothing was done.",
+        "Look at the history of the entity, and set the values that should hold with an alteration "
+        "of your own.",
+    ),
     ("cannot-be-restored", 422): Words(
         "What held before cannot be written",
         "Another tool had stored a value that this service does not write, such as NaN.",

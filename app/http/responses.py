@@ -108,6 +108,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "NotAcceptable": _Kind(("not-acceptable",)),
     "BodyTooSlow": _Kind(("request-timeout",)),
     "EntityBusy": _Kind(_BUSY, ("Maybe-Retry-After", *_RECORDED)),
+    "RevertBusy": _Kind(("before-unknown", *_BUSY), ("Maybe-Retry-After", *_RECORDED)),
     "PlanBusy": _Kind(("owner-conflict", *_BUSY), ("Maybe-Retry-After", *_RECORDED)),
     "PlanExpired": _Kind(("plan-expired",)),
     "ExpectationFailed": _Kind(("expectation-failed",), _RECORDED),

@@ -96,18 +96,24 @@ def read_audit_log(url: str, cluster: str | None) -> Iterator[AuditEntry]:
 
 def _entry(row: Any) -> AuditEntry:
     start = json.loads(row.start)
-    result = (start if row.conclusion is None else json.loads(row.conclusion)).get("result", {})
-    before = result.get("before")
+    end = start if row.conclusion is None else json.loads(row.conclusion)
+    result = end.get("result", {})
     return AuditEntry(
         row.alteration_id,
         row.cluster_id,
         row.at,
         ClientQuotaEntity.of(start["entity"]),
         tuple(_ops(start["ops"])),
-        _values(start["before"] if before is None else before),
+        _values(result.get("before")) if _is_before_proven(end) else None,
         _values(result.get("after")),
         Outcome(result.get("outcome", Outcome.UNKNOWN)),
     )
+
+
+def _is_before_proven(end: Mapping[str, Any]) -> bool:
+    """Tell whether it was read under the entity's lock; of what recovery found it may not be."""
+    evidence = end.get("evidence")
+    return evidence is None or "late_answer" in evidence or bool(evidence.get("before_is_proven"))
 
 
 def _values(document: Mapping[str, Any] | None) -> Values | None:

@@ -35,6 +35,7 @@ from app.postgres.payload import (
     is_record_id,
     listed_op,
     refusal_from_json,
+    result_document,
     result_from_json,
     start_event,
     values_from_json,
@@ -108,8 +109,7 @@ def audit_row(
     at: datetime, request: Document, start: Document, conclusion: Document | None
 ) -> AuditRow:
     """Return one row of the log: from the head of the request, and the document of the entity."""
-    result = (conclusion or start).get("result", {})
-    before = result.get("before")
+    result = result_document(conclusion or start)
     return AuditRow(
         cluster_id=request["cluster_id"],
         alteration_id=request["alteration_id"],
@@ -120,7 +120,7 @@ def audit_row(
         action=request["action"],
         entity=None if start["entity"] is None else ClientQuotaEntity.of(start["entity"]),
         ops=None if start["ops"] is None else [listed_op(op) for op in start["ops"]],
-        before=values_from_json(start["before"] if before is None else before),
+        before=values_from_json(result.get("before")),
         after=values_from_json(result.get("after")),
         outcome=result.get("outcome", Outcome.UNKNOWN.value),
         reason=request["reason"],
@@ -159,7 +159,9 @@ def _request(
 
 def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
     return {
-        entry["ordinal"]: result_from_json(ClientQuotaEntity.of(entry["entity"]), entry["result"])
+        entry["ordinal"]: result_from_json(
+            ClientQuotaEntity.of(entry["entity"]), result_document(entry)
+        )
         for entry in documents
         if "result" in entry
     }
@@ -169,25 +171,17 @@ def _ends(
     later: Iterable[Document], started: Mapping[int, Document]
 ) -> dict[int, AlterationResult]:
     """A final result comes last; an observation is not a result yet."""
-    ends = _results(
+    return _results(
         {**entry, "entity": started[entry["ordinal"]]["entity"]}
         for event in later
         for entry in event["entities"]
         if entry.get("final", True)
     )
-    return {
-        ordinal: result
-        if result.before is not None
-        else replace(result, before=values_from_json(started[ordinal]["before"]))
-        for ordinal, result in ends.items()
-    }
 
 
 def _open(document: Document) -> AlterationResult:
     entity = audit_entity_from_json(document)
-    return AlterationResult(
-        entity.alteration.entity, Outcome.UNKNOWN, before=entity.before, warnings=entity.warnings
-    )
+    return AlterationResult(entity.alteration.entity, Outcome.UNKNOWN, warnings=entity.warnings)
 
 
 def _history(

@@ -161,6 +161,19 @@ def result_to_json(result: AlterationResult) -> Document:
     }
 
 
+def result_document(document: Document) -> Document:
+    """Return what an entity's document says of the result; empty where it has none.
+
+    Where recovery found it, what held before is proven by the answer, or by what the owner has read
+    under its lock; a document of layout 2 does not say so, and may have what nobody had locked.
+    """
+    result: Document = document.get("result", {})
+    is_found = "final" in document and "late_answer" not in document["evidence"]
+    if not is_found or document["evidence"].get("before_is_proven", False):
+        return result
+    return {**result, "before": None, "changed": None}
+
+
 def result_from_json(entity: ClientQuotaEntity, document: Mapping[str, Any]) -> AlterationResult:
     """Return what became of the entity."""
     return AlterationResult(
@@ -239,8 +252,8 @@ def entity_columns(entity: ClientQuotaEntity) -> Document:
     return columns
 
 
-SCHEMA: Final = 2
-"""The layout of the records; each record names it."""
+SCHEMA: Final = 3
+"""The layout of the records; each record names it. From 3 on an intent has no values."""
 
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
@@ -440,9 +453,12 @@ def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
 
 
 def _finding(recovered: Recovered) -> str:
-    outcome = recovered.result.outcome.value.replace("_", " ")
-    remarks = [
-        word for word, (name, value) in _REMARKS.items() if recovered.evidence.get(name) is value
-    ]
-    found = f"found {outcome}" if recovered.final else f"observed: {outcome} so far"
+    """Say what was seen. Kafka shows no history: what was put back looks as if never applied."""
+    outcome, evidence = recovered.result.outcome.value.replace("_", " "), recovered.evidence
+    if "late_answer" in evidence:
+        return f"answered late: {outcome}"
+    remarks = [word for word, (name, value) in _REMARKS.items() if evidence.get(name) is value]
+    if recovered.final and recovered.result.outcome is Outcome.NOT_APPLIED:
+        remarks.append("another tool may have put back what held before")
+    found = f"observed: {outcome}" if recovered.final else f"observed: {outcome} so far"
     return f"{found} ({', '.join(remarks)})" if remarks else found

@@ -83,7 +83,10 @@ _CLAIM: Final = """
 
 _CLAIMED: Final = """
     select held.alteration_id, broker_id,
-      case when version > 0 then held."values" end as last_audited,
+      case when version > 0 and changed_at < taken_at then held."values"
+        when version = 0 and exists (select from drift_baseline as baseline
+          where baseline.cluster_id = held.cluster_id and baseline.taken_at < held.taken_at)
+        then '{}' end as last_audited,
       history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
     from quota_entity as held
@@ -99,15 +102,18 @@ _CLAIMED: Final = """
       and history.intent is not null
     order by held.received_at, held.alteration_id, held.ordinal
     """
-"""``now()`` is the same time throughout a transaction: these are the claims just made."""
+"""``now()`` is the same time throughout a transaction: these are the claims just made.
+
+An entity without a state of a cluster that is watched had no values. What was stored under the lock
+is no earlier state: the first round of the watch may come after the alteration.
+"""
 
 
 def _open_alteration(row: Row) -> OpenAlteration:
-    """What the owner knew last of the values before is better than what the intent says."""
-    audited = audit_entity_from_json(json.loads(row.intent))
-    if row.outcome is not None:
-        before = values_from_json(json.loads(row.outcome)["result"]["before"])
-        audited = replace(audited, before=audited.before if before is None else before)
+    """Only what the owner has recorded with its outcome was read under the lock."""
+    result = {} if row.outcome is None else json.loads(row.outcome)["result"]
+    before = values_from_json(result.get("before"))
+    audited = replace(audit_entity_from_json(json.loads(row.intent)), before=before)
     return OpenAlteration(
         alteration_id=str(row.alteration_id),
         audited=audited,

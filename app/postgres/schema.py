@@ -161,7 +161,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0003"
+SCHEMA_REVISION: Final = "0004"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

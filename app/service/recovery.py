@@ -245,16 +245,17 @@ def _findings(
 def _finding(
     item: OpenAlteration, seen: Values, evidence: Evidence, final_after_s: float
 ) -> Recovered:
-    alteration, before = item.audited.alteration, item.audited.before or {}
-    observation = observe(alteration, before, seen)
-    if observation.outcome is Outcome.OBSERVED_OTHER and item.last_audited is not None:
-        audited = observe(alteration, item.last_audited, seen)
-        if audited.outcome is Outcome.NOT_APPLIED:
-            before, observation = item.last_audited, audited
+    """Compare with what held before: that is proven where the owner has read it under its lock.
+
+    The last audited state is no proof, for another tool may have changed it since. It tells
+    whether something else is there now; the result does not repeat it.
+    """
+    alteration, before = item.audited.alteration, item.audited.before
+    observation = observe(alteration, item.last_audited if before is None else before, seen)
     result = AlterationResult(
         alteration.entity,
         observation.outcome,
-        changed=not same_values(before, seen),
+        changed=None if before is None else not same_values(before, seen),
         before=before,
         after=seen,
         warnings=item.audited.warnings,
@@ -262,6 +263,7 @@ def _finding(
     own_evidence = {
         **evidence,
         "indistinguishable": observation.indistinguishable,
+        "before_is_proven": before is not None,
         "seen": {key: str(value) for key, value in seen.items()},
         "found": observation.outcome.value,
     }

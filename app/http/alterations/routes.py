@@ -110,7 +110,7 @@ async def alter_quotas(
     responses={
         200: altered("Taken back, or only checked.", "alteration-reverted"),
         207: altered("Some refused, the others taken back.", "alteration-partial"),
-        **problems("NotFound", "CannotRevert"),
+        **problems("NotFound", "RevertBusy", "CannotRevert"),
     },
     openapi_extra=request_examples("take-back", "check-taking-back"),
 )

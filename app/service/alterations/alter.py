@@ -304,9 +304,7 @@ def _audit_request(
         action="validate" if command.validate_only else command.action,
         request_id=command.request_id,
         entities=tuple(
-            AuditEntity(
-                ordinal, alteration, stored.get(alteration.entity, {}), judgement.warnings[ordinal]
-            )
+            AuditEntity(ordinal, alteration, warnings=judgement.warnings[ordinal])
             for ordinal, alteration in enumerate(judgement.alterations)
             if ordinal not in refused
         ),

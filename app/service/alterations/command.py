@@ -178,17 +178,21 @@ _OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
 def result_of(entity: AuditEntity, verdict: EntityVerdict) -> AlterationResult:
     """Return the result of one entity.
 
-    ``after`` is null where the outcome is unknown; after ``validated`` it is what would hold.
+    ``after`` is null where the outcome is unknown, and where nobody has read what held before;
+    after ``validated`` it is what would hold.
     """
-    outcome, before = verdict.outcome, entity.before or {}
-    after = apply_ops(before, entity.alteration.ops) if outcome in _CHANGING else before
-    uncertain = outcome in _OPEN
+    outcome, before = verdict.outcome, entity.before
+    after = None if outcome in _OPEN else before
+    changed = None if outcome in _OPEN else False
+    if outcome in _CHANGING:
+        after = apply_ops(before or {}, entity.alteration.ops)
+        changed = not same_values(before or {}, after)
     return AlterationResult(
         entity=entity.alteration.entity,
         outcome=outcome,
-        changed=None if uncertain else not same_values(before, after),
+        changed=changed,
         before=before,
-        after=None if uncertain else after,
+        after=after,
         error=verdict.error,
         warnings=entity.warnings,
     )

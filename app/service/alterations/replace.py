@@ -18,7 +18,13 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import InvalidRequestError, NoSuchEntityError, QuotaError, Violation
+from app.domain.errors import (
+    BeforeUnknownError,
+    InvalidRequestError,
+    NoSuchEntityError,
+    QuotaError,
+    Violation,
+)
 from app.domain.plans import DesiredValue
 from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
@@ -140,6 +146,7 @@ class RevertAlterations:
         Raises:
             NotFoundError: There is no such alteration, or it is another caller's.
             InvalidRequestError: Nothing of it was applied, or it is not concluded.
+            BeforeUnknownError: Recovery found that it was applied, and not what held before.
             ExpectationFailedError: The present values are not its ``after``.
             QuotaError: As ``AlterQuotas.alter``.
         """
@@ -159,6 +166,7 @@ def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], lis
     unknown = any(result.outcome is Outcome.UNKNOWN for result in record.results.values())
     if unknown or not record.concluded:
         raise _refusal("not-concluded", "It has no definite outcome yet; ask for it again.")
+    _refuse_unknown_before(record)
     alterations: list[ClientQuotaAlteration] = []
     expected: list[Expected] = []
     for result in record.results.values():
@@ -169,6 +177,17 @@ def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], lis
     if not alterations:
         raise _refusal("nothing-to-revert", "The log has nothing of this that changed the cluster.")
     return alterations, expected
+
+
+def _refuse_unknown_before(record: AlterationRecord) -> None:
+    unknown = [
+        Violation("alteration_id", "before-unknown", f"Nobody knows what {result.entity} had.")
+        for result in record.results.values()
+        if result.outcome is Outcome.APPLIED and result.before is None
+    ]
+    if unknown:
+        detail = "The log does not prove what held before this alteration; nothing was sent."
+        raise BeforeUnknownError(detail, violations=unknown)
 
 
 def _invert(result: AlterationResult) -> ClientQuotaAlteration | None:

@@ -23,7 +23,8 @@ from app.service.ports.plans import PlanApplication
 class AuditEntity:
     """One entity of an audited request: its position in the request, its operations, its values.
 
-    ``before`` is null where nobody has read it. ``ops`` are those of the request, in order.
+    ``before`` is null where nobody has read it under the entity's lock, as in every intent. ``ops``
+    are those of the request, in order.
     """
 
     ordinal: int
@@ -270,12 +271,13 @@ class OpenAlteration:
     """One entity of an alteration without a definite outcome, claimed by one recovery.
 
     Attributes:
-        audited: As in the intent: ordinal, operations, ``before`` as far as it was read.
+        audited: As in the intent; ``before`` is what the owner has read under its lock, null where
+            it did not come to record that.
         broker_id: The broker that it was sent through, or null.
         age_s: Seconds since the bytes can have been handed over at the latest, by the database's
             clock; negative where that time has not come.
-        last_audited: What the log had last of the entity; null where nothing. The values of an
-            intent are read before the barrier, and may be older.
+        last_audited: What the log had last of the entity when it was locked; null where nothing.
+            Another tool may have changed it since.
     """
 
     alteration_id: str

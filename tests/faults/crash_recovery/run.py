@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, LiteralString, Self
 
 import httpx
 import psycopg
@@ -26,6 +26,7 @@ from tests.testkit.fake_kafka.messages import Alteration
 from tests.testkit.history.checker import figures_of, note_figures, violations
 from tests.testkit.history.events import Answer, Call, LogRecord, Write
 from tests.testkit.history.evidence import Audit, Evidence, read_audit
+from tests.testkit.kafka import eventually
 from tests.testkit.load import Driver, Load, Plan, send
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.service import PLAIN_HTTP, RunningService, new_service
@@ -108,6 +109,17 @@ class Run:
         await asyncio.to_thread(replica.start)
         return replica
 
+    async def until_watched(self) -> None:
+        """Wait until the watch for drift has seen the cluster: from then on the log has its state.
+
+        What nobody had seen before an alteration is never found to be as it was.
+        """
+
+        async def is_watched() -> bool:
+            return bool(await asyncio.to_thread(self._count, "select count(*) from drift_baseline"))
+
+        await eventually(is_watched, True)
+
     async def alter(
         self, replica: RunningService, *writes: Write, key: str | None = None
     ) -> Answer | None:
@@ -126,14 +138,15 @@ class Run:
         """
         began = time.monotonic()
         while (
-            await asyncio.to_thread(self._open) and time.monotonic() < began + self.quiet_within_s
+            await asyncio.to_thread(self._count, _OPEN)
+            and time.monotonic() < began + self.quiet_within_s
         ):
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - began
 
-    def _open(self) -> int:
+    def _count(self, query: LiteralString) -> int:
         with psycopg.connect(self.database.superuser_url) as connection:
-            row = connection.execute(_OPEN).fetchone()
+            row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
     async def judge(self, *, bounded: bool = True) -> Evidence:

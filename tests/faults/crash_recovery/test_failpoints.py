@@ -60,6 +60,7 @@ def a_write() -> Write:
 async def killed_at(run: Run, point: str, write: Write) -> None:
     """Start a replica that is killed at a point, and let it alter."""
     replica = await run.serve(test_failpoint=f"{point}:kill")
+    await run.until_watched()
     assert await run.alter(replica, write) is None
     await asyncio.to_thread(replica.wait_until_ended)
 
@@ -94,6 +95,7 @@ async def frozen(run: Run, cluster: FakeCluster) -> None:
     served = await asyncio.gather(*(run.serve(test_failpoint=f"{point}:stop") for point in writes))
     replicas = dict(zip(writes, served, strict=True))
     await run.serve()
+    await run.until_watched()
     answers = {
         point: asyncio.create_task(run.alter(replicas[point], write))
         for point, write in writes.items()

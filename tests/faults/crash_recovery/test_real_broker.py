@@ -1,22 +1,34 @@
 """A real broker is killed and hangs, and replicas are killed, while clients alter."""
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import empty_log
-from tests.faults.crash_recovery.run import FINAL_AFTER_FAULTS_S, Run, during_a_load, out, reborn
+from tests.faults.crash_recovery.run import (
+    FINAL_AFTER_FAULTS_S,
+    Run,
+    ask,
+    during_a_load,
+    out,
+    reborn,
+)
 from tests.testkit.class_archive import shared_classes
-from tests.testkit.event_loops import in_a_thread
+from tests.testkit.event_loops import in_a_thread, until
 from tests.testkit.fake_kafka.server import ALTER
-from tests.testkit.history.events import NO_LINGER, metadata_log
+from tests.testkit.history.events import NO_LINGER, Write, metadata_log
+from tests.testkit.kafka import eventually, unique
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 from tests.testkit.sizes import size
 
+KEY = "producer_byte_rate"
 KILLS = 500
 LASTS_S, PAUSED_FOR_S = size((0.6, 1.5), (1.0, 2.5))
 """A verdict is final after 6 s: one node that is its own controller applies nothing after its
@@ -57,6 +69,46 @@ async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wr
     evidence = await run.judge()
     assert evidence.records
     assert any(entity.was_recovered for entity in evidence.audit.entities)
+
+
+async def test_what_held_before_a_lost_answer_is_neither_claimed_nor_restored(
+    run: Run, proxy: KafkaProxy
+):
+    """1000 holds when 3000 is asked for, and 2000 when that is sent."""
+    name = unique("before")
+    entity = ClientQuotaEntity.of({"user": name})
+    steady = await run.serve()
+    assert await run.alter(steady, Write(entity, KEY, 1000.0))
+    mortal = await run.serve(test_failpoint="before_intent:stop")
+    asking = asyncio.create_task(run.alter(mortal, Write(entity, KEY, 3000.0)))
+    await until(mortal.is_frozen)
+    assert await run.alter(steady, Write(entity, KEY, 2000.0))
+    proxy.hold(TO_CLIENT, ALTER)
+    mortal.thaw()
+
+    async def stored() -> float:
+        answer = await ask(steady, "GET", "/quotas", params={"filter": f"user={name}"})
+        return float(answer.json()["quotas"][0]["values"][KEY])
+
+    async def newest() -> Any:
+        answer = await ask(steady, "GET", "/audit", params={"entity": f"user={name}"})
+        return answer.json()["rows"][0]
+
+    await eventually(stored, 3000.0)
+    mortal.kill()
+    proxy.pass_all()
+    proxy.hang_up()
+    assert await asking is None
+    await run.until_quiet()
+    row = await newest()
+    assert (row["outcome"], row["before"], row["after"]) == ("applied", None, {KEY: 3000})
+    path = f"/quotas/alterations/{row['alteration_id']}"
+    document = (await ask(steady, "GET", path)).json()
+    assert (document["results"][0]["before"], document["results"][0]["changed"]) == (None, None)
+    assert document["history"][-1]["detail"].startswith("observed: applied")
+    reverted = await ask(steady, "POST", f"{path}/revert", json={})
+    assert (reverted.status_code, reverted.json()["code"]) == (409, "before-unknown")
+    assert await stored() == 3000.0
 
 
 @pytest.fixture

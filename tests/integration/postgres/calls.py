@@ -101,7 +101,8 @@ class Tables:
         """Let the locks be that much older than they are."""
         self.run(
             "update quota_entity set taken_at = taken_at - %(age)s, "
-            "handed_over_by = handed_over_by - %(age)s where alteration_id = %(id)s",
+            "changed_at = changed_at - %(age)s, handed_over_by = handed_over_by - %(age)s "
+            "where alteration_id = %(id)s",
             id=request.alteration_id,
             age=timedelta(seconds=seconds),
         )
@@ -159,6 +160,7 @@ def found(
     entity = request.entities[ordinal].alteration.entity
     after: Values | None = None if outcome is Outcome.REFUSED else AFTER
     result = AlterationResult(entity, outcome, True, {}, after)
+    evidence = {"before_is_proven": True, **evidence}
     return Recovered(request.alteration_id, ordinal, result, final=final, evidence=evidence)
 
 

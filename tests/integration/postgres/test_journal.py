@@ -128,13 +128,13 @@ async def test_the_payload_is_json_with_integers_and_words_where_json_lacks_a_nu
     assert '"entity":{"user":"\\u0000"}' in row.payload
 
 
-async def test_a_row_shows_the_intents_values_until_the_conclusion_knows_better(
+async def test_a_row_has_no_values_before_its_conclusion(
     journal: PostgresJournal,
 ):
     request = audit_request(audit_entity(0, {"user": "a"}, {"consumer_byte_rate": 5.0}))
     await intend(journal, request)
     (row,) = (await journal.audit_rows(AuditQuery())).rows
-    assert (row.before, row.after, row.outcome) == ({"consumer_byte_rate": 5.0}, None, "unknown")
+    assert (row.before, row.after, row.outcome) == (None, None, "unknown")
     entity = request.entities[0].alteration.entity
     result = AlterationResult(entity, Outcome.APPLIED, True, {"consumer_byte_rate": 6.0}, {})
     await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}))

@@ -329,7 +329,7 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
     ]
     page = await journal.audit_rows(AuditQuery(outcome="superseded"))
     assert [row.alteration_id for row in page.rows] == [old.alteration_id] * 2
-    assert [row.before for row in page.rows] == [{}, {}]
+    assert [row.before for row in page.rows] == [None, None]
 
 
 async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables: Tables):

@@ -13,6 +13,7 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
+from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.current_values import Barrier, CurrentValues
@@ -22,6 +23,7 @@ from app.service.ports.metrics import OpenIntents
 from app.service.recovery import Evidence, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.calls import (
+    AFTER,
     Tables,
     claimed,
     concluded,
@@ -90,10 +92,12 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     record = await stored(journal, request)
     assert record.results == {0: final.result}
     assert record.concluded
-    words = outcome.value.replace("_", " ")
+    words = f"observed: {outcome.value.replace('_', ' ')}"
+    if outcome is Outcome.NOT_APPLIED:
+        words += " (another tool may have put back what held before)"
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
         "observed: not applied so far",
-        f"found {words}",
+        words,
     ]
     assert await listed(journal, request) == [outcome.value]
     (row,) = (await journal.audit_rows(AuditQuery())).rows
@@ -103,7 +107,7 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
         "select document from audit_entity_event where verdict is not null "
         "and event_type = 'recovery'"
     )
-    assert '"evidence":{"epoch":3,"fences":[1,2]}' in row.document
+    assert '"evidence":{"before_is_proven":true,"epoch":3,"fences":[1,2]}' in row.document
     state = tables.state(request)
     assert (state is not None) == (outcome in (Outcome.APPLIED, Outcome.OBSERVED_OTHER))
     assert state is None or state.stored == '{"producer_byte_rate":1024}'
@@ -234,7 +238,7 @@ async def test_each_entity_has_its_own_history(
     assert [result.outcome.value for result in record.results.values()] == ["applied", "unknown"]
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
         "observed: applied so far for {user=bob}",
-        "found applied for {user=alice}",
+        "observed: applied for {user=alice}",
     ]
     times = [at for at, event, _ in record.history if event == "recovery"]
     assert times == sorted(times)
@@ -351,6 +355,37 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
     assert open_alteration.alteration_id == request.alteration_id
     assert open_alteration.last_audited == applied.results[0].after != {}
     assert 2 < open_alteration.age_s < 30
+
+
+async def test_what_is_stored_under_the_lock_is_no_earlier_state(
+    journal: PostgresJournal, recovery: PostgresRecovery, database: Database, tables: Tables
+):
+    """The first round of the watch may come after the alteration: it sees what that has set."""
+    request = await opened(journal, "alice", "bob")
+    drift, (alice, _) = PostgresDriftJournal(database), request.entities
+    await drift.keep_baseline(CLUSTER, {alice.alteration.entity: AFTER})
+    tables.run(
+        "update quota_entity set taken_at = taken_at - interval '1 h', handed_over_by = now()"
+    )
+    tables.run("update worker set seen_at = seen_at - interval '6 s'")
+    tables.run("update quota_entity set handed_over_by = handed_over_by - interval '30 s'")
+    assert [claim.last_audited for claim in await claimed(recovery)] == [None, None]
+    tables.run("update drift_baseline set taken_at = taken_at - interval '2 h'")
+    assert [claim.last_audited for claim in await claimed(recovery)] == [None, {}]
+
+
+async def test_what_an_earlier_layout_took_for_the_values_before_is_not_repeated(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await in_doubt(journal, "alice")
+    earlier = found(request, Outcome.APPLIED, final=True, before_is_proven=False)
+    await recovery.record_recovery([earlier])
+    result = (await stored(journal, request)).results[0]
+    assert (result.before, result.changed, result.after) == (None, None, AFTER)
+    (row,) = (await journal.audit_rows(AuditQuery())).rows
+    assert (row.before, row.after) == (None, AFTER)
+    (in_sql,) = tables.run("select before, after from audit_log")
+    assert (in_sql.before, in_sql.after) == (None, AFTER)
 
 
 async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(

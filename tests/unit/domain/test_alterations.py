@@ -193,3 +193,9 @@ def test_all_keys_that_it_names_decide_and_no_others(subtests: pytest.Subtests):
 def test_what_held_before_is_indistinguishable_only_if_all_of_it_did():
     assert observe(ALTERATION, {P: 5.0}, {P: 5.0}) == Observation(Outcome.APPLIED, True)
     assert observe(ALTERATION, {P: 5.0, C: 7.0}, {P: 5.0}) == Observation(Outcome.APPLIED, False)
+
+
+def test_where_nobody_knows_what_held_before_nothing_is_found_not_applied():
+    assert observe(ALTERATION, None, {P: 5.0}) == Observation(Outcome.APPLIED, True)
+    for seen in ({}, BEFORE, {P: 4.0}):
+        assert observe(ALTERATION, None, seen) == Observation(Outcome.OBSERVED_OTHER)

@@ -52,6 +52,7 @@ EXPECTED_STATUS = {
     "QuotaError": 500,
     "UnsupportedVersionError": 501,
     "OwnerConflictError": 409,
+    "BeforeUnknownError": 409,
     "PlanExpiredError": 410,
     "BrokerError": 502,
     "NotSentError": 503,

@@ -100,24 +100,37 @@ async def test_the_verdict_is_what_a_fenced_read_shows(
 
 
 @pytest.mark.parametrize(
-    ("now", "outcome", "before"),
+    ("last_audited", "now", "outcome"),
     [
-        (4.0, Outcome.NOT_APPLIED, 4.0),
-        (3.0, Outcome.NOT_APPLIED, 3.0),
-        (5.0, Outcome.APPLIED, 3.0),
-        (2.0, Outcome.OBSERVED_OTHER, 3.0),
+        (4.0, 4.0, Outcome.NOT_APPLIED),
+        (4.0, 5.0, Outcome.APPLIED),
+        (4.0, 3.0, Outcome.OBSERVED_OTHER),
+        (None, 5.0, Outcome.APPLIED),
+        (None, 4.0, Outcome.OBSERVED_OTHER),
     ],
 )
 @in_virtual_time
-async def test_what_the_log_has_last_was_before_where_the_intent_was_read_too_early(
-    world: World, now: float, outcome: Outcome, before: float
+async def test_what_the_log_has_last_tells_what_is_new_and_proves_nothing_of_before(
+    world: World, last_audited: float | None, now: float, outcome: Outcome
 ) -> None:
     world.brokers.quotas[ALICE] = {KEY: now}
-    world.leave(AuditEntity(0, TO_FIVE, {KEY: 3.0}), 1.0, last_audited={KEY: 4.0})
+    state = None if last_audited is None else {KEY: last_audited}
+    world.leave(AuditEntity(0, TO_FIVE), 1.0, last_audited=state)
     assert await world.recovery.round() == 1
     (recovered,) = world.journal.recovered
-    assert (recovered.result.outcome, recovered.result.before) == (outcome, {KEY: before})
-    assert recovered.result.changed is (now != before)
+    assert recovered.result.outcome is outcome
+    assert (recovered.result.before, recovered.result.changed) == (None, None)
+    assert recovered.evidence["before_is_proven"] is False
+
+
+@in_virtual_time
+async def test_what_the_owner_read_under_its_lock_is_what_held_before(world: World) -> None:
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    world.leave(AuditEntity(0, TO_FIVE, {KEY: 3.0}), 1.0, last_audited={KEY: 4.0})
+    await world.recovery.round()
+    (recovered,) = world.journal.recovered
+    assert (recovered.result.before, recovered.result.changed) == ({KEY: 3.0}, True)
+    assert recovered.evidence["before_is_proven"] is True
 
 
 @in_virtual_time
