@@ -83,8 +83,15 @@ class Diagnostics:
 def read_file(file: str) -> str:
     """Return the text of a file, or of standard input for ``-``."""
     try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return content.decode("utf-8-sig")
+        return read_bytes(file).decode("utf-8-sig")
+    except ValueError as error:
+        raise UsageError(f"{visible(file)} cannot be read: {reason(error)}.") from error
+
+
+def read_bytes(file: str) -> bytes:
+    """Return the content of a file, or of standard input for ``-``."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(f"{visible(file)} cannot be read: {reason(error)}.") from error
 
@@ -106,18 +113,23 @@ _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 def parse(file: str, text: str) -> list[Node]:
     """Return the documents of YAML, or of JSON, which is YAML too; empty ones are left out."""
     faults = Diagnostics(file)
+    nodes = compose(file, text)
+    _check_node(SequenceNode("", nodes), faults, set())
+    faults.refuse_if_any()
+    return nodes
+
+
+def compose(file: str, text: str) -> list[Node]:
+    """Return the documents as they are: an alias is the very node that it stands for."""
     if text.lstrip()[:1] in ("{", "["):
         text = _PAIR.sub(_join_pair, text)
     try:
-        nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
-        _check_node(SequenceNode("", nodes), faults, set())
+        return [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise UsageError(f"{file}:{line}: this is not YAML or JSON: {error.problem}.") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"{file}: this is not YAML or JSON: {error}.") from error
-    faults.refuse_if_any()
-    return nodes
 
 
 def _join_pair(escape: re.Match[str]) -> str:

@@ -94,7 +94,8 @@ def test_the_script_of_pipelines_gets_the_fields_that_it_reads():
         assert read <= set(re.findall(r"KAFKA_[A-Z_]+", (folder / file).read_text())), file
 
 
-COMMAND = f"{sys.executable} -m app.client.cli import --from rpk <(echo quotas: [])"
+QUOTA = "'[{user: a, producer_byte_rate: 1}]'"
+COMMAND = f"{sys.executable} -m app.client.cli import <(echo {QUOTA})"
 USAGE = f"{sys.executable} -m app.client.cli --describe --alter"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.client.commands import audit, resolve
-from app.client.commands.imports import Collected
 from app.client.commands.plan import plan_lines
+from app.client.imports.collection import Collection
 from app.client.output import Progress, Style, table
 from tests.unit.client.conftest import PLAN
 
@@ -124,7 +124,7 @@ def test_a_note_names_its_identities_unless_it_is_about_all():
 
 
 def test_an_import_has_types_in_the_order_of_an_export():
-    collected = Collected("file")
-    collected.add({"user": "a", "client-id": "b"}, "producer_byte_rate", "5", 1)
-    (quota,) = collected.quotas()
+    collection = Collection("file")
+    collection.add({"user": "a", "client-id": "b"}, "producer_byte_rate", "5", 1)
+    (quota,) = collection.quotas()
     assert list(quota["entity"]) == ["user", "client-id"]

@@ -1,0 +1,110 @@
+"""Which reader a file of another tool gets: the one that is named, or the one it looks like."""
+
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from yaml.nodes import Node
+
+from app.client.documents import read_bytes
+from app.client.errors import UsageError
+from app.client.imports.collection import Collection
+from app.client.imports.hcl import is_hcl, read_hcl
+from app.client.imports.kafka_configs import is_kafka_configs, read_kafka_configs
+from app.client.imports.manifests import has_kind, is_manifests, read_manifests
+from app.client.imports.playbooks import is_ansible, is_julie, read_ansible, read_julie
+from app.client.imports.records import is_document, is_flat, is_kafka_ui, is_rpk, read_records
+from app.client.imports.terraform import is_terraform, read_terraform
+from app.client.imports.trees import lose_unread, read_trees
+from app.domain.entities import visible
+
+
+class TextFormat(NamedTuple):
+    """A format of lines."""
+
+    name: str
+    is_such: Callable[[str], bool]
+    read: Callable[[str, Collection], None]
+
+
+class TreeFormat(NamedTuple):
+    """A format of YAML and JSON."""
+
+    name: str
+    is_such: Callable[[Sequence[Node]], bool]
+    read: Callable[[Sequence[Node], Collection], None]
+
+
+_TEXTS: Final = (
+    TextFormat("terraform", is_hcl, read_hcl),
+    TextFormat("kafka-configs", is_kafka_configs, read_kafka_configs),
+)
+_TREES: Final = (
+    TreeFormat("strimzi", has_kind("KafkaUser", "Kafka"), read_manifests),
+    TreeFormat("jikkou", has_kind("KafkaClientQuota", "KafkaQuota"), read_manifests),
+    TreeFormat("ns4kafka", has_kind("ResourceQuota"), read_manifests),
+    TreeFormat("aiven", has_kind("KafkaQuota"), read_manifests),
+    TreeFormat("strimzi", is_manifests, read_manifests),
+    TreeFormat("terraform", is_terraform, read_terraform),
+    TreeFormat("rpk", is_rpk, read_records),
+    TreeFormat("kafka-ui", is_kafka_ui, read_records),
+    TreeFormat("aiven", is_flat, read_records),
+    TreeFormat("document", is_document, read_records),
+    TreeFormat("ansible", is_ansible, read_ansible),
+    TreeFormat("julie", is_julie, read_julie),
+)
+"""In the order in which a file is looked at; of mixed manifests each reads every kind."""
+
+FORMATS: Final = tuple(sorted({row.name for row in (*_TEXTS, *_TREES)}))
+
+
+def read_foreign(file: str, source: str | None) -> Collection:
+    """Read a file of another tool; an empty one has no quotas.
+
+    Args:
+        file: Its name; ``-`` is standard input.
+        source: The tool; null: the one whose shape the file has.
+
+    Raises:
+        UsageError: It cannot be read, or is of no tool, or not of the one that is named.
+    """
+    text = _decode(file, read_bytes(file))
+    collection = Collection(file)
+    for row in _TEXTS:
+        if source in (None, row.name) and row.is_such(text):
+            row.read(text, collection)
+            return collection
+    nodes = read_trees(file, text)
+    for tree in _TREES:
+        if nodes and source in (None, tree.name) and tree.is_such(nodes):
+            tree.read(nodes, collection)
+            lose_unread(nodes, collection)
+            return collection
+    if nodes:
+        wanted = f"like {source}" if source else f"like none of {', '.join(FORMATS)}"
+        advice = "" if source else "; name one with --from"
+        does = "does not look" if source else "looks"
+        raise UsageError(f"{visible(file)} {does} {wanted}{advice}.")
+    return collection
+
+
+_UTF_16: Final = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def _decode(file: str, content: bytes) -> str:
+    """Return the text: UTF-8, or UTF-16 that begins with its mark, as PowerShell writes it."""
+    encoding = _UTF_16.get(content[:2], "utf-8-sig")
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(_advice(file, f":{line}: this is not UTF-8", "LATIN1")) from error
+    if "\0" in text:
+        kind = "UTF-16LE" if content[1:2] == b"\0" else "UTF-16BE"
+        raise UsageError(_advice(file, " looks like UTF-16 without a mark", kind))
+    return text
+
+
+def _advice(file: str, what: str, encoding: str) -> str:
+    name = visible(file)
+    return f"{name}{what}; iconv -f {encoding} -t UTF-8 {name} makes UTF-8 of it."

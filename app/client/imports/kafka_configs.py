@@ -1,0 +1,147 @@
+"""Output of ``kafka-configs --describe``, as it is copied from terminals, mails and logs."""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from app.client.imports.collection import Collection
+from app.domain.entities import show_entity
+from app.domain.quota_keys import QUOTA_KEY_RULES
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PROMPT: Final = re.compile(r"(?:[\w.-]+\s*\|)?[\s>$|]*")
+"""What stands before a line in a terminal, a quoted mail or the log of a container."""
+
+_START: Final = re.compile(
+    r"(?:Quota configs|Configs|Dynamic configs|SCRAM credential configs) for "
+)
+_QUOTAS: Final = re.compile(r"(?:Quota configs|Configs) for (.+) are ?(.*)")
+_CREDENTIALS: Final = re.compile(r"SCRAM credential configs for user-principal '(.*)' are .*")
+_ENTITY: Final = re.compile(
+    r"(?:(?P<any_user>(?:the )?default user-principal)|user-principal '(?P<user>.*?)')?"
+    r"(?:, )?"
+    r"(?:(?P<any_client>(?:the )?default client-id)|client-id '(?P<client>.*)')?"
+    r"(?:(?P<any_ip>(?:the )?default ip)|ip '(?P<ip>.*)')?"
+)
+_VALUE: Final = re.compile(r"([A-Za-z_]+)=([^,= ]+)")
+_VALUES: Final = re.compile(r"(?:[a-z_]+=[^,= ]*(?:, ?|$))+")
+_SECRET: Final = re.compile(r"SCRAM-SHA-[0-9]+=")
+_QUOTA: Final = re.compile(rf"({'|'.join(QUOTA_KEY_RULES)})\s*=")
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str
+
+
+def is_kafka_configs(text: str) -> bool:
+    """Return whether a text has a line of ``kafka-configs --describe``, of any entity type."""
+    lines = (line.text for line in _lines(text))
+    return any(_QUOTAS.fullmatch(line) or _CREDENTIALS.fullmatch(line) for line in lines)
+
+
+def read_kafka_configs(text: str, into: Collection) -> None:
+    """Read the lines; credentials are counted, and never printed.
+
+    Lines, since 2.6 and before it::
+
+        Quota configs for user-principal 'alice', client-id 'app' are producer_byte_rate=1000.0, …
+        Quota configs for the default client-id are request_percentage=50.0
+        SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-512=iterations=4096
+        Configs for default user-principal are producer_byte_rate=1024,consumer_byte_rate=2048
+
+    Source: ``ConfigCommand.describeQuotaConfigs`` and, of brokers with ZooKeeper,
+    ``describeConfig``.
+    """
+    for line in _lines(text):
+        quotas = _QUOTAS.fullmatch(line.text)
+        if _CREDENTIALS.fullmatch(line.text):
+            into.count("SCRAM credential", "SCRAM credentials")
+        elif quotas is not None:
+            _read_quotas(quotas[1], quotas[2], line.number, into)
+        elif line.text:
+            _count_or_lose(line, into)
+
+
+def _count_or_lose(line: _Line, into: Collection) -> None:
+    """Judge a line that is none of the tool; it may have secrets, so that it is not repeated."""
+    keys = ", ".join(dict.fromkeys(_QUOTA.findall(line.text)))
+    if keys:
+        into.lose(line.number, f"a line with {keys}: not read")
+    elif line.text.startswith("Quota configs for "):
+        into.lose(line.number, "a line of quotas: not read")
+    else:
+        into.count("other line", "other lines")
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """Yield the lines without prompts, and those that were wrapped as one."""
+    current: _Line | None = None
+    for number, raw in enumerate(text.split("\n"), 1):
+        bare = _bare(raw)
+        if current is not None and _continues(current.text, bare):
+            current = _Line(current.number, f"{current.text.rstrip()} {bare}")
+            continue
+        if current is not None:
+            yield current
+        current = _Line(number, bare)
+    if current is not None:
+        yield current
+
+
+def _bare(raw: str) -> str:
+    plain = _COLOUR.sub("", raw).strip()
+    prompt = _PROMPT.match(plain)
+    rest = plain[prompt.end() :] if prompt else plain
+    return rest if _START.match(rest) or _VALUES.fullmatch(rest) else plain
+
+
+def _continues(start: str, line: str) -> bool:
+    """Tell whether a line goes on with what began before it."""
+    if not line or not _START.match(start) or _START.match(line):
+        return False
+    quotas = _QUOTAS.fullmatch(start) or _QUOTAS.fullmatch(f"{start} ")
+    if quotas is None:
+        return _QUOTAS.fullmatch(f"{start} {line}") is not None
+    is_open = not quotas[2].strip() or quotas[2].rstrip().endswith(",")
+    return is_open and _VALUES.fullmatch(line) is not None
+
+
+def _read_quotas(entity_text: str, values_text: str, line: int, into: Collection) -> None:
+    match = _ENTITY.fullmatch(entity_text)
+    entity = {} if match is None else _entity(match)
+    is_secret = _SECRET.search(values_text) is not None
+    if is_secret:
+        into.count("SCRAM credential", "SCRAM credentials")
+    values = [item.strip() for item in values_text.split(",") if item.strip()]
+    keys = [key for key in (item.partition("=")[0] for item in values) if key in QUOTA_KEY_RULES]
+    if not entity:
+        if keys:
+            into.lose(line, f"{entity_text} {', '.join(keys)}: Kafka has no such entity")
+        else:
+            into.count("entity of another kind", "entities of other kinds")
+        return
+    if not values:
+        into.count("entity without values", "entities without values")
+    for item in values:
+        value = _VALUE.fullmatch(item)
+        key = item.partition("=")[0]
+        if value is not None and (not is_secret or key in QUOTA_KEY_RULES):
+            into.add(entity, key, value[2], line)
+        elif not is_secret or key in QUOTA_KEY_RULES:
+            # Beside credentials what is no quota may be one of theirs: it is not even named.
+            into.lose(line, f"{show_entity(entity)} {key}: not read")
+
+
+def _entity(match: re.Match[str]) -> dict[str, str | None]:
+    entity: dict[str, str | None] = {}
+    for kind, default, name in (
+        ("user", "any_user", "user"),
+        ("client-id", "any_client", "client"),
+        ("ip", "any_ip", "ip"),
+    ):
+        if match[default] is not None:
+            entity[kind] = None
+        elif match[name] is not None:
+            entity[kind] = match[name]
+    return entity

@@ -1,0 +1,111 @@
+"""Lists of quotas: of rpk, kafka-ui, Aiven, Huawei and this command itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.client.imports.conftest import C, P, R, imported
+
+RPK = """\
+quotas:
+    - entity:
+        - name: alice
+          type: user
+        - name: <default>
+          type: client-id
+      values:
+        - key: producer_byte_rate
+          value: "1024"
+        - key: consumer_byte_rate
+    - entity:
+        - name: team-
+          type: client-id-prefix
+      values:
+        - key: consumer_byte_rate
+          values: "2"
+"""
+
+
+def test_a_default_of_rpk_is_the_default(tmp_path: Path):
+    read = imported(tmp_path, RPK)
+    assert read.quotas == [({"client-id": None, "user": "alice"}, {P: 1024})]
+    assert read.lost == [
+        "10: {user=alice, client-id=<default>}: a value without key or number",
+        "15: {client-id-prefix=team-} consumer_byte_rate=2: Kafka has no such entity",
+    ]
+
+
+def test_null_of_kafka_ui_may_be_two_things_and_one_warning_says_so(tmp_path: Path):
+    rows = [
+        {"user": "alice", "clientId": None, "ip": None, "quotas": {P: 1024.0}},
+        {"user": None, "clientId": "etl", "ip": None, "quotas": {R: 5.5}},
+        {"user": None, "clientId": None, "ip": None, "quotas": {C: 5}},
+    ]
+    read = imported(tmp_path, json.dumps(rows))
+    assert read.quotas == [({"client-id": "etl"}, {R: 5.5}), ({"user": "alice"}, {P: 1024})]
+    (loss,) = read.lost
+    assert "which default it is" in loss
+    assert len(read.warnings) == 1
+
+
+def test_pairs_that_kafka_ui_shows_alike_do_not_hide_each_other(tmp_path: Path):
+    rows = [{"user": "a", "quotas": {P: 1}}, {"user": "a", "quotas": {P: 2}}]
+    assert len(imported(tmp_path, json.dumps(rows)).lost) == 1
+
+
+def test_a_list_of_aiven_is_read(tmp_path: Path):
+    rows = [
+        {"user": "default", "client-id": "default", C: 10, P: None},
+        {"client-id": "app", R: 25},
+    ]
+    for value in (rows, {"quotas": rows}):
+        read = imported(tmp_path, json.dumps(value), "aiven")
+        assert read.quotas == [
+            ({"client-id": "app"}, {R: 25}),
+            ({"client-id": None, "user": None}, {C: 10}),
+        ]
+        assert read.lost == []
+
+
+def test_a_list_of_huawei_has_flags_for_defaults(tmp_path: Path):
+    row = {"user-default": True, "client": "default", "producer-byte-rate": 7, "count": 1}
+    assert imported(tmp_path, json.dumps({"quotas": [row], "count": 1})).quotas == [
+        ({"client-id": "default", "user": None}, {P: 7})
+    ]
+
+
+def test_a_document_of_our_own_is_read_with_its_aliases(tmp_path: Path):
+    text = """\
+apiVersion: quotas/v1
+quotas:
+  - entity: {user: a, client-id: null}
+    values: &v {producer_byte_rate: 1.0E7}
+  - entity: {user: "<default>"}
+    values: *v
+"""
+    read = imported(tmp_path, text)
+    assert read.quotas == [
+        ({"user": "<default>"}, {P: 10000000}),
+        ({"client-id": None, "user": "a"}, {P: 10000000}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"entity": {"user": "a"}, "values": {P: "much"}}, f"{P}=much: not a number over 0"),
+        ({"entity": {"user": "a", "ip": "::1"}, "values": {P: 1}}, "Kafka has no such entity"),
+        ({"entity": {"user": ""}, "values": {P: 1}}, "Kafka has no such entity"),
+        ({"entity": {"user": "a"}, "limits": {P: 1}}, f"limits.{P}: not read"),
+        ({"entity": {"user": "a"}, "values": {"burst": 1}}, "burst: not a quota key"),
+        ("text", "a record: a record of quotas that is a text of no tool's shape"),
+        ({"user": "a"}, "{user=a}: a record of quotas that is a mapping of no tool's shape"),
+    ],
+)
+def test_a_record_that_is_not_read_is_lost(tmp_path: Path, record: object, sentence: str):
+    first = {"entity": {"user": "b"}, "values": {P: 1}}
+    read = imported(tmp_path, json.dumps({"quotas": [first, record]}))
+    assert read.quotas == [({"user": "b"}, {P: 1})]
+    (loss,) = read.lost
+    assert sentence in loss
