@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from app.domain.metric_labels import CLIENT_ID, RESOURCE, USER, labels_by_field, plain_name
 from app.domain.quota_keys import QuotaKey
 
 
@@ -14,7 +16,7 @@ class QuotaMetric(NamedTuple):
 
     Attributes:
         key: The quota key; '' for ``up``.
-        attribute: ``rate``, ``throttle``, ``tokens`` or ``up``.
+        attribute: ``rate``, ``throttle``, ``tokens``, ``utilization`` or ``up``.
     """
 
     key: str
@@ -25,6 +27,14 @@ UP: Final = "up"
 RATE: Final = "rate"
 THROTTLE: Final = "throttle"
 TOKENS: Final = "tokens"
+UTILIZATION: Final = "utilization"
+"""The share of the limit as a broker computes it, of which no reader makes use.
+
+Source: KIP-1373, the attribute ``quota-utilization``.
+"""
+
+NO_QUOTA_METRICS: Final = "no quotas are set, or the exporter has no rule for them"
+"""Why a scrape has no quota metrics; which of the two it is, its text does not say."""
 
 _RATES: Final[Mapping[str, tuple[QuotaKey, str]]] = {
     "produce": (QuotaKey.PRODUCER_BYTE_RATE, "byte_rate"),
@@ -37,8 +47,49 @@ _RATES: Final[Mapping[str, tuple[QuotaKey, str]]] = {
 Source: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``.
 """
 
+RESOURCES: Final = tuple(_RATES)
+"""The resources as ``quota_metric_of`` takes them, in lower case without separators."""
+
+_OWN_RESOURCE: Final = {"request_time": "request", "mutation_rate": "controllermutation"}
+"""Attributes that one resource alone has."""
+
 _KEYS: Final = {str(key): QuotaMetric(key, RATE) for key, _ in _RATES.values()}
-_PREFIX: Final = "kafka_server_"
+
+_UNITS: Final[Mapping[str, tuple[str, ...]]] = {
+    "byte_rate": ("", "_bytes_per_second"),
+    "request_time": ("", "_percent"),
+    "mutation_rate": ("", "_per_second"),
+    "throttle_time": ("", "_ms", "_milliseconds"),
+    TOKENS: ("",),
+    "quota_utilization": ("",),
+}
+"""The attributes, and what collectors append to name their units."""
+
+_PREFIXES: Final = (
+    *("kafka_server_", "kafka_server_quota_", "kafka_server_client_quota_", "kafka_"),
+    *("kafka_quota_", "kafka_client_quota_", "kafka_user_", "kafka_client_"),
+)
+_OF_RESOURCE: Final = {"": "", "controller_mutation_": "controllermutation"} | {
+    f"{resource}_": resource for resource in _RATES
+}
+
+
+def _exported_names() -> Iterator[tuple[str, tuple[str, str]]]:
+    for prefix, (middle, resource), (attribute, units) in product(
+        ("", *_PREFIXES), _OF_RESOURCE.items(), _UNITS.items()
+    ):
+        for unit in units:
+            yield f"{prefix}{middle}{attribute}{unit}", (resource, attribute)
+
+
+_EXPORTED: Final[Mapping[str, tuple[str, str]]] = dict(_exported_names())
+"""A metric's name in lower case with _ alone: the resource that it names, and the attribute.
+
+Source: the examples of the JMX exporter and of Telegraf; Strimzi's ``KafkaMetricWrapper``.
+"""
+
+METRIC_NAMES: Final = ("", UP, *_KEYS, *_EXPORTED)
+"""All names that ``quota_metric_of`` understands, in lower case with _ for separators."""
 
 
 @lru_cache(maxsize=4096)
@@ -50,20 +101,23 @@ def quota_metric_of(metric: str, resource: str) -> QuotaMetric | None:
             ``kafka_server_<resource>_<attribute>``, the attribute alone, a quota key, or ``up``;
             without one the resource's rate is meant.
         resource: As the broker spells it, in any case: ``Produce``, ``Fetch``, ``Request``,
-            ``ControllerMutation``.
+            ``ControllerMutation``; anything else says nothing.
     """
-    name = metric.lower().replace("-", "_")
-    kind = resource.lower().replace("_", "").replace("-", "")
+    name = _plain_metric(metric)
+    kind = plain_name(resource)
+    kind = kind if kind in _RATES else ""
     if name == UP:
         return QuotaMetric("", UP)
     if name in _KEYS:
         return _KEYS[name] if kind in ("", _resource_of(name)) else None
-    if name.startswith(_PREFIX):
-        first, _, name = name.removeprefix(_PREFIX).partition("_")
-        if not name or (first != "quota" and kind not in ("", first)):
-            return None
-        kind = kind if first == "quota" else first
-    return _of_resource(kind, name)
+    named, attribute = _EXPORTED.get(name, ("", name))
+    if named and kind not in ("", named):
+        return None
+    return _of_resource(named or kind or _OWN_RESOURCE.get(attribute, ""), attribute)
+
+
+def _plain_metric(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
 
 
 def _of_resource(kind: str, attribute: str) -> QuotaMetric | None:
@@ -74,6 +128,8 @@ def _of_resource(kind: str, attribute: str) -> QuotaMetric | None:
         return QuotaMetric(key, RATE)
     if attribute == "throttle_time":
         return QuotaMetric(key, THROTTLE)
+    if attribute == "quota_utilization":
+        return QuotaMetric(key, UTILIZATION)
     if attribute == TOKENS and key is QuotaKey.CONTROLLER_MUTATION_RATE:
         return QuotaMetric(key, TOKENS)
     return None
@@ -81,24 +137,6 @@ def _of_resource(kind: str, attribute: str) -> QuotaMetric | None:
 
 def _resource_of(key: str) -> str:
     return next(resource for resource, (limited, _) in _RATES.items() if limited == key)
-
-
-_QUOTA_METRIC: Final = re.compile(
-    r"kafka_server_(quota|produce|fetch|request|controllermutation)_"
-    r"(byte_rate|request_time|mutation_rate|tokens|throttle_time)",
-    re.IGNORECASE,
-)
-"""Source: the examples of the JMX exporter; Strimzi's KafkaMetricWrapper."""
-
-_LABELS: Final[Mapping[str, str]] = {
-    "resource": "resource",
-    "type": "resource",
-    "user": "user",
-    "clientid": "client_id",
-}
-
-
-_COLUMNS: Final = ("resource", "user", "client_id")
 
 
 class Sample(NamedTuple):
@@ -125,37 +163,63 @@ def quota_samples(text: str) -> Iterator[Sample]:
     Raises:
         ValueError: This is not Prometheus text.
     """
-    lines = text.split("\n")
-    metrics = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if metrics and not any(map(_SAMPLE.fullmatch, metrics)):
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if lines and not any(_SAMPLE.fullmatch(line) for _, line in lines):
         raise ValueError("no line of it is a metric")
-    for line in filter(_QUOTA_METRIC.match, metrics):
+    for number, line in lines:
+        named = _NAME.match(line)
+        if named is None or not _is_of_quotas(named[1]):
+            continue
         sample = _SAMPLE.fullmatch(line)
-        if sample is None:
-            raise ValueError(f"this line is not a metric: {line:.200}")
-        metric, labels, value = sample.groups()
-        named = _labels_of(labels or "")
-        resource, user, client_id = (named.get(column, "") for column in _COLUMNS)
-        yield Sample(metric, resource, user, client_id, float(value))
+        value = None if sample is None else _number_of(sample[3])
+        if sample is None or value is None:
+            raise ValueError(f"line {number} is not a metric")
+        yield Sample(sample[1], *_labels_of(sample[2] or ""), value)
 
 
+@lru_cache(maxsize=65_536)
+def _is_of_quotas(metric: str) -> bool:
+    name = _plain_metric(metric)
+    return name.startswith("kafka_") and _EXPORTED.get(name, _OTHER)[1] not in _NO_SAMPLE
+
+
+_OTHER: Final = ("", "")
+_NO_SAMPLE: Final = ("", "quota_utilization")
+
+_NAME: Final = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)")
 _SAMPLE: Final = re.compile(
     r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?[0-9]+)?\s*"
 )
 """Name, labels, value, time. Source: Prometheus's text format 0.0.4."""
 
-_LABEL: Final = re.compile(r'([A-Za-z_][\w-]*)\s*=\s*"((?:\\.|[^"\\])*)"')
+_LABEL: Final = re.compile(r'([A-Za-z_][\w.-]*)\s*=\s*"((?:\\.|[^"\\])*)"')
 """Some exporters write ``client-id``, which Prometheus does not allow."""
 
 _LABEL_ESCAPE: Final = re.compile(r'\\(["\\n])')
 
 
-def _labels_of(labels: str) -> Mapping[str, str]:
+def _labels_of(labels: str) -> tuple[str, str, str]:
+    """Return resource, user and client-id."""
     exported = {
-        name.lower().replace("_", "").replace("-", ""): _LABEL_ESCAPE.sub(_unescape_label, value)
-        for name, value in _LABEL.findall(labels)
+        name: _LABEL_ESCAPE.sub(_unescape_label, value) for name, value in _LABEL.findall(labels)
     }
-    return {ours: exported[name] for name, ours in _LABELS.items() if name in exported}
+    fields = labels_by_field(name for name, value in exported.items() if value)
+    resource, user, client_id = (
+        exported[fields[field][0]] if field in fields else ""
+        for field in (RESOURCE, USER, CLIENT_ID)
+    )
+    return resource, user, client_id
+
+
+def _number_of(text: str) -> float | None:
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
 
 
 def _unescape_label(escape: re.Match[str]) -> str:
@@ -167,11 +231,27 @@ _NEVER_QUOTED: Final = re.compile(r"[\w\-%. \t]*", re.ASCII)
 _ESCAPES: Final = {"\\": "\\", '"': '"', "*": "*", "?": "?", "n": "\n"}
 
 
+UNSPLIT: Final = r",\s*client-?id="
+"""What stands in a ``user`` tag that an exporter's rule has not split.
+
+A rule for users alone that comes before that for users and client-ids takes both for the user. It
+cannot be a name: brokers encode commas. Source: ``Sanitizer.sanitize``.
+"""
+_UNSPLIT: Final = re.compile(UNSPLIT)
+
+
+def is_unsplit(user: str) -> bool:
+    """Tell whether a ``user`` tag holds a client-id, so that the exporter's rules are at fault."""
+    return _UNSPLIT.search(user) is not None
+
+
 def user_of_tag(tag: str) -> str | None:
     """Return the user that a ``user`` tag names, or null where it cannot be decoded.
 
     Source: ``Sanitizer.sanitize``, which form-encodes the name.
     """
+    if is_unsplit(tag):
+        return None
     text = client_id_of_tag(tag)
     if text is None or ("%" not in text and "+" not in text):
         return text

@@ -14,6 +14,11 @@ class UsageError(PipelineError):
 
     exit_code = 2
 
+    def __init__(self, message: str, *, content: str = "") -> None:
+        """Take the sentence, and what the input holds: for the terminal, in no record."""
+        super().__init__(message)
+        self.content = content
+
 
 class DataQualityError(PipelineError):
     """The results are published, and are not what they should be.

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.lake import Lake, files_of
+from app.pipeline.options import PATTERN
 from app.pipeline.progress import progress
 from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
@@ -56,6 +57,9 @@ _FOLDERS: Final[Mapping[str, str]] = {
     "out": "that the tables are written to",
 }
 """The options that name a folder of tables, and which it is."""
+
+_OF_PATTERNS: Final = ("ingest", "run")
+"""Jobs whose ``--input`` names files, by a pattern, too."""
 
 
 @dataclass
@@ -157,6 +161,22 @@ class Job:
         if self.options.quotas:
             return Lake(self.session, self.options.quotas)
         return self.lake()
+
+    def require_folders(self) -> None:
+        """Refuse a folder's name that Hadoop would take for a pattern, which may name anything.
+
+        Raises:
+            UsageError: An option names one; files to ingest may be named by a pattern.
+        """
+        options = vars(self.options)
+        named = {name: options.get(name) for name in _FOLDERS}
+        if self.name in _OF_PATTERNS:
+            del named["input"]
+        for name, value in named.items():
+            for uri in [value] if isinstance(value, str) else value or ():
+                if PATTERN.search(uri):
+                    message = f"--{name} {uri} must be one folder, without {{ }} [ ] * ? and \\."
+                    raise UsageError(message)
 
     def require_options(self, *, quotas: bool = False) -> None:
         """Look for what names the tables, before Spark is started.

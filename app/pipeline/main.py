@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from app.pipeline.errors import InfrastructureError, PipelineError
+from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
 JOBS: Final[Mapping[str, str]] = {
     "collect": "poll the brokers' Prometheus endpoints and write what they say",
@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(options)
     except PipelineError as error:
         print(f"{name}: {error}", file=sys.stderr)
+        if isinstance(error, UsageError) and error.content:
+            print(f"{name}: {error.content}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         print(
@@ -88,6 +90,7 @@ def _run(options: argparse.Namespace) -> int:
     from app.pipeline.run_records import record_if_published  # noqa: PLC0415
 
     job = Job(options.job, options)
+    job.require_folders()
     try:
         with job.opened, record_if_published(job):
             options.command.run(job)

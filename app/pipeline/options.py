@@ -79,6 +79,10 @@ def _time(text: str) -> datetime:
         raise argparse.ArgumentTypeError(message) from None
 
 
+PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
+"""What Hadoop takes for a pattern of paths. Source: ``GlobPattern``."""
+
+
 def local_folder(uri: str) -> Path:
     """Return the folder of this machine that a path or ``file:`` URI names.
 

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from app.domain.broker_metrics import Sample
 from app.pipeline.commands.collect import CollectedFiles, Scrape
 from app.pipeline.main import main
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,
     QUARANTINE,
+    QUOTA_CONFLICT,
     QUOTA_VERSION,
+    THROTTLE_INCIDENT,
     UTILIZATION_HIST,
 )
 from tests.pipeline.conftest import Command
@@ -37,7 +40,10 @@ def healthy() -> dict[Any, list[Row]]:
         OBSERVATION_MINUTE: [observation(number, "alice", "etl", 10.0) for number in range(10)],
         BUCKET_MINUTE: [minute(number) for number in range(10)],
         QUOTA_VERSION: [version("producer_byte_rate", 1.0)],
+        # Of these no row is the good case.
         QUARANTINE: [],
+        QUOTA_CONFLICT: [],
+        THROTTLE_INCIDENT: [],
     }
 
 
@@ -110,6 +116,41 @@ def test_before_a_run_collected_metrics_are_compared_with_the_quotas(
     _, checks = examined(spark_command, "--input", tmp_path)
     assert checks["cluster ids"]["status"] == "fail"
     assert "of the cluster 'prod', quotas of 'c1'" in checks["cluster ids"]["detail"]
+
+
+def test_collected_metrics_tell_of_missing_rules_and_of_rules_in_the_wrong_order(
+    tmp_path: Path, spark_command: Command
+):
+    files = CollectedFiles(tmp_path, "c")
+    rate = "kafka_server_produce_byte_rate"
+    files.add(
+        [
+            Scrape(DAY.timestamp(), 1),
+            Scrape(DAY.timestamp(), 2, [Sample(rate, "", "alice, client-id=etl", "", 5.0)]),
+            Scrape(DAY.timestamp(), 3, problem="is down"),
+        ]
+    )
+    files.write()
+    _, checks = examined(spark_command, "--input", tmp_path)
+    assert {name: check["status"] for name, check in checks.items() if "quota metrics" in name} == {
+        "quota metrics of broker 1 of c": "warn",
+        "quota metrics of broker 2 of c": "ok",
+        "quota metrics of broker 3 of c": "ok",
+    }
+    assert (
+        "no quotas are set, or the exporter has no rule"
+        in checks["quota metrics of broker 1 of c"]["detail"]
+    )
+    assert checks["exporter rules"]["status"] == "warn"
+
+
+def test_a_key_without_observations_is_no_fact_about_quotas(tmp_path: Path, spark_command: Command):
+    world = {OBSERVATION_MINUTE: healthy()[OBSERVATION_MINUTE]}
+    _, checks = examined(spark_command, "--input", publish(tmp_path, world))
+    assert checks["metric Fetch"]["detail"] == (
+        "consumer_byte_rate is not observed: no quotas are set, or the exporter has no rule for "
+        "them."
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,35 @@ def test_a_period_that_ends_before_it_begins_is_wrong_usage(until: str, tmp_path
         run(Job("ingest", options))
 
 
+FOLDERS = ("--input", "--quotas", "--out")
+OF_FOLDERS = {
+    "resolve": FOLDERS,
+    "utilization": ("--input", "--out"),
+    "incidents": ("--input", "--out"),
+    "plot": ("--input",),
+    "doctor": ("--input",),
+    "history": ("--input", "--out"),
+    "ingest": ("--out",),
+    "run": ("--quotas", "--out"),
+    "snapshot": ("--out",),
+    "synth": ("--out",),
+    "collect": ("--out",),
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "option"), [(job, option) for job, named in OF_FOLDERS.items() for option in named]
+)
+def test_a_folder_is_named_by_no_pattern(command: Command, job: str, option: str, tmp_path: Path):
+    for name in ("{../,}x", "a*", "a?", "[ab]", "a\\b"):
+        named = {each: str(tmp_path) for each in OF_FOLDERS[job]}
+        named[option] = f"{tmp_path}/{name}"
+        done = command(job, *(word for pair in named.items() for word in pair))
+        assert done.returncode == 2
+        assert f"{option} {tmp_path}/{name} must be one folder" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "master", ["local", "local[2]", "local[*]", "local[2, 3]", "spark://a:7077", "k8s://b", "yarn"]
 )

@@ -18,9 +18,12 @@ from app.client.entities import show_value
 from app.client.errors import DONE, UnreachableError, UsageError
 from app.client.output import Context, Style, table
 from app.domain.broker_metrics import (
+    NO_QUOTA_METRICS,
     RATE,
     THROTTLE,
+    Sample,
     client_id_of_tag,
+    is_unsplit,
     quota_metric_of,
     quota_samples,
     user_of_tag,
@@ -94,8 +97,12 @@ def run_top(context: Context) -> int:
     if not endpoints or limit < 0:
         raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
     while True:
-        usages = busiest_of(_with_limits(context, list(_scrape_all(context, endpoints))))
+        scrapes = _scrape_all(context, endpoints)
+        found = [usage for broker, scrape in scrapes.items() for usage in usages_of(broker, scrape)]
+        usages = busiest_of(_with_limits(context, found))
         _print(context, usages[:limit] if limit else usages)
+        if not usages and any(scrapes.values()):
+            context.tell("No client uses anything that can be limited now.")
         if context.option("every") is None:
             return DONE
         context.print([""])
@@ -103,35 +110,44 @@ def run_top(context: Context) -> int:
         time.sleep(context.options.every)
 
 
-def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
-    """Yield what the brokers report; one that does not answer is noted."""
+def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> dict[int, list[Sample]]:
+    """Return what each broker reports of quotas; what is missing or odd is noted."""
     with ThreadPoolExecutor(len(endpoints)) as pool:
         answers = list(pool.map(_metrics, [url for _, url in endpoints]))
     if all(isinstance(answer, Exception) for answer in answers):
         raise UnreachableError(f"No broker's metrics can be read: {visible(str(answers[0]))}.")
+    found = {}
     for (broker, _), answer in zip(endpoints, answers, strict=True):
         if isinstance(answer, Exception):
             context.note(f"Broker {broker} is left out: {answer}")
-        else:
-            yield from usages_of(broker, answer)
+            continue
+        found[broker] = answer
+        if not answer:
+            context.note(f"Broker {broker}: No quota metrics in this scrape: {NO_QUOTA_METRICS}.")
+        if any(is_unsplit(sample.user) for sample in answer):
+            context.note(
+                f"Broker {broker}: Users that hold `, client-id=` are left out: in the exporter's "
+                "rules that for user and client-id must come before that for users."
+            )
+    return found
 
 
-def _metrics(url: str) -> str | Exception:
+def _metrics(url: str) -> list[Sample] | Exception:
     import httpx  # noqa: PLC0415 - takes a while to import
 
     try:
         # A proxy of this shell is not for brokers.
         with httpx.Client(trust_env=False, timeout=_BROKER_TIMEOUT_S) as client:
             answer = client.get(url, follow_redirects=True).raise_for_status()
-            return answer.content.decode()
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeDecodeError) as error:
+        return list(quota_samples(answer.content.decode()))
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         return error
 
 
-def usages_of(broker: int, text: str) -> Iterator[Usage]:
+def usages_of(broker: int, samples: Iterable[Sample]) -> Iterator[Usage]:
     """Yield the rates in a broker's metrics that are not idle, with their delays."""
     values: dict[tuple[str, str, str], dict[str, float]] = {}
-    for sample in quota_samples(text):
+    for sample in samples:
         metric = quota_metric_of(sample.metric, sample.resource)
         user, client_id = user_of_tag(sample.user), client_id_of_tag(sample.client_id)
         if metric is not None and user is not None and client_id is not None:
@@ -165,8 +181,6 @@ def _print(context: Context, usages: Sequence[Usage]) -> None:
     rows = [{**asdict(usage), "use": usage.use} for usage in usages]
     lines = _lines(usages, context.style) if usages else ()
     context.write({"rows": rows}, lines, [_HEADING, *map(_cells, usages)])
-    if not usages:
-        context.tell("No client uses anything that can be limited now.")
 
 
 def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:

@@ -24,7 +24,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.domain.broker_metrics import UP, Sample, quota_samples
+from app.domain.broker_metrics import NO_QUOTA_METRICS, UP, Sample, quota_samples
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import local_folder
@@ -54,6 +54,13 @@ class Scrape:
     broker_id: int
     samples: Sequence[Sample] = ()
     problem: str | None = None
+
+    @property
+    def state(self) -> str:
+        """What people are told of it: the problem, or what the answer holds."""
+        if self.problem or self.samples:
+            return self.problem or "answers"
+        return f"answers. No quota metrics in this scrape: {NO_QUOTA_METRICS}"
 
 
 async def ticks(interval_s: float, duration_s: float | None) -> AsyncIterator[float]:
@@ -125,6 +132,7 @@ class CollectedFiles:
         files: That were written.
         scrapes: That were gathered.
         up: Those of them that an endpoint answered.
+        with_quotas: Those of them that had a quota metric.
     """
 
     def __init__(self, folder: Path, cluster: str) -> None:
@@ -134,7 +142,7 @@ class CollectedFiles:
             InfrastructureError: It cannot be made.
         """
         self.folder = folder / FOLDER
-        self.rows = self.files = self.scrapes = self.up = 0
+        self.rows = self.files = self.scrapes = self.up = self.with_quotas = 0
         self._cluster = cluster
         self._waiting: list[tuple[Any, ...]] = []
         try:
@@ -147,6 +155,7 @@ class CollectedFiles:
         """Keep scrapes for the next file."""
         self.scrapes += len(scrapes)
         self.up += sum(scrape.problem is None for scrape in scrapes)
+        self.with_quotas += sum(bool(scrape.samples) for scrape in scrapes)
         self._waiting.extend(row for scrape in scrapes for row in self._rows(scrape))
 
     def write(self) -> None:
@@ -215,6 +224,7 @@ def run(job: Job) -> None:
         "files": files.files,
         "scrapes": files.scrapes,
         "scrapes_up": files.up,
+        "scrapes_with_quotas": files.with_quotas,
     }
     if files.scrapes and not files.up:
         urls = ", ".join(endpoints.values())
@@ -238,7 +248,7 @@ async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Endpoints) 
 async def _collect(job: Job, files: CollectedFiles, endpoints: Endpoints) -> None:
     """Ask every endpoint at once; one that does not answer in time holds up nobody."""
     interval_s = job.options.interval
-    problems: dict[int, str | None] = {}
+    states: dict[int, str] = {}
     written_at = None
     # A proxy of this shell is not for brokers.
     async with httpx.AsyncClient(
@@ -250,9 +260,9 @@ async def _collect(job: Job, files: CollectedFiles, endpoints: Endpoints) -> Non
             )
             files.add(scrapes)
             for scrape in scrapes:
-                if scrape.problem != problems.get(scrape.broker_id, ""):
-                    job.say(f"broker {scrape.broker_id} {scrape.problem or 'answers'}")
-                problems[scrape.broker_id] = scrape.problem
+                if scrape.state != states.get(scrape.broker_id):
+                    job.say(f"broker {scrape.broker_id} {scrape.state}")
+                states[scrape.broker_id] = scrape.state
             written_at = at if written_at is None else written_at
             if at - written_at >= _FILE_EVERY_S - interval_s:
                 _write(job, files)

@@ -19,8 +19,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from app.domain.broker_metrics import NO_QUOTA_METRICS, UNSPLIT, UP
 from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
+from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
@@ -30,9 +32,11 @@ from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,
     QUARANTINE,
+    QUOTA_CONFLICT,
     QUOTA_VERSION,
     RESOURCES,
     TABLES,
+    THROTTLE_INCIDENT,
     Table,
 )
 
@@ -187,6 +191,9 @@ COLLECTED: Final = Table(
 )
 """What ``collect`` writes, and ``ingest`` reads."""
 
+_MAY_BE_EMPTY: Final = (QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT)
+"""Of these no row is the good case."""
+
 _TIMES: Final = ("ts", "hour", "start", "valid_from", "taken_at", "last_seen")
 
 
@@ -216,7 +223,7 @@ def _table_check(lake: Lake, table: Table) -> Check:
         reason = str(error).splitlines()[0]
         sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."
         return fail(table.name, sentence)
-    if not row["rows"] and table is not QUARANTINE:
+    if not row["rows"] and table not in _MAY_BE_EMPTY:
         sentence = (
             f"{lake.address(table)} has no rows: look at the report of the job that wrote it."
         )
@@ -247,6 +254,10 @@ def _data_checks(results: Results) -> Iterator[Check]:
     metrics = observations if observations is not None else collected
     if metrics is not None and versions is not None:
         yield _clusters(metrics, versions)
+    if collected is not None:
+        yield from _scrapes(collected)
+    if metrics is not None:
+        yield _tag_splitting(metrics, quarantine)
     if observations is not None:
         yield _name_encoding(observations)
         yield _empty(observations)
@@ -273,6 +284,35 @@ def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
         "`ingest` and `snapshot` the same --cluster, Kafka's own id."
     )
     return fail("cluster ids", sentence)
+
+
+def _scrapes(collected: DataFrame) -> Iterator[Check]:
+    """Look for brokers whose scrapes have no quota metric, though the exporter answers."""
+    brokers = collected.groupBy("cluster_id", "broker_id").agg(
+        sf.count_if((sf.col("metric") == UP) & (sf.col("value") != 0)).alias("up"),
+        sf.count_if(sf.col("metric") != UP).alias("samples"),
+    )
+    for row in brokers.sort("cluster_id", "broker_id").collect():
+        check = f"quota metrics of broker {row.broker_id} of {row.cluster_id}"
+        if row.samples or not row.up:
+            yield ok(check, f"{row.samples:,} samples in {row.up:,} scrapes.")
+        else:
+            yield warn(check, f"No quota metrics in these scrapes: {NO_QUOTA_METRICS}.")
+
+
+def _tag_splitting(metrics: DataFrame, quarantine: DataFrame | None) -> Check:
+    """Look for users that hold a client-id, which an exporter's rule has not split off."""
+    found = metrics.where(sf.col("user").rlike(UNSPLIT)).count()
+    if quarantine is not None:
+        unsplit = (sf.col("reason") == UNDECODABLE) & sf.col("raw").rlike(UNSPLIT)
+        found += quarantine.where(unsplit).agg(sf.sum("n")).collect()[0][0] or 0
+    if not found:
+        return ok("exporter rules", "no user holds a client-id.")
+    sentence = (
+        f"in {found:,} rows the user holds `, client-id=`, which no name can: in the exporter's "
+        "rules that for user and client-id must come before that for users"
+    )
+    return warn("exporter rules", f"{sentence}. Both would be taken for the user's quota.")
 
 
 def _name_encoding(observations: DataFrame) -> Check:
@@ -317,7 +357,7 @@ def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Ch
             )
             yield warn(check, sentence)
         else:
-            yield ok(check, f"{key} is not observed; brokers record it once a quota sets it.")
+            yield ok(check, f"{key} is not observed: {NO_QUOTA_METRICS}.")
 
 
 def _limited_share(buckets: DataFrame) -> Check:

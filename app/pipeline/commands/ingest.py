@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, counts_of_used, tally
+from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
 from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
@@ -46,6 +47,8 @@ def rules_of(job: Job) -> Rules:
         message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
         raise UsageError(message)
     metric_map = MetricMap.load(options.map)
+    if FORMATS[kind].labelled:
+        metric_map.require_labels(kind)
     if not options.input:
         message = "--input is missing: name the files to read, a folder of them, or a topic."
         raise UsageError(message)
@@ -88,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--map",
         metavar="FILE",
         help="YAML: `columns` (ts, broker_id, metric, resource, user, client_id, value, cluster_id "
-        "to headers), `instances` (labels to broker ids), `urlencoded`, `grain`",
+        "to headers, or to the labels of series in JSON), `instances` (values of an instance's "
+        "label to broker ids), `none` (values that mean no name), `urlencoded`, `grain`",
     )
     parser.add_argument(
         "--kafka-config",
@@ -101,8 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON of an earlier report: read the same offsets of a topic again",
     )
     parser.epilog = (
-        f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern; "
-        "for kafka-json kafka://HOST:PORT[,HOST:PORT]/TOPIC. Days are replaced as a whole."
+        f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern (* ? "
+        "[] {}) of files below the folder in front of it; for kafka-json "
+        "kafka://HOST:PORT[,HOST:PORT]/TOPIC. Days are replaced as a whole."
     )
 
 
@@ -171,6 +176,9 @@ def _ingest(
     rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
     counted.add_used(used.get)
     _write_quarantine(job, points, inputs, counted, out)
+    for sentence in (without_quota_metrics(counted), without_brokers(counted, points, inputs)):
+        if sentence:
+            job.say(sentence)
     _write_checks(job, counted, out)
     return days
 

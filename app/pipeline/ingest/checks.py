@@ -11,7 +11,13 @@ from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
 from app.pipeline.ingest.minutes import DUPLICATE, MINUTE_US
-from app.pipeline.ingest.points import MISSING_BROKER, OUTSIDE, UNDECODABLE, UNKNOWN_METRIC, UNNAMED
+from app.pipeline.ingest.points import (
+    LEFT_OUT,
+    MISSING_BROKER,
+    UNDECODABLE,
+    UNKNOWN_METRIC,
+    UNNAMED,
+)
 from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
 REASONS: Final = (
@@ -63,7 +69,7 @@ class Tally:
     Attributes:
         fine: Rows that can be used.
         refused: Rows that do not count, by reason.
-        left_out: Rows outside the period; they are no input.
+        left_out: Rows outside the period, or of a metric that says nothing of a rate.
         brokers: That reported.
         days: The rows of each day of a cluster that has rates.
         has_ups: Whether there are points of ``up``.
@@ -109,7 +115,7 @@ def tally(points: DataFrame) -> Tally:
     """Count points before any is written: how many there are, and of what."""
     rows = _by_day(points).collect()
     refused = {row.problem: row.rows for row in rows if row.problem is not None}
-    left_out = refused.pop(OUTSIDE, 0)
+    left_out = refused.pop(LEFT_OUT, 0)
     fine = [row for row in rows if row.problem is None]
     days: Counter[tuple[str, str]] = Counter()
     of_broker: dict[tuple[str, int], list[Row]] = {}

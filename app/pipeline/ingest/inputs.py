@@ -17,6 +17,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offsets_of, topic_of
 from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
 from app.pipeline.ingest.text_files import csv_header
+from app.pipeline.options import PATTERN
 
 KAFKA: Final = "kafka-json"
 GZIP: Final = b"\x1f\x8b"
@@ -24,7 +25,6 @@ GZIP: Final = b"\x1f\x8b"
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
 _HEADER_BYTES: Final = 65_536
 _COLLECTED: Final = "collected"
-_GLOB: Final = re.compile(r"([{}\[\]*?\\])")
 _EMPTY_HOST: Final = re.compile(r"^(\w+:)///")
 _READERS: Final = 8
 
@@ -37,20 +37,22 @@ class Format:
         suffixes: Of the files to take from a folder, with or without ``.gz`` behind.
         tags: Whether names are tags of metrics unless the map says otherwise.
         parquet: Whether it is Parquet.
+        labelled: Whether points are series with labels, in JSON.
     """
 
     suffixes: tuple[str, ...]
     tags: bool
     parquet: bool = False
+    labelled: bool = False
 
 
 FORMATS: Final[Mapping[str, Format]] = {
     "parquet": Format((".parquet",), tags=False, parquet=True),
-    "prom-json": Format((".json", ".txt"), tags=True),
-    "vm-jsonl": Format(_LINES, tags=True),
+    "prom-json": Format((".json", ".txt"), tags=True, labelled=True),
+    "vm-jsonl": Format(_LINES, tags=True, labelled=True),
     "csv": Format((".csv", ".tsv", ".txt"), tags=False),
-    "adapter-json": Format(_LINES, tags=True),
-    KAFKA: Format((), tags=True),
+    "adapter-json": Format(_LINES, tags=True, labelled=True),
+    KAFKA: Format((), tags=True, labelled=True),
     "collect": Format((".parquet",), tags=True, parquet=True),
 }
 
@@ -229,10 +231,23 @@ def _header(session: SparkSession, kind: str, status: Any) -> Head:
 
 
 def _files_of(session: SparkSession, uri: str, kind: str) -> Iterator[Any]:
-    """Yield the status of each file that a URI or its pattern names, in folders those below."""
+    """Yield the status of each file that a URI or its pattern names, in folders those below.
+
+    Raises:
+        UsageError: There is none, or a pattern leads out of the folder in front of it.
+    """
     path = _jvm(session).org.apache.hadoop.fs.Path(uri)
     system = path.getFileSystem(_hadoop(session))
+    pattern = PATTERN.search(uri)
+    front = uri[: pattern.start()].rpartition("/")[0] if pattern else uri
     found = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
+    if pattern:
+        folder = _jvm(session).org.apache.hadoop.fs.Path(front or ("/" if uri[0] == "/" else "."))
+        below = f"{system.makeQualified(folder).toString().rstrip('/')}/"
+        # `..` is gone from names by now, as `{../,}` would be.
+        if not all(status.getPath().toString().startswith(below) for status in found or ()):
+            message = f"--input {uri} is a pattern that leaves the folder in front of it, {front}."
+            raise UsageError(message)
     if not found:
         message = f"--input {uri} does not exist."
         raise UsageError(message)
@@ -278,7 +293,7 @@ def _file(number: int, status: Any, rows: int) -> InputFile:
     named = [item for item in path.toString().split("/") if item.startswith("cluster_id=")]
     return InputFile(
         number=number,
-        path=_GLOB.sub(r"\\\1", path.toString()),
+        path=PATTERN.sub(r"\\\1", path.toString()),
         key=_EMPTY_HOST.sub(r"\1/", path.toUri().toString()),
         cluster=unquote(named[-1].removeprefix("cluster_id=")) if named else "",
         rows=rows,

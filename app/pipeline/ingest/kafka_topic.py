@@ -13,8 +13,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.rows import ROWS_DDL, Rows
-from app.pipeline.ingest.text_files import add_adapter_message
+from app.pipeline.ingest.text_files import SeriesLabels, add_adapter_message
 from app.pipeline.options import read_file
 
 SCHEME: Final = "kafka://"
@@ -121,7 +122,10 @@ def cut(span: OffsetRange) -> Iterator[OffsetRange]:
 
 
 def read_topics(
-    session: SparkSession, ranges: Iterable[tuple[int, str, OffsetRange]], settings: Settings
+    session: SparkSession,
+    ranges: Iterable[tuple[int, str, OffsetRange]],
+    settings: Settings,
+    names: MetricMap,
 ) -> DataFrame:
     """Return the messages of ranges: the columns of ``ROWS_DDL``; a line is an offset.
 
@@ -131,6 +135,7 @@ def read_topics(
         session: Has the data source from then on.
         ranges: The number of the input, its servers, the offsets.
         settings: Of the Kafka client.
+        names: Which label is what.
 
     Raises:
         InfrastructureError: While it is read: the brokers stop to answer.
@@ -147,15 +152,17 @@ def read_topics(
 
         def reader(self, schema: StructType) -> DataSourceReader:
             del schema
-            return _TopicReader(partitions, settings)
+            return _TopicReader(partitions, settings, names)
 
     session.dataSource.register(KafkaTopics)
     return session.read.format(KafkaTopics.name()).load()
 
 
 class _TopicReader(DataSourceReader):
-    def __init__(self, partitions: Sequence[InputPartition], settings: Settings) -> None:
-        self._partitions, self._settings = partitions, settings
+    def __init__(
+        self, partitions: Sequence[InputPartition], settings: Settings, names: MetricMap
+    ) -> None:
+        self._partitions, self._settings, self._names = partitions, settings, names
 
     def partitions(self) -> Sequence[InputPartition]:
         # Of none Spark makes one of its own, which is not the same in all of its releases.
@@ -167,10 +174,11 @@ class _TopicReader(DataSourceReader):
         number, servers, span = partition.value
         settings = {**self._settings, "bootstrap.servers": servers}
         rows, consumer = Rows(number, span.first), _consumer(settings)
+        labels = SeriesLabels(self._names)
         try:
             consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
             for message in _messages(consumer, span, settings):
-                add_adapter_message(message.offset(), message.value() or b"", rows)
+                add_adapter_message(message.offset(), message.value() or b"", rows, labels)
                 yield from rows.batches()
         finally:
             consumer.close()
@@ -221,8 +229,15 @@ def _consumer(settings: Settings) -> Consumer:
     try:
         return Consumer({**settings, **ours})
     except KafkaException as error:
-        message = f"--kafka-config: {error.args[0].str()}"
-        raise UsageError(message) from error
+        # librdkafka's own sentence repeats the value.
+        wrong = [name for name in settings if f'"{name}"' in error.args[0].str()]
+        what = (
+            f"the setting {wrong[0]} is unknown or has no good value"
+            if wrong
+            else ("the settings contradict each other")
+        )
+        message = f"--kafka-config: {what}."
+        raise UsageError(message, content=error.args[0].str()) from error
 
 
 def _text_of(error: KafkaException, settings: Settings) -> str:

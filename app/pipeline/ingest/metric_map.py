@@ -6,6 +6,17 @@ from typing import Any, Final, Self
 
 import yaml
 
+from app.domain.metric_labels import (
+    BROKER,
+    CLIENT_ID,
+    CLUSTER,
+    INSTANCE,
+    METRIC,
+    RESOURCE,
+    USER,
+    labels_by_field,
+    plain_name,
+)
 from app.pipeline.errors import UsageError
 from app.pipeline.options import read_file
 
@@ -13,6 +24,17 @@ COLUMNS: Final = ("ts", "broker_id", "metric", "resource", "user", "client_id", 
 """What a tidy row holds; a header of the same name is meant unless the map says otherwise."""
 
 OPTIONAL: Final = "cluster_id"
+
+LABELS: Final[Mapping[str, str]] = {
+    "metric": METRIC,
+    "resource": RESOURCE,
+    "user": USER,
+    "client_id": CLIENT_ID,
+    "broker_id": BROKER,
+    OPTIONAL: CLUSTER,
+}
+"""A column to what its header, or the label of a series, says."""
+
 GRAINS: Final = ("bucket", "pair")
 
 
@@ -21,8 +43,11 @@ class MetricMap:
     """What the map says.
 
     Attributes:
-        columns: Column to header; null says that the input has no such column.
+        columns: Column to header, or to the label of series in JSON; null says that the input has
+            no such column.
         instances: The value of a broker or instance label to the broker's id.
+        none: Values of ``user``, ``client_id``, ``resource`` and ``cluster_id`` that stand for
+            none, before they are decoded.
         urlencoded: Whether names are tags of metrics, form-encoded or quoted; null leaves it to
             the format.
         grain: ``bucket``: names are tags of metrics; ``pair``: both are real.
@@ -32,6 +57,7 @@ class MetricMap:
     instances: Mapping[str, int] = field(default_factory=dict)
     urlencoded: bool | None = None
     grain: str = "bucket"
+    none: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, file: str | None) -> Self:
@@ -45,7 +71,9 @@ class MetricMap:
         try:
             data = yaml.safe_load(read_file("--map", file))
         except yaml.YAMLError as error:
-            message = f"--map {file} is not YAML: {error}"
+            mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+            line = "" if mark is None else f" (line {mark.line + 1})"
+            message = f"--map {file} is not YAML{line}."
             raise UsageError(message) from error
         return cls.of({} if data is None else data, f"--map {file}")
 
@@ -58,7 +86,7 @@ class MetricMap:
         """
         names = [field.name for field in fields(cls)]
         if not isinstance(data, dict) or not data.keys() <= set(names):
-            message = f"{where} must be a mapping of {', '.join(names)}; it is {data!r:.200}."
+            message = f"{where} must be a mapping of {', '.join(names)}, and of nothing else."
             raise UsageError(message)
         read = cls(**data)
         problem = read._problem()
@@ -66,7 +94,21 @@ class MetricMap:
             message = f"{where}: {problem}"
             raise UsageError(message)
         instances = {str(name): broker_id for name, broker_id in read.instances.items()}
-        return replace(read, instances=instances)
+        return replace(read, instances=instances, none=tuple(read.none))
+
+    def require_labels(self, kind: str) -> None:
+        """Refuse what has no meaning where points are series with labels, in JSON.
+
+        Raises:
+            UsageError: ``columns`` names the time or the value, which are no labels there.
+        """
+        unnamed = [name for name in self.columns if name not in LABELS]
+        if unnamed:
+            message = (
+                f"--map: `columns` cannot name {' and '.join(unnamed)} with --format {kind}, whose "
+                f"times and values are not labels; it may name {', '.join(LABELS)}."
+            )
+            raise UsageError(message)
 
     def _problem(self) -> str | None:
         names = (*COLUMNS, OPTIONAL)
@@ -83,6 +125,10 @@ class MetricMap:
             return "`urlencoded` must be true or false."
         if self.grain not in GRAINS:
             return f"`grain` must be one of {', '.join(GRAINS)}."
+        if not isinstance(self.none, list | tuple) or not all(
+            isinstance(value, str) for value in self.none
+        ):
+            return '`none` must list the texts that stand for no name, such as "" or unknown.'
         return None
 
 
@@ -107,12 +153,14 @@ def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Col
     Raises:
         UsageError: A column is missing.
     """
-    mapped = metric_map.columns
-    names = (*COLUMNS, OPTIONAL)
-    found = {name: mapped[name] if name in mapped else _alike(name, headers) for name in names}
+    mapped, fields = metric_map.columns, labels_by_field(headers)
+    found = {
+        name: mapped[name] if name in mapped else _header_of(name, headers, fields)
+        for name in (*COLUMNS, OPTIONAL)
+    }
     found["instance"] = None
-    if found["broker_id"] is None and "broker_id" not in mapped:
-        found |= {"broker_id": _alike("broker", headers), "instance": _alike("instance", headers)}
+    if "broker_id" not in mapped and (metric_map.instances or found["broker_id"] is None):
+        found["instance"] = next(iter(fields.get(INSTANCE, ())), None)
     optional = {OPTIONAL, *mapped}
     if found["broker_id"] or found["instance"]:
         optional.add("broker_id")
@@ -126,18 +174,18 @@ def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Col
     ]
     if missing:
         message = (
-            f"{where} has no column {', '.join(missing)}. Its headers are {', '.join(headers)}. "
-            "Name the right ones in the file of --map, below `columns`; null where there is none."
+            f"{where} has no column {', '.join(missing)}. Name the right headers in the file of "
+            "--map, below `columns`; null where there is none."
         )
-        raise UsageError(message)
+        raise UsageError(message, content=f"Its headers are {', '.join(headers)}.")
     return found
 
 
-def _alike(name: str, headers: Sequence[str]) -> str | None:
+def _header_of(
+    name: str, headers: Sequence[str], fields: Mapping[str, Sequence[str]]
+) -> str | None:
     if name in headers:
         return name
-    return next((header for header in headers if _plain(header) == _plain(name)), None)
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "").replace("_", "")
+    if name in LABELS:
+        return next(iter(fields.get(LABELS[name], ())), None)
+    return next((header for header in headers if plain_name(header) == name), None)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, UP
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.ingest.points import OUTSIDE
+from app.pipeline.ingest.points import LEFT_OUT
 
 DUPLICATE: Final = "duplicate"
 
@@ -162,7 +162,7 @@ def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
         file, line, raw and reason. A point that was fine but for another one has its columns for
         its text.
     """
-    broken = points.where(sf.col("problem") != OUTSIDE).select(
+    broken = points.where(sf.col("problem") != LEFT_OUT).select(
         "file", "line", sf.col("text").alias("raw"), sf.col("problem").alias("reason")
     )
     same = Window.partitionBy(*_NAMES, "ts", "attribute").orderBy("position")

@@ -1,6 +1,6 @@
 """Points of metrics, judged one by one: what each is of, or why it cannot be used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
@@ -11,19 +11,22 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StringType
 
 from app.domain.broker_metrics import (
+    METRIC_NAMES,
     RATE,
+    RESOURCES,
     THROTTLE,
     UP,
+    UTILIZATION,
     client_id_of_tag,
     quota_metric_of,
     user_of_tag,
 )
-from app.domain.quota_keys import QuotaKey
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE
 
-OUTSIDE: Final = "outside-period"
-"""The problem of points that ``--from`` and ``--to`` leave out: they are no input."""
+LEFT_OUT: Final = "left-out"
+"""The problem of points that are no input: ``--from`` and ``--to`` leave them out, or they are of a
+metric that says nothing of a rate."""
 
 UNKNOWN_METRIC: Final = "unknown-metric"
 MISSING_BROKER: Final = "missing-broker"
@@ -48,9 +51,8 @@ _POINTS: Final = tuple(column.split()[0] for column in POINTS_DDL.split(","))
 _LONGEST_TEXT: Final = 4096
 _LARGEST_BROKER: Final = 2**31 - 1
 _POSITIONS_OF_FILE: Final = 2**44
+_MAY_BE_NONE: Final = ("user", "client_id", "resource", "cluster")
 _OF_SERIES: Final = (UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
-_ATTRIBUTES: Final = ("byte_rate", "request_time", "mutation_rate", "throttle_time", "tokens")
-_RESOURCES: Final = ("produce", "fetch", "request", "controllermutation")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
     Returns:
         The columns of ``POINTS_DDL``.
     """
+    if rules.map.none:
+        rows = rows.withColumns({name: _present(name, rules.map.none) for name in _MAY_BE_NONE})
     named = _with_metrics(rows).withColumns(
         {
             "ts": sf.when(sf.col("ts").between(FIRST_US, END_US - 1), sf.col("ts")),
@@ -107,7 +111,7 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
         "cluster_id": sf.coalesce(sf.lit(rules.cluster), own, sf.lit(UNNAMED)),
         "value": sf.when(~sf.isnan("value"), sf.col("value")),
         "text": sf.when(
-            ~fine & (sf.col("problem") != OUTSIDE), sf.left(text, sf.lit(_LONGEST_TEXT))
+            ~fine & (sf.col("problem") != LEFT_OUT), sf.left(text, sf.lit(_LONGEST_TEXT))
         ),
     }
     always = ("file", "line", "position", "problem", "text")
@@ -126,24 +130,27 @@ def arrow_udf(kind: DataType) -> Callable[[ArrowFunction], Callable[[Column], Co
     return made
 
 
+def _present(name: str, none: Sequence[str]) -> Column:
+    return sf.when(sf.col(name).isin(*none), "").otherwise(sf.col(name))
+
+
 def _with_metrics(rows: DataFrame) -> DataFrame:
     """Add key and attribute of metric and resource, null where they are none of a quota.
 
-    What ``quota_metric_of`` understands once case, - and _ are gone is few enough for a table.
+    What ``quota_metric_of`` understands once case and separators are gone is few enough for a
+    table.
     """
-    exporters = ("quota", *_RESOURCES)
-    prefixed = (f"kafka_server_{of}_{name}" for of, name in product(exporters, _ATTRIBUTES))
-    names = ("", UP, *map(str, QuotaKey), *_ATTRIBUTES, *prefixed)
     of_quotas = [
         (name, kind, metric.key, metric.attribute)
-        for name, kind in product(names, ("", *_RESOURCES))
+        for name, kind in product(METRIC_NAMES, ("", *RESOURCES))
         if (metric := quota_metric_of(name, kind))
     ]
     ddl = "name string, kind string, key string, attribute string"
     metrics = rows.sparkSession.createDataFrame(of_quotas, ddl)
-    name = sf.lower(_replaced(sf.col("metric"), "-", "_"))
+    name = sf.lower(_replaced(_replaced(sf.col("metric"), "-", "_"), ".", "_"))
     kind = sf.lower(_replaced(_replaced(sf.col("resource"), "-", ""), "_", ""))
-    named = rows.withColumns({"name": name, "kind": sf.when(name == UP, "").otherwise(kind)})
+    is_resource = (name != UP) & kind.isin(*RESOURCES)
+    named = rows.withColumns({"name": name, "kind": sf.when(is_resource, kind).otherwise("")})
     return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
 
 
@@ -191,7 +198,7 @@ def _problem(rules: Rules, earlier: Column) -> Column:
     is_nan = sf.isnan(value)
     no_name = sf.col("user").isNull() | sf.col("client_id").isNull() | sf.col("cluster").isNull()
     return (
-        sf.when(outside, OUTSIDE)
+        sf.when(outside | (attribute == UTILIZATION), LEFT_OUT)
         .when(earlier.isNotNull(), earlier)
         .when(ts.isNull() | value.isNull(), UNPARSABLE)
         .when(attribute.isNull(), UNKNOWN_METRIC)

@@ -15,10 +15,11 @@ from pyspark.sql.types import DoubleType, LongType, NumericType, TimestampNTZTyp
 from app.pipeline.errors import PipelineError
 from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
 from app.pipeline.ingest.kafka_topic import read_topics
-from app.pipeline.ingest.metric_map import Columns
+from app.pipeline.ingest.metric_map import Columns, MetricMap
 from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
 from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows, number_of, time_of
 from app.pipeline.ingest.text_files import (
+    SeriesLabels,
     read_adapter_lines,
     read_csv,
     read_export_lines,
@@ -26,7 +27,7 @@ from app.pipeline.ingest.text_files import (
 )
 from app.pipeline.spark import spark_failures
 
-_STREAMS: Final[Mapping[str, Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]]]] = {
+_STREAMS: Final[Mapping[str, Callable[..., Iterator[pa.RecordBatch]]]] = {
     "prom-json": read_query_range,
     "vm-jsonl": read_export_lines,
     "adapter-json": read_adapter_lines,
@@ -47,7 +48,7 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
     """
     frames = [_read_group(session, inputs.kind, group, rules) for group in inputs.groups]
     if inputs.ranges:
-        messages = read_topics(session, inputs.ranges, inputs.settings)
+        messages = read_topics(session, inputs.ranges, inputs.settings, rules.map)
         frames.append(_judge_rows(messages, rules))
     if inputs.unreadable or not frames:
         frames.append(unreadable_points(session, inputs.unreadable))
@@ -60,7 +61,7 @@ def _read_group(session: SparkSession, kind: str, group: FileGroup, rules: Rules
     paths = [file.path for file in group.files]
     content = session.read.format("binaryFile").load(paths).select("_metadata.file_path", "content")
     numbers = {file.key: file.number for file in group.files}
-    task = partial(_parse_files, kind=kind, numbers=numbers, columns=group.columns)
+    task = partial(_parse_files, kind=kind, numbers=numbers, columns=group.columns, names=rules.map)
     return _judge_rows(content.mapInArrow(task, ROWS_DDL), rules)
 
 
@@ -74,6 +75,7 @@ def _parse_files(
     kind: str,
     numbers: Mapping[str, int],
     columns: Columns | None,
+    names: MetricMap,
 ) -> Iterator[pa.RecordBatch]:
     """Read the points of whole files: records and documents span any split of them.
 
@@ -82,18 +84,21 @@ def _parse_files(
         kind: The format.
         numbers: Of the files, by their paths.
         columns: Which column is what, in a CSV.
+        names: Which label is what, in JSON.
     """
+    read: Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]] = (
+        partial(_STREAMS[kind], names=SeriesLabels(names))
+        if columns is None
+        else partial(read_csv, columns=columns)
+    )
     for batch in batches:
         for path, item in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             content = item.as_py()
             rows, stream = Rows(numbers[path]), cast("BinaryIO", io.BytesIO(content))
             if content.startswith(GZIP):
                 stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-            read = (
-                _STREAMS[kind](stream, rows) if columns is None else read_csv(stream, columns, rows)
-            )
             try:
-                yield from read
+                yield from read(stream, rows)
             except (OSError, EOFError, zlib.error) as error:
                 rows.reject(0, UNREADABLE, str(error))
             yield from rows.batches(last=True)

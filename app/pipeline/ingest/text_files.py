@@ -3,14 +3,15 @@
 import csv
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
-from app.pipeline.ingest.metric_map import FIELDS, Columns
+from app.domain.metric_labels import INSTANCE, METRIC, labels_by_field
+from app.pipeline.ingest.metric_map import FIELDS, LABELS, Columns, MetricMap
 from app.pipeline.ingest.rows import (
     UNPARSABLE,
     UNREADABLE,
@@ -39,7 +40,7 @@ def csv_header(stream: BinaryIO) -> list[str]:
     return header
 
 
-def read_csv(stream: BinaryIO, columns: Columns, rows: Rows) -> Iterator[pa.RecordBatch]:
+def read_csv(stream: BinaryIO, rows: Rows, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Read the rows below the header; a name may hold line breaks, where it is quoted."""
     records = _records(stream)
     header = next(records)[1] or []
@@ -104,77 +105,89 @@ def _take(waiting: deque[str], lines: Iterator[str], taken: list[str]) -> Iterat
 _NAME: Final = "__name__"
 _OF_PAIR: Final = 2
 
-_LABELS: Final[Mapping[str, tuple[str, int]]] = {
-    "clusterid": ("cluster", 0),
-    "cluster": ("cluster", 1),
-    "brokerid": ("broker", 0),
-    "broker": ("broker", 1),
-    "instance": ("instance", 0),
-    "resource": ("resource", 0),
-    "user": ("user", 0),
-    "clientid": ("client_id", 0),
-    "name": ("metric", 0),
-}
-"""A label in lower case without - and _: what it is, and which wins where several are it."""
 
+class SeriesLabels:
+    """Reads the labels of series in JSON, with the names that a map gives them."""
 
-def labels_of(labels: object) -> Labels | None:
-    """Return the labels of a JSON object; null where it is none, or a value is no text."""
-    if not isinstance(labels, dict):
-        return None
-    try:
-        return _labels_of(tuple(labels.items()))
-    except TypeError:
-        return None
+    def __init__(self, names: MetricMap) -> None:
+        """Take the map."""
+        self._mapped = {LABELS[column]: label for column, label in names.columns.items()}
+        self._instances = names.instances
+        self._cached = lru_cache(maxsize=100_000)(self._read)
 
+    @property
+    def names_metric(self) -> bool:
+        """Whether the map says which label is the metric's name."""
+        return METRIC in self._mapped
 
-@lru_cache(maxsize=100_000)
-def _labels_of(labels: tuple[tuple[str, object], ...]) -> Labels | None:
-    found: dict[str, tuple[tuple[int, str], str]] = {}
-    for name, value in labels:
-        if value is not None and not isinstance(value, str):
+    def read(self, labels: object) -> Labels | None:
+        """Return the labels of a JSON object; null where it is none, or a value is no text."""
+        if not isinstance(labels, dict):
             return None
-        plain = name.lower().replace("-", "").replace("_", "")
-        field = _LABELS.get(plain)
-        if field is None or not value or (plain == "name" and name != _NAME):
-            continue
-        what, rank = field
-        # Of several spellings the one that sorts first wins, so that their order says nothing.
-        found[what] = min(found.get(what, ((9, ""), "")), ((rank, name), value))
-    return Labels(**{what: value for what, (_, value) in found.items()})
+        try:
+            return self._cached(tuple(labels.items()))
+        except TypeError:
+            return None
+
+    def _read(self, labels: tuple[tuple[str, object], ...]) -> Labels | None:
+        present: dict[str, str] = {}
+        for name, value in labels:
+            if value is not None and not isinstance(value, str):
+                return None
+            if value:
+                present[name] = value
+        fields = {**labels_by_field(present), METRIC: [_NAME]}
+        fields |= {field: [label] if label else [] for field, label in self._mapped.items()}
+        found = {
+            field: present[names[0]]
+            for field, names in fields.items()
+            if names and names[0] in present
+        }
+        # Of several that may name the broker the map knows which.
+        brokers = (
+            present[name] for name in fields.get(INSTANCE, ()) if present[name] in self._instances
+        )
+        if (instance := next(brokers, None)) is not None:
+            found[INSTANCE] = instance
+        return Labels(**found)
 
 
-def read_adapter_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+def read_adapter_lines(
+    stream: BinaryIO, rows: Rows, names: SeriesLabels
+) -> Iterator[pa.RecordBatch]:
     """Read one message of prometheus-kafka-adapter a line: timestamp, value, name, labels."""
     for number, line in enumerate(stream, 1):
         if line.strip():
-            add_adapter_message(number, line, rows)
+            add_adapter_message(number, line, rows, names)
         yield from rows.batches()
 
 
-def add_adapter_message(line: int, message: bytes, rows: Rows) -> None:
+def add_adapter_message(line: int, message: bytes, rows: Rows, names: SeriesLabels) -> None:
     """Add the point of one message; ``line`` is where it stands."""
     document, text = _parsed(message), _text_of(message)
     try:
         ts, value = time_of(document["timestamp"]), number_of(document["value"])
-        labels = labels_of(document["labels"])
+        labels = names.read(document["labels"])
         name = document.get("name") or document["labels"].get(_NAME) or ""
     except (TypeError, KeyError, AttributeError):
         rows.reject(line, UNPARSABLE, text)
         return
-    named = labels._replace(metric=name) if labels and isinstance(name, str) else None
-    rows.add(line, named, Point(ts, value, text))
+    if labels and not names.names_metric:
+        labels = labels._replace(metric=name) if isinstance(name, str) else None
+    rows.add(line, labels, Point(ts, value, text))
 
 
-def read_export_lines(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+def read_export_lines(
+    stream: BinaryIO, rows: Rows, names: SeriesLabels
+) -> Iterator[pa.RecordBatch]:
     """Read one series of VictoriaMetrics a line: metric, values, timestamps in milliseconds."""
     for number, line in enumerate(stream, 1):
         if line.strip():
-            _add_export_line(number, line, rows)
+            _add_export_line(number, line, rows, names)
         yield from rows.batches()
 
 
-def _add_export_line(number: int, line: bytes, rows: Rows) -> None:
+def _add_export_line(number: int, line: bytes, rows: Rows, names: SeriesLabels) -> None:
     document = _parsed(line)
     try:
         series = document["metric"]
@@ -186,10 +199,10 @@ def _add_export_line(number: int, line: bytes, rows: Rows) -> None:
     read = [
         (scaled_time(ts, 1_000), number_of("NaN" if item is None else item)) for ts, item in pairs
     ]
-    _add_series(number, series, pairs, read, rows)
+    _add_series(number, (names.read(series), _json(series)), pairs, read, rows)
 
 
-def read_query_range(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
+def read_query_range(stream: BinaryIO, rows: Rows, names: SeriesLabels) -> Iterator[pa.RecordBatch]:
     """Read the answer of Prometheus' ``query_range`` (or ``query``); a line is a series."""
     try:
         result = json.loads(stream.read())["data"]["result"]
@@ -206,19 +219,24 @@ def read_query_range(stream: BinaryIO, rows: Rows) -> Iterator[pa.RecordBatch]:
         if pairs is None:
             rows.reject(number, UNPARSABLE, _json(item))
         else:
-            _add_series(number, item["metric"], pairs, [_point_of(pair) for pair in pairs], rows)
+            read = [_point_of(pair) for pair in pairs]
+            series = item["metric"]
+            _add_series(number, (names.read(series), _json(series)), pairs, read, rows)
         yield from rows.batches()
 
 
 def _add_series(
     line: int,
-    series: Any,
+    series: tuple[Labels | None, str],
     pairs: Sequence[object],
     read: Sequence[tuple[int | None, float | None]],
     rows: Rows,
 ) -> None:
-    """Add the points of a series: as the input has them, and their times and values as read."""
-    labels, text = labels_of(series), _json(series)
+    """Add the points of a series, which is its labels and their text.
+
+    Points are as the input has them, and their times and values as read.
+    """
+    labels, text = series
     for pair, (ts, value) in zip(pairs, read, strict=True):
         whole = f'{{"metric": {text}, "value": {_json(pair)}}}'
         rows.add(line, labels, Point(ts, value, whole, text))

@@ -135,3 +135,30 @@ def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(
     assert done.returncode == 5
     assert f"No endpoint ever answered: look at {down}." in done.stderr
     assert [row["value"] for row in rows(tmp_path)] == [0.0]
+
+
+def test_a_scrape_without_quota_metrics_says_so(command: Command, tmp_path: Path, url: str):
+    with exporter(text="jvm_threads_current 77.0\n") as other:
+        done = command(
+            *("collect", "--endpoint", f"1={url}", "--endpoint", f"2={other}", "--json"),
+            *("--interval", "1", "--duration", "1", "--out", tmp_path),
+        )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert "collect: broker 1 answers" in lines
+    assert (
+        "collect: broker 2 answers. No quota metrics in this scrape: no quotas are set, or the "
+        "exporter has no rule for them" in lines
+    )
+    report = json.loads(done.stdout)
+    assert report["scrapes_up"] == 2 * report["scrapes_with_quotas"]
+
+
+def test_a_line_that_is_no_metric_is_named_by_its_number(command: Command, tmp_path: Path):
+    with exporter(text='up 1\nkafka_server_quota_byte_rate{user="secret"} x\n') as broken:
+        done = command(
+            *("collect", "--endpoint", f"1={broken}", "--interval", "1", "--duration", "1"),
+            *("--out", tmp_path),
+        )
+    assert "Prometheus text (line 2 is not a metric)" in done.stderr
+    assert "secret" not in done.stderr

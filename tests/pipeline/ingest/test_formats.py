@@ -85,7 +85,7 @@ SAME: Mapping[str, tuple[list[Point], list[Any], list[str]]] = {
     "points outside the period, which are left out before they are judged": (
         [Point(-1, value=-5), Point(0, value=1), Point(59, value=2), Point(60, attribute="x")],
         [expected(Point(0, value=1)), expected(Point(59, value=2))],
-        ["outside-period"] * 2,
+        ["left-out"] * 2,
     ),
 }
 
@@ -232,8 +232,11 @@ def written(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
 def test_a_missing_column_is_named_with_the_headers_that_are_there(tmp_path: Path):
     file = tmp_path / "points.csv"
     file.write_bytes(csv_of(header="time,broker_id,metric,resource,user,client_id,value"))
-    with pytest.raises(UsageError, match=r"no column ts\. Its headers are time, broker_id"):
+    with pytest.raises(UsageError, match=r"has no column ts\.") as raised:
         read(file, "csv")
+    # What the file holds is for the terminal alone.
+    assert "time" not in str(raised.value)
+    assert raised.value.content.startswith("Its headers are time, broker_id")
     metric_map = MetricMap.of({"columns": {"ts": "when"}})
     with pytest.raises(UsageError, match=r"no column ts \(mapped to 'when'\)"):
         read(file, "csv", metric_map)
@@ -271,6 +274,18 @@ def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
 def test_a_map_that_nobody_could_follow_is_refused(text: object, sentence: str):
     with pytest.raises(UsageError, match=sentence):
         MetricMap.of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("- secret\n- b: [\n", r"is not YAML \(line 3\)"), ("secret", "must be a mapping")],
+)
+def test_a_file_that_is_no_map_is_not_repeated(tmp_path: Path, text: str, sentence: str):
+    file = tmp_path / "map"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=sentence) as raised:
+        MetricMap.load(str(file))
+    assert "secret" not in f"{raised.value}{raised.value.content}"
 
 
 def labelled(*labels: Mapping[str, str | None]) -> list[Any]:
@@ -379,6 +394,17 @@ def test_a_folder_gives_its_files_of_the_format_and_no_other(tmp_path: Path):
         files_of(tmp_path, "prom-json")
     with pytest.raises(UsageError, match="does not exist"):
         files_of(tmp_path / "none", "csv")
+
+
+@pytest.mark.parametrize("pattern", ["*/{../,}{../,}secret.csv", "*/../../secret.csv"])
+def test_a_pattern_of_files_stays_below_its_folder(tmp_path: Path, pattern: str):
+    (tmp_path / "below" / "a").mkdir(parents=True)
+    write_csv([Point()], tmp_path).rename(tmp_path / "secret.csv")
+    write_csv([Point()], tmp_path / "below" / "a")
+    below = tmp_path / "below"
+    with pytest.raises(UsageError, match="leaves the folder in front of it"):
+        files_of(below / pattern, "csv")
+    assert files_of(below / "{a,b}" / "*.csv", "csv") == [f"{below}/a/points.csv"]
 
 
 def files_of(folder: Path, kind: str) -> list[str]:

@@ -24,6 +24,7 @@ from app.pipeline.ingest.kafka_topic import (
     settings_of_file,
     topic_of,
 )
+from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
 from app.pipeline.job import Job
@@ -96,10 +97,10 @@ def test_each_session_and_each_reading_has_ranges_of_its_own(
 ):
     produce(producer, "own", *[adapter_message(Point(n)) for n in range(12)])
     spans = [[(0, servers, OffsetRange("own", 0, 0, end))] for end in range(4)]
-    frames = [read_topics(spark, span, {}) for span in spans[:2]]
+    frames = [read_topics(spark, span, {}, MetricMap()) for span in spans[:2]]
     for span in spans[2:]:
         with spark_session("beside") as beside:
-            frames.append(read_topics(beside, span, {}))
+            frames.append(read_topics(beside, span, {}, MetricMap()))
     assert [frame.count() for frame in frames] == [0, 1, 2, 3]
 
 
@@ -132,7 +133,7 @@ def test_a_password_is_in_no_plan_and_no_setting_of_spark(
     assert done.returncode == 0, done.stderr
     assert "Scan KafkaTopics" in done.stderr
     span = (0, servers, OffsetRange("secret", 0, 0, 1))
-    read = read_topics(spark, [span], {"sasl.password": PASSWORD})
+    read = read_topics(spark, [span], {"sasl.password": PASSWORD}, MetricMap())
     execution = read._jdf.queryExecution()
     plans = [execution.toString(), execution.logical().toJSON(), execution.analyzed().toJSON()]
     configured = [str(spark.sparkContext.getConf().getAll()), str(spark.conf.getAll)]
@@ -144,7 +145,10 @@ def test_what_a_worker_says_of_the_settings_is_reported_without_the_password(
     servers: str, spark_command: Command, tmp_path: Path
 ):
     done = ingest_command(spark_command, servers, tmp_path, nonsense="1")
-    sentence = 'quota-pipeline ingest: --kafka-config: No such configuration property: "nonsense"'
+    sentence = (
+        "quota-pipeline ingest: --kafka-config: the setting nonsense is unknown or has no good "
+        "value."
+    )
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, sentence)
     assert PASSWORD not in done.stdout + done.stderr
 

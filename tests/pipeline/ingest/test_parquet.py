@@ -131,7 +131,7 @@ def test_a_period_leaves_rows_out(tmp_path: Path):
     rows = read(write(tmp_path), "parquet", since_us=start, until_us=start + 86_400_000_000)
     days = [(change.get("ts", NOON), reason) for change, reason in CHANGES]
     outside = [time for time, _ in days if time and not NOON <= time < at(86_400)]
-    assert sum(n for _, reason, n in refused(rows) if reason == "outside-period") == 4
+    assert sum(n for _, reason, n in refused(rows) if reason == "left-out") == 4
     assert len(outside) == 6, "two of them are no times"
     assert refused(rows)[0] == REFUSED[0]
 

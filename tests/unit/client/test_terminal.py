@@ -12,6 +12,8 @@ import pytest
 
 from app.client.commands import alter, top
 from app.client.output import Context
+from app.domain.broker_metrics import Sample, quota_samples
+from tests.testkit.http import serving
 from tests.unit.client.conftest import PLAN, Reply, Run, raising
 
 P = "producer_byte_rate"
@@ -226,8 +228,16 @@ jvm_threads_current 7
 """
 
 
+def scraped(rate: int) -> list[Sample]:
+    return list(quota_samples(METRICS % rate))
+
+
 def test_the_busiest_broker_of_each_client_comes_first():
-    usages = [*top.usages_of(1, METRICS % 50), *top.usages_of(2, METRICS % 90)]
+    usages = [
+        usage
+        for broker, rate in ((1, 50), (2, 90))
+        for usage in top.usages_of(broker, scraped(rate))
+    ]
     assert [usage.throttle_ms for usage in usages] == [12.0, 12.0]
     for usage in usages:
         usage.limit = 100.0
@@ -241,12 +251,39 @@ def test_the_busiest_broker_of_each_client_comes_first():
 def test_top_puts_the_limits_of_the_service_beside_the_rates(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(top, "_metrics", lambda _: METRICS % 90)
+    monkeypatch.setattr(top, "_metrics", lambda _: scraped(90))
     limits = Reply(200, {"results": [{"quotas": {P: {"value": 100}}}]})
     ran = run("top --endpoint 1=http://broker-1:9404", limits)
     heading, line = ran.out.splitlines()
     assert (ran.code, heading.split()) == (0, list(top._HEADING))
     assert line.split() == ["alice", "-", P, "1", "90", "B/s", "100", "B/s", "90%", "12"]
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("text", "sentences", "code"),
+    [
+        (
+            "jvm_threads_current 7\n",
+            ["No quota metrics in this scrape: no quotas are set, or the exporter has no rule"],
+            0,
+        ),
+        (
+            'kafka_server_produce_byte_rate{user="alice, client-id=etl"} 5\n',
+            ["Broker 1: Users that hold `, client-id=` are left out", "No client uses anything"],
+            0,
+        ),
+        ('kafka_server_produce_byte_rate{user="secret"} x\n', ["line 1 is not a metric"], 5),
+    ],
+)
+def test_top_says_what_a_scrape_lacks(run: Run, text: str, sentences: list[str], code: int):
+    with serving(lambda _: (200, text)) as url:
+        ran = run(f"top --endpoint 1={url}", Reply(200, {"results": []}))
+    assert ran.code == code
+    assert [sentence for sentence in sentences if sentence not in ran.err] == []
+    if len(sentences) == 1:
+        assert "No client uses" not in ran.err
+    assert "secret" not in ran.err
 
 
 def test_brokers_of_which_none_answers_are_unreachable(run: Run):

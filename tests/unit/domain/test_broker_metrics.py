@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from app.domain.broker_metrics import Sample, quota_samples
+from app.domain.broker_metrics import (
+    QuotaMetric,
+    Sample,
+    client_id_of_tag,
+    quota_metric_of,
+    quota_samples,
+    user_of_tag,
+)
+from tests.testkit.exporter_samples import EXPORTERS, MEANT
 
 
 def only_sample(text: str) -> Sample:
@@ -53,8 +61,49 @@ def test_other_metrics_and_comments_are_left_out():
 
 
 @pytest.mark.parametrize(
-    "text", ["<html>\n<body>hello</body>", 'kafka_server_quota_byte_rate{user="u"} many\n']
+    "text", ["<html>\n<body>hello</body>", 'up 1\nkafka_server_quota_byte_rate{user="u"} many\n']
 )
 def test_what_is_no_prometheus_text_is_refused(text: str):
-    with pytest.raises(ValueError, match=r"no line of it is a metric|could not convert"):
+    with pytest.raises(ValueError, match=r"no line of it is a metric|line 2 is not a metric"):
         list(quota_samples(text))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_every_exporter_in_use_is_understood_alike(exporter: str):
+    found = [
+        (
+            *(quota_metric_of(sample.metric, sample.resource) or ("?", "?")),
+            user_of_tag(sample.user),
+            client_id_of_tag(sample.client_id),
+            sample.value,
+        )
+        for sample in quota_samples(EXPORTERS[exporter])
+    ]
+    assert found == MEANT
+
+
+def test_of_several_labels_the_one_that_says_most_wins():
+    text = 'kafka_server_quota_byte_rate{type="x",resource="Fetch",client="b",client_id="a"} 1\n'
+    assert only_sample(text)[1:4] == ("Fetch", "", "a")
+
+
+def test_a_label_that_is_no_resource_says_nothing_of_a_metric_that_names_its_own():
+    assert quota_metric_of("kafka_server_produce_byte_rate", "kafka") == QuotaMetric(
+        "producer_byte_rate", "rate"
+    )
+    assert quota_metric_of("kafka_server_produce_byte_rate", "Fetch") is None
+    assert quota_metric_of("kafka_server_quota_byte_rate", "kafka") is None
+
+
+def test_the_share_that_brokers_compute_is_left_out_of_a_scrape():
+    metric = "kafka_server_Produce_quota_utilization"
+    assert quota_metric_of(metric, "") == QuotaMetric("producer_byte_rate", "utilization")
+    assert list(quota_samples(f'{metric}{{user="alice"}} 21.5\n')) == []
+
+
+def test_a_user_that_swallowed_a_client_id_is_no_name():
+    assert user_of_tag("alice, client-id=etl") is None
+    assert user_of_tag("alice,client-id=etl") is None
+    # A broker encodes what is really in a name.
+    assert user_of_tag("alice%2C%20client-id%3Detl") == "alice, client-id=etl"
+    assert client_id_of_tag('"x, client-id=1"') == "x, client-id=1"
