@@ -33,8 +33,8 @@ def without_brokers(counted: Tally, points: DataFrame, inputs: Inputs) -> str | 
         examples = f" ({', '.join(values)})" if values else ""
         key = json.dumps(values[0] if values else "HOST:PORT", ensure_ascii=False)
         return (
-            f"No row names its broker. There is {instances[0]}{examples}: say which broker each value "
-            f"is in the file of --map, as in `instances: {{{key}: 1}}`."
+            f"No row names its broker. There is {instances[0]}{examples}: say which broker each "
+            f"value is in the file of --map, as in `instances: {{{key}: 1}}`."
         )
     return (
         f"No row names its broker; there are {', '.join(sorted(found)) or 'no labels'}. Say in the "
