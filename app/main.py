@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from app.command_line import CommandParser
+
 try:
     from app.settings import Settings, SettingsError
 except ModuleNotFoundError as error:
@@ -20,7 +22,7 @@ OPENAPI_FILE = Path("openapi/openapi.json")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         return int(arguments.run(arguments))
     except SettingsError as error:
@@ -28,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="kafka-quota-service",
         description="Describe, alter and resolve Apache Kafka client quotas over REST.",
         epilog=(

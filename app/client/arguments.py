@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from app.client.entities import entity_of, read_name, read_names, read_types
 from app.client.errors import UsageError, did_you_mean
 from app.client.output import Context
+from app.command_line import CommandParser, redact, without_values
 from app.domain.entities import DEFAULT
 
 _LONGEST_WAIT_S: Final = 86_400
@@ -74,7 +75,7 @@ Exit codes: 0 done, 1 refused (or plan has changes), 2 usage, 3 not authorized,
 _UNKNOWN_WORD: Final = re.compile(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)")
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(CommandParser):
     """Takes no abbreviations, which would become ambiguous when options are added."""
 
     subcommands: Mapping[str, argparse.ArgumentParser] | None = None
@@ -95,7 +96,9 @@ class Parser(argparse.ArgumentParser):
         hint = did_you_mean(word[1], options) if word else ""
         subcommand = self.prog.partition(" ")[2]
         named = f"{subcommand}: " if subcommand else ""
-        raise UsageError(f"{named}{message}{f'.{hint}' if hint else ''}")
+        words = [word for word in self.words if word not in options]
+        text = redact(without_values(message, words))
+        raise UsageError(f"{named}{text}{f'.{hint}' if hint else ''}")
 
     def _words(self) -> Iterator[str]:
         yield from self._option_string_actions

@@ -13,6 +13,7 @@ from app.client.arguments import function_of, parser
 from app.client.errors import BROKEN_PIPE, DONE, INTERRUPTED, USAGE, ClientError, UsageError
 from app.client.output import Context
 from app.client.problems import ServiceError, explain
+from app.command_line import redact
 from app.domain.entities import visible
 
 
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if context.output == "json" or typed:
             _say_json(error)
         else:
-            _say(*(explain(error) if isinstance(error, ServiceError) else str(error).splitlines()))
+            _say(*_lines(error))
         return error.exit_code
     except KeyboardInterrupt:
         _say("stopped; this command was not altering anything.")
@@ -101,11 +102,15 @@ def _run(words: tuple[str, ...], context: Context) -> int:
         context.close()
 
 
+def _lines(error: ClientError) -> Sequence[str]:
+    return explain(error) if isinstance(error, ServiceError) else redact(str(error)).splitlines()
+
+
 def _say_json(error: ClientError) -> None:
     if isinstance(error, ServiceError):
         problem = {**error.problem, "location": error.location}
     else:
-        problem = {"title": str(error), "code": error.code}
+        problem = {"title": redact(str(error)), "code": error.code}
     sys.stdout.flush()
     sys.stderr.write(f"{json.dumps(problem, indent=2)}\n")
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.client.errors import UsageError, did_you_mean
 from app.domain.entities import ENTITY_TYPES, visible
+from app.domain.quota_keys import QUOTA_KEY_RULES
 
 Entity = Mapping[str, str | None]
 """Type to name; null is the default entity."""
@@ -155,16 +156,40 @@ def show_value(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+_BETWEEN_CONFIGS: Final = re.compile(r",(?![^\[]*\])")
+"""A comma, but for those in brackets, into which kafka-configs puts several values of a key."""
+
+
 def read_changes(add: Sequence[str], delete: Sequence[str]) -> list[dict[str, Any]]:
-    """Read each ``--add`` and ``--delete`` into the ops of an alteration."""
+    """Read each ``--add`` and ``--delete`` into the ops of an alteration.
+
+    The value of what is no quota key is not repeated: it may be a password.
+    """
     ops: list[dict[str, Any]] = []
-    for item in (item for text in add for item in text.split(",")):
-        key, mark, text = item.partition("=")
+    for number, item in enumerate(
+        (item for text in add for item in _BETWEEN_CONFIGS.split(text)), 1
+    ):
+        key, mark, text = map(str.strip, item.partition("="))
         if not mark:
-            raise UsageError(f"--add: {visible(item)} is not key=value.")
-        ops.append({"key": key.strip(), "value": read_value(key.strip(), text)})
+            raise UsageError(f"--add: item {number} is not KEY=VALUE.")
+        if key not in QUOTA_KEY_RULES and re.fullmatch(_NUMBER, text) is None:
+            raise UsageError(_no_quota_key(key))
+        ops.append({"key": key, "value": read_value(key, text)})
     for item in (item for text in delete for item in text.split(",")):
-        if "=" in item:
-            raise UsageError(f"--delete: {visible(item)} has a value; name the key alone.")
-        ops.append({"key": item.strip(), "remove": True})
+        key, mark, _ = map(str.strip, item.partition("="))
+        if mark:
+            raise UsageError(f"--delete: {visible(key)} has a value; name the key alone.")
+        ops.append({"key": key, "remove": True})
     return ops
+
+
+def _no_quota_key(key: str) -> str:
+    if key.startswith("SCRAM-"):
+        return (
+            "--add: SCRAM credentials are no quotas, and this service sets none: kafka-configs "
+            "does. The value is not repeated here."
+        )
+    return (
+        f"--add: {visible(key)} is no quota key.{did_you_mean(key, QUOTA_KEY_RULES)} Those are "
+        f"{', '.join(QUOTA_KEY_RULES)}. The value is not repeated here."
+    )

@@ -111,7 +111,7 @@ def _profile(file: Path, asked: str | None) -> dict[str, Any]:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if asked is not None:
-            raise UsageError(f"--profile {visible(asked)}: there is no {file}.") from None
+            raise UsageError(f"--profile: there is no {file}.") from None
         return {}
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {reason(error)}.") from error
@@ -122,7 +122,7 @@ def _profile(file: Path, asked: str | None) -> dict[str, Any]:
         return {}
     if name not in profiles:
         names = ", ".join(profiles) or "none"
-        raise UsageError(f"{file} has no profile {visible(str(name))}; it has {visible(names)}.")
+        raise UsageError(f"{file} has no profile of that name; it has {visible(names)}.")
     return {
         member: str(file.parent / Path(value).expanduser()) if member in _FILES else value
         for member, value in profiles[name].items()
@@ -186,10 +186,10 @@ def _line(file: Path, option: str) -> bytes:
     try:
         text = file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {file} cannot be read: {reason(error)}.") from error
+        raise UsageError(f"The file of {option} cannot be read: {reason(error)}.") from error
     text = text.strip() if option == "--token-file" else text
     if not text or not text.isprintable() or (option == "--token-file" and not text.isascii()):
-        raise UsageError(f"{option} {file} does not hold one line of text.")
+        raise UsageError(f"The file of {option} does not hold one line of text.")
     return text.encode()
 
 
@@ -205,9 +205,9 @@ def tls(configured: Configuration) -> ssl.SSLContext:
         if configured.cert is not None:
             context.load_cert_chain(configured.cert, configured.key)
     except OSError as error:
-        files = [configured.cacert, configured.cert, configured.key]
-        named = ", ".join(str(file) for file in files if file is not None)
-        raise UsageError(f"The certificates cannot be used ({named}): {reason(error)}.") from error
+        options = [f"--{name}" for name in ("cacert", "cert", "key") if getattr(configured, name)]
+        named = ", ".join(options)
+        raise UsageError(f"The files of {named} cannot be used: {reason(error)}.") from error
     return context
 
 
@@ -386,8 +386,7 @@ class Connection:
         return self._client
 
     def _no_address(self) -> UsageError:
-        server = visible(self.configured.server)
-        return UsageError(f"--server {server} is no address: write it as in http://localhost:8080.")
+        return UsageError("--server is no address: write it as in http://localhost:8080.")
 
     def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
         server = visible(self.configured.server)

@@ -64,13 +64,20 @@ def _op_violations(
             yield Violation(f"{pointer}/value", code, detail, kafka_error, index)
 
 
+def key_text(key: str) -> str:
+    """Return a key for a sentence: what follows a ``=`` in it may be a password, as of SCRAM."""
+    return key.partition("=")[0]
+
+
 def _key_problems(key: str, types: frozenset[str]) -> Sequence[tuple[str, str]]:
     rule = QUOTA_KEY_RULES.get(key)
     if rule is None:
         keys = ", ".join(QUOTA_KEY_RULES)
         near = get_close_matches(key, QUOTA_KEY_RULES, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        return [("unknown-key", f"Unknown quota key {key!r}; a broker knows {keys}.{hint}")]
+        return [
+            ("unknown-key", f"Unknown quota key {key_text(key)!r}; a broker knows {keys}.{hint}")
+        ]
     allowed = () if types <= rule.entity_types else keys_for(types)
     if allowed:
         detail = f"This entity cannot carry {key}; it may carry {', '.join(allowed)}."
@@ -86,10 +93,10 @@ def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
     number = float(value)
     rule = QUOTA_KEY_RULES.get(key)
     if value <= 0:
-        yield "not-positive", f"{key} must be greater than 0.", "INVALID_REQUEST"
+        yield "not-positive", f"{key_text(key)} must be greater than 0.", "INVALID_REQUEST"
     elif isinf(number):
         kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
-        yield "not-finite", f"{key} must be a finite number.", kafka_code
+        yield "not-finite", f"{key_text(key)} must be a finite number.", kafka_code
     elif rule is not None:
         yield from _bound_problems(key, value, rule)
     if is_rounded(value, number) and (rule is None or value <= rule.maximum):
@@ -321,7 +328,7 @@ def _alteration_violations(
         op_pointer = f"{pointer}/ops/{position}"
         yield from _op_violations(op, types, present or {}, op_pointer, index)
         if op.key in repeated:
-            detail = f"The key {op.key} appears more than once for this entity."
+            detail = f"The key {key_text(op.key)} appears more than once for this entity."
             yield Violation(f"{op_pointer}/key", "duplicate-key", detail, "INVALID_REQUEST", index)
 
 

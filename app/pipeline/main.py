@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from app.command_line import CommandParser, redact
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
 JOBS: Final[Mapping[str, str]] = {
@@ -46,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = f"quota-pipeline {options.job}"
         return _run(options)
     except PipelineError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {redact(str(error))}", file=sys.stderr)
         if isinstance(error, UsageError) and error.content:
-            print(f"{name}: {error.content}", file=sys.stderr)
+            print(f"{name}: {redact(error.content)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         print(
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     from app.pipeline.options import add_common_options  # noqa: PLC0415 - brings Spark along
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="quota-pipeline",
         description="Tell who is near a limit, and which quota makes it.",
         epilog="`quota-pipeline JOB --help` says what a job takes.",

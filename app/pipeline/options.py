@@ -132,7 +132,8 @@ def read_file(option: str, file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"{option} {file} cannot be read: {error}."
+        reason = getattr(error, "strerror", None) or "it is no text"
+        message = f"The file of {option} cannot be read: {reason}."
         raise UsageError(message) from error
 
 

@@ -105,10 +105,17 @@ def database_of(job: Job) -> str:
         UsageError: There is none, or the file cannot be read.
     """
     file: str | None = job.options.pg
+    if file and "://" in file:
+        message = (
+            "--pg takes a file that holds the address; on the command line others see it. Put it "
+            f"into a file, or set {URL_VARIABLE} and give --pg alone."
+        )
+        raise UsageError(message)
     try:
         url = Path(file).read_text().strip() if file else os.environ.get(URL_VARIABLE, "")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"--pg names a file that holds the address, which cannot be read: {error}."
+        reason = getattr(error, "strerror", None) or "it is no text"
+        message = f"--pg names a file that holds the address, which cannot be read: {reason}."
         raise UsageError(message) from error
     if not url:
         message = f"Set {URL_VARIABLE}, or name a file that holds postgresql://… after --pg."

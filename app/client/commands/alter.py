@@ -22,8 +22,10 @@ from app.client.errors import (
 from app.client.http import THE_COMMAND, document
 from app.client.output import Context, table, yaml_lines
 from app.client.problems import Locate, ServiceError, explain
+from app.command_line import HIDDEN
 from app.domain.entities import show_entity, visible
 from app.domain.quantities import value_in_words
+from app.domain.quota_keys import QUOTA_KEY_RULES
 
 EXIT_CODES: Final[Mapping[str, int]] = {
     "applied": DONE,
@@ -249,7 +251,9 @@ def _user_input(body: Mapping[str, Any], pointer: str) -> str | None:
         return "--names and --defaults"
     if path[2] == "ops" and len(path) > 3 and path[3].isdigit():
         op = alteration["ops"][int(path[3])]
-        return f"--delete {op['key']}" if "remove" in op else f"--add {op['key']}={op['value']}"
+        if "remove" in op:
+            return f"--delete {op['key']}"
+        return f"--add {op['key']}={op['value'] if op['key'] in QUOTA_KEY_RULES else HIDDEN}"
     return None
 
 

@@ -283,7 +283,7 @@ def _endpoints(texts: Sequence[str]) -> Endpoints:
         is_web = address.scheme in ("http", "https") and address.hostname
         if not (broker.isdecimal() and is_web):
             message = (
-                f"--endpoint {text}: write the broker's id and the address of its metrics, "
+                "--endpoint: write the broker's id and the address of its metrics, "
                 "such as 1=http://broker-1:9404/metrics."
             )
             raise UsageError(message)

@@ -43,7 +43,7 @@ def rules_of(job: Job) -> Rules:
     options = job.options
     kind = options.format
     if kind not in FORMATS:
-        fault = f"{kind} is unknown" if kind else "is missing"
+        fault = "is unknown" if kind else "is missing"
         message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
         raise UsageError(message)
     metric_map = MetricMap.load(options.map)

@@ -60,7 +60,7 @@ def describe_live(server: str, token_file: str) -> LiveQuotas:
         as_of = datetime.fromisoformat(document["as_of"])
         return LiveQuotas(document["cluster_id"], as_of, list(document["quotas"]))
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        message = f"--server {server} is no address: write it as in http://localhost:8080."
+        message = "--server is no address: write it as in http://localhost:8080."
         raise UsageError(message) from error
     except httpx.HTTPError as error:
         message = f"{server} cannot be reached ({error}): is it the address of the service?"
@@ -73,7 +73,7 @@ def describe_live(server: str, token_file: str) -> LiveQuotas:
 def _token(file: str) -> str:
     token = read_file("--token-file", file).strip()
     if not token or not token.isascii() or not token.isprintable():
-        message = f"--token-file {file} holds no token: it is one line of text."
+        message = "The file of --token-file holds no token: it is one line of text."
         raise UsageError(message)
     return token
 

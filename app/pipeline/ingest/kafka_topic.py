@@ -51,7 +51,7 @@ def topic_of(uri: str) -> tuple[str, str]:
     """
     servers, _, topic = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not servers or not topic or "/" in topic:
-        message = f"--input {uri} is not kafka://HOST:PORT[,HOST:PORT]/TOPIC."
+        message = "--input is not kafka://HOST:PORT[,HOST:PORT]/TOPIC."
         raise UsageError(message)
     return servers, topic
 
@@ -67,7 +67,7 @@ def settings_of_file(file: str | None) -> Settings:
     lines = [line.strip() for line in read_file("--kafka-config", file).splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     if not all(name and equals for name, equals, _ in pairs):
-        message = f"--kafka-config {file} must hold lines of NAME=VALUE, in librdkafka's names."
+        message = "The file of --kafka-config must hold lines of NAME=VALUE, in librdkafka's names."
         raise UsageError(message)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -86,7 +86,7 @@ def offsets_of_file(file: str) -> list[OffsetRange]:
             for item in listed
         ]
     except (ValueError, KeyError, TypeError) as error:
-        message = f"--offsets {file} is not the `offsets` of a report of ingest."
+        message = "The file of --offsets is not the `offsets` of a report of ingest."
         raise UsageError(message) from error
 
 

@@ -183,6 +183,15 @@ async def test_a_check_warns_of_a_default_of_other_tools_and_its_removal_does_no
     assert "warnings" not in answer.document["results"][0]
 
 
+async def test_what_follows_a_key_is_not_repeated(service: FakeService):
+    body = setting(9)
+    body["alterations"][0]["ops"] = [{"key": "SCRAM-SHA-256=[password=canary]", "value": -1}] * 2
+    answer = await service.post(ALTERATIONS, body)
+    errors = answer.document["errors"]
+    assert {error["code"] for error in errors} == {"unknown-key", "duplicate-key", "not-positive"}
+    assert "canary" not in str(answer.document)
+
+
 NOBODY = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
 
 

@@ -1,0 +1,64 @@
+"""Parsers of our commands, and errors in which no secret is repeated.
+
+A value may be a password that was typed into the wrong option, or into one that does not exist. So
+what argparse finds is told without the values; what a command finds later, without credentials in
+addresses and without the values of what is called a secret.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+HIDDEN: Final = "…"
+
+_USERINFO: Final = re.compile(r"(?<=://)[^/?#\s'\"]*@")
+_SECRET: Final = re.compile(
+    r"((?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|signature|(?:access|private|api)[._-]?key)"
+    r"[\w.-]*\s*=\s*)[^\s,;&'\"\])}]+",
+    re.IGNORECASE,
+)
+_BARE_FROM: Final = 4
+"""Shorter values are hidden only where they are quoted: else they would be found in any word."""
+
+_UNRECOGNIZED: Final = "unrecognized arguments: "
+
+
+def redact(text: str) -> str:
+    """Return a text without the credentials of addresses and of ``password=…`` and the like."""
+    return _SECRET.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
+
+
+def without_values(message: str, words: Sequence[str]) -> str:
+    """Return what argparse says of some words, without the values among them."""
+    head, mark, unknown = message.partition(_UNRECOGNIZED)
+    if mark:
+        options = [word.partition("=")[0] for word in unknown.split() if word[:1] == "-"]
+        message = f"{head}{mark}{' '.join(options) or HIDDEN}"
+    for value in sorted(_values(words), key=len, reverse=True):
+        message = message.replace(repr(value), HIDDEN)
+        if len(value) >= _BARE_FROM:
+            message = re.sub(rf"(?<![\w-]){re.escape(value)}(?![\w-])", HIDDEN, message)
+    return message
+
+
+def _values(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        value = word.partition("=")[2] if word[:1] == "-" else word
+        if value:
+            yield value
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says what is wrong with a command line without repeating a value of it."""
+
+    words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; remember what was typed."""
+        self.words = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print how the command is used and what is wrong; end with exit code 2."""
+        super().error(redact(without_values(message, self.words)))
