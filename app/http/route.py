@@ -5,7 +5,7 @@ Authentication, limits and Kafka's question come before the body is read.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from app.domain.errors import QuotaError, UnauthenticatedError
 from app.http.authentication.authenticator import AuthenticatorChain, presented_by
 from app.http.authentication.basic import SessionCaller
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
-from app.http.errors import UntrustedIdentityError
+from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.headers import read_key
 from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of
@@ -42,14 +42,23 @@ from app.http.responses import (
 )
 from app.http.validation import validated
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import IdempotencyKey
+from app.service.alterations.command import Confirm, IdempotencyKey
 from app.service.alterations.replace import RevertAlterations
-from app.service.auth.authorize import Access, AuditTrail, Authorizer, PolicyGuard
+from app.service.auth.authorize import (
+    MAX_ACL_AGE_S,
+    Access,
+    AuditTrail,
+    Authorizer,
+    Evidence,
+    Grant,
+    PolicyGuard,
+)
 from app.service.auth.denials import (
     NOTHING_READ,
     AuthenticationFailures,
     DeniedAttempt,
     DeniedAttempts,
+    ReadChange,
     RequestedChange,
 )
 from app.service.auth.sessions import CallerServices
@@ -120,30 +129,30 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
         WrongClusterError: Another cluster answers than the one that is served.
     """
     services = services_of(request)
-    caller = await _authenticate(request, services)
+    caller = await _authenticate(request)
     context_of(request).caller = caller
+    if isinstance(caller, SessionCaller):
+        # The session's services answer this request; the session is held until its end.
+        context_of(request).held.callback(caller.lease.release)
+        own = caller.lease.content.services
+        request.scope["state"]["services"] = services.of_caller(own)
+        caller = context_of(request).caller = caller.without_session()
     services.limits.admit(caller.principal, kind)
     services.check_cluster()
     return caller
 
 
-async def _authenticate(request: Request, services: Services) -> Caller:
+async def _authenticate(request: Request) -> Caller:
+    services = services_of(request)
     presented = presented_by(request, services.proxies)
     try:
-        caller = await services.authenticator.authenticate(presented)
+        return await services.authenticator.authenticate(presented)
     except (UnauthenticatedError, UntrustedIdentityError) as refusal:
         context_of(request).refusal = (refusal.method, refusal.code)
         address = presented.address or presented.peer
         services.failures.count(address, refusal.method, refusal.code)
         services.limits.admit_failure(address)
         raise
-    if not isinstance(caller, SessionCaller):
-        return caller
-    # The session's services answer this request; the session is held until its end.
-    context_of(request).held.callback(caller.lease.release)
-    own = caller.lease.content.services
-    request.scope["state"]["services"] = services.of_caller(own)
-    return caller.without_session()
 
 
 def begin_work(request: Request) -> None:
@@ -165,9 +174,12 @@ class Guard:
 
     Attributes:
         problems: What the document says can go wrong, whatever the route.
+        alters: Whether the route changes the cluster: right before that the caller is judged again.
+            Other routes do that behind the body.
     """
 
     problems: tuple[str, ...] = ANY
+    alters = False
 
     async def admit(self, request: Request) -> "Granted | None":
         """Return why the caller passes; null for a route that everybody may call.
@@ -203,10 +215,11 @@ class Everybody(Guard):
 
 
 class Granted(NamedTuple):
-    """A caller who may, and why."""
+    """A caller who may, why, and what asks again right before the act; see ``Grant``."""
 
     caller: Caller
-    evidence: Mapping[str, Any]
+    evidence: Evidence
+    confirm: Confirm
 
 
 _MAX_DENIED_BODY_BYTES: Final = 16 * 1024
@@ -237,7 +250,7 @@ class Permission(Guard):
         self.operation = operation
         self.or_audit = or_audit
         self._read_denied = read_denied
-        self._alters = operation is Operation.ALTER_CONFIGS
+        self.alters = operation is Operation.ALTER_CONFIGS
         self.problems = ASKING if operation is None else READING
         if or_audit:
             self.problems = (*ASKING, "NotAuthorized")
@@ -251,32 +264,53 @@ class Permission(Guard):
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
             NotSentError: The ACLs cannot be had.
         """
-        limited = Limited.ALTERATIONS if self._alters else Limited.READS
+        limited = Limited.ALTERATIONS if self.alters else Limited.READS
         caller = await authenticate_and_limit(request, limited)
-        if self.operation is None:
-            return Granted(caller, {})
+        read = None
+        if self._read_denied is not None:
+            read = partial(_denied_change, request, self._read_denied)
+        evidence = await self._judge(request, caller, services_of(request).authorizer, read)
+        ask_again = partial(self._ask_again, request, caller)
+        max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
+        return Granted(caller, evidence, Grant(evidence, ask_again, max_age_s).confirm)
+
+    async def _ask_again(self, request: Request, caller: Caller, read: ReadChange) -> Evidence:
+        """Judge the credential and the right once more, of whatever kind they are."""
+        again, authorizer = await _authenticate(request), services_of(request).authorizer
+        with ExitStack() as held:
+            if isinstance(again, SessionCaller):
+                held.callback(again.lease.release)
+                authorizer = again.lease.content.services.authorizer
+            if again.principal != caller.principal:
+                raise InvalidTokenError("The credential is another caller's now; send it again.")
+            return await self._judge(request, caller, authorizer, read)
+
+    async def _judge(
+        self, request: Request, caller: Caller, authorizer: Authorizer, read: ReadChange | None
+    ) -> Evidence:
         services = services_of(request)
-        if self.or_audit and services.authorizer.is_auditor(caller):
-            return Granted(caller, {"rule": "auditor"})
-        access = await self._decide(services, caller, self.operation)
+        if self.operation is None:
+            return {}
+        if self.or_audit and authorizer.is_auditor(caller):
+            return {"rule": "auditor"}
+        metrics = services.metrics
+        with timed(metrics.alterations, Phase.AUTHZ) if self.alters else nullcontext():
+            access = await authorizer.decide(caller, self.operation)
+        _count_decision(metrics, self.operation, access)
         if access.refusal is not None:
-            attempt = DeniedAttempt(request.state.request_id, action_of(request), access.evidence)
-            if self._read_denied is not None:
-                attempt = replace(attempt, read=partial(_denied_change, request, self._read_denied))
+            request_id, action = request.state.request_id, action_of(request)
+            attempt = DeniedAttempt(request_id, action, access.evidence, read)
             await services.denials.record(caller, access.refusal, attempt)
             raise access.refusal
-        return Granted(caller, access.evidence)
+        return access.evidence
 
-    async def _decide(self, services: Services, caller: Caller, operation: Operation) -> Access:
-        metrics = services.metrics
-        with timed(metrics.alterations, Phase.AUTHZ) if self._alters else nullcontext():
-            access = await services.authorizer.decide(caller, operation)
-        result = "allowed" if access.refusal is None else "denied"
-        metrics.authorizations.labels(operation.value, result).inc()
-        age_s = access.evidence.get("acl_age_s")
-        if age_s is not None:
-            metrics.acl_age.set(age_s)
-        return access
+
+def _count_decision(metrics: HttpMetrics, operation: Operation, access: Access) -> None:
+    result = "allowed" if access.refusal is None else "denied"
+    metrics.authorizations.labels(operation.value, result).inc()
+    age_s = access.evidence.get("acl_age_s")
+    if age_s is not None:
+        metrics.acl_age.set(age_s)
 
 
 may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
@@ -413,7 +447,7 @@ class GuardedRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             state, content = request.scope["state"], None
-            state["granted"] = await guard.admit(request)
+            granted = state["granted"] = await guard.admit(request)
             if model is None and isinstance(guard, Permission):
                 begin_work(request)
             state["query"] = query.read(request.scope["query_string"])
@@ -421,6 +455,8 @@ class GuardedRoute(APIRoute):
                 self._read_key(request, state["query"])
             else:
                 content = await self._read_body(request, model)
+                if granted is not None and not guard.alters:
+                    await granted.confirm((), None)
             return await handle(ReadRequest(request, content))
 
         return answer

@@ -54,6 +54,7 @@ def command_of(
     return AlterCommand(
         caller=granted.caller,
         evidence=granted.evidence,
+        confirm=granted.confirm,
         request_id=request.state.request_id,
         alterations=(),
         violations=tuple(violations),

@@ -191,6 +191,7 @@ class AlterQuotas:
 
     async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         """Check everything as a real alteration would, without locks and without a change."""
+        request = replace(request, decision=await command.confirmed_evidence())
         request, failed = await self._as_expected(command, request)
         conclusion = unexpected(request, failed) if failed else await self._sending.judge(request)
         await self._journal.record_final(request, conclusion.results)

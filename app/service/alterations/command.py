@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -50,6 +50,9 @@ from app.service.ports.audit_log import (
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.plans import PlanApplication
 
+Confirm = Callable[[Sequence[ClientQuotaAlteration], str | None], Awaitable[Mapping[str, Any]]]
+"""Returns the evidence, decided again where it is old; takes what is asked for. See ``Grant``."""
+
 
 class Wait(StrEnum):
     """When an alteration answers, once it is acknowledged."""
@@ -78,6 +81,8 @@ class AlterCommand:
 
     Attributes:
         evidence: How authorization decided.
+        confirm: Decides again right before the act, where the evidence has become old; null for
+            what nobody asked for.
         expected: By ordinal; an alteration without expectations is absent.
         precondition: Whether an entity's present values are those that the caller has seen; null
             where the caller did not say.
@@ -103,6 +108,13 @@ class AlterCommand:
     key: IdempotencyKey | None = None
     supersedes: str | None = None
     plan: PlanApplication | None = None
+    confirm: Confirm | None = None
+
+    async def confirmed_evidence(self) -> Mapping[str, Any]:
+        """Return how authorization decides now, with what the policy said; raise its refusal."""
+        if self.confirm is None:
+            return self.evidence
+        return {**self.evidence, **await self.confirm(self.alterations, self.reason)}
 
     def refuse_if_broken(self) -> None:
         """Refuse what the request alone shows to be wrong, before anything is looked up.

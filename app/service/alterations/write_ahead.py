@@ -269,6 +269,7 @@ class Intents:
             EntityBusyError: Another alteration holds a lock for too long.
             KeyTakenError: The idempotency key was used before.
             NotSentError: The log cannot be written.
+            UnauthenticatedError, ClusterAuthorizationError: The caller may not any more.
         """
         self._context.outcomes.refuse_if_full()
         key, plan = command.key, command.plan
@@ -288,6 +289,8 @@ class Intents:
             async with context.locks.hold(locks.values(), request.alteration_id) as deadline:
                 context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
                 context.failpoints.reach("before_intent")
+                decision = await command.confirmed_evidence()
+                intent = replace(intent, request=replace(request, decision=decision))
                 committed = await self._commit(intent, deadline)
                 context.failpoints.reach("after_intent")
                 yield committed

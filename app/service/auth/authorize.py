@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from app.domain.alterations import ClientQuotaAlteration
 from app.domain.authorization import (
     AuthorizerSettings,
     DecisionRule,
@@ -22,7 +24,7 @@ from app.domain.errors import (
     PolicyViolationError,
 )
 from app.service.alterations.command import AlterCommand
-from app.service.auth.denials import DeniedAttempt, requested_change
+from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.audit_log import AlterationRecord, AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import ClusterAclSource, ClusterIdentity, ClusterRights
 from app.service.runtime.tasks import off_loop
@@ -48,6 +50,10 @@ class AuthorizationPolicy:
     auditors: frozenset[str] = frozenset()
 
 
+Evidence = Mapping[str, Any]
+"""How a right was decided, as the audit row has it."""
+
+
 class Access(NamedTuple):
     """A decision, as the audit row has it.
 
@@ -56,8 +62,60 @@ class Access(NamedTuple):
         refusal: What is reported to the caller; null where the caller may.
     """
 
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     refusal: ClusterAuthorizationError | None = None
+
+
+AskAgain = Callable[[ReadChange], Awaitable[Evidence]]
+"""Asks for the credential and the right again; records who may not any more, with what was asked
+for, and raises the refusal."""
+
+
+class Grant:
+    """That a caller may, and the evidence; asked again where that has become old meanwhile.
+
+    A body may take 30 s to arrive, and an alteration may wait for others.
+
+    Args:
+        evidence: Of the decision just made.
+        ask_again: What asks.
+        max_age_s: How old the evidence may be at the act, in seconds.
+        now: A clock in seconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        ask_again: AskAgain,
+        max_age_s: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask_again = ask_again
+        self._max_age_s = max_age_s
+        self._now = now
+        self._take(evidence)
+
+    def _take(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self._from = self._now() - evidence.get("acl_age_s", 0.0)
+
+    async def confirm(
+        self, alterations: Sequence[ClientQuotaAlteration] = (), reason: str | None = None
+    ) -> Evidence:
+        """Return evidence that is young enough; call it right before the act.
+
+        Args:
+            alterations: What is asked for, for the record of an attempt that is denied.
+            reason: Of that.
+
+        Raises:
+            UnauthenticatedError: The credential has expired or is gone.
+            ClusterAuthorizationError: The caller may not any more.
+            NotSentError: It cannot be found out.
+        """
+        if self._now() - self._from > self._max_age_s:
+            self._take(await self._ask_again(requested_change(alterations, reason)))
+        return self.evidence
 
 
 class ClusterAuthorizer:

@@ -150,7 +150,10 @@ async def send(
 
 
 class Names:
-    """A bearer token is the name of a principal; ``stranger`` is nobody."""
+    """A bearer token is the name of a principal; who is in ``nobody`` is nobody."""
+
+    def __init__(self) -> None:
+        self.nobody = {"stranger"}
 
     name = "bearer-token"
     advice = "Who?"
@@ -161,7 +164,7 @@ class Names:
 
     async def authenticate(self, presented: Presented) -> Caller:
         name = presented.headers["authorization"].removeprefix("Bearer ")
-        if name == "stranger":
+        if name in self.nobody:
             raise InvalidTokenError("Nobody.")
         return Caller(f"User:{name}", presented.address, "bearer-token")
 
@@ -169,18 +172,21 @@ class Names:
 class Acls:
     """alice and bert may alter, bob may describe, SCRAM credentials too."""
 
-    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
-        may = [
+    def __init__(self) -> None:
+        self.age_s = 1.5
+        self.may = [
             ("alice", "ALTER_CONFIGS"),
             ("bert", "ALTER_CONFIGS"),
             ("bob", "DESCRIBE_CONFIGS"),
             ("bob", "DESCRIBE"),
         ]
+
+    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
         bindings = tuple(
             AclBinding("kafka-cluster", "LITERAL", f"User:{name}", "*", operation, "ALLOW")
-            for name, operation in may
+            for name, operation in self.may
         )
-        return AclSnapshot(bindings, EPOCH, 1.5)
+        return AclSnapshot(bindings, EPOCH, self.age_s)
 
 
 @dataclass
@@ -198,6 +204,7 @@ class FakeService:
 
     def __post_init__(self) -> None:
         self.acls = Acls()
+        self.names = Names()
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
         self.metrics = HttpMetrics()
@@ -219,7 +226,7 @@ class FakeService:
         )
         alter = alter_quotas(self.brokers, context, self.tasks)
         return Services(
-            authenticator=AuthenticatorChain([Names()]),
+            authenticator=AuthenticatorChain([self.names]),
             authorizer=authorizer,
             denials=DeniedAttempts(self.brokers.cluster_id, self.journal),
             describe=DescribeQuotas(self.brokers, image),
