@@ -4,6 +4,7 @@ What is printed can be read again: the same escapes are written and read. Source
 ``ClientQuotasCommand``.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 from app.client.errors import UsageError, did_you_mean
 from app.domain.entities import ENTITY_TYPES, visible
-from app.domain.quota_keys import QUOTA_KEY_RULES
+from app.domain.quota_keys import QUOTA_KEY_RULES, TWO_TO_63
+from app.domain.values import read_value
 
 Entity = Mapping[str, str | None]
 """Type to name; null is the default entity."""
@@ -92,63 +94,17 @@ def entity_of(names: Iterable[tuple[str, str]], defaults: Iterable[str]) -> dict
     return entity
 
 
-_NUMBER: Final = r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?"
-_VALUE: Final = re.compile(rf"({_NUMBER})\s*([A-Za-z]*|%)(/s)?")
-
-_UNITS: Final = {
-    "": 1,
-    "B": 1,
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
-_OF_KEYS: Final = {
-    "producer_byte_rate": tuple(_UNITS),
-    "consumer_byte_rate": tuple(_UNITS),
-    "request_percentage": ("", "%"),
-}
-_PLAIN: Final = ("",)
-
 Number = int | float
 
 
-def read_value(key: str, text: str) -> Number:
-    """Read ``1048576``, ``1MiB``, ``10MB/s`` or ``50%``; what is no whole number is a float.
+def json_number(value: Decimal) -> Number:
+    """Return a number as JSON writes it: each integer up to 2^63 with all of its digits.
 
-    Bounds are the service's to judge.
+    Beyond that a float says the same; it is infinite where float64 holds nothing so large.
     """
-    read = _VALUE.fullmatch(text.strip())
-    if read is None:
-        raise UsageError(f"{visible(key)}={visible(text)}: not a number such as 1048576 or 10MiB.")
-    number, unit, per_second = read.groups()
-    units = _OF_KEYS.get(key, _PLAIN)
-    if unit not in units or (per_second and unit == "%"):
-        raise UsageError(f"{visible(key)}={visible(text)}: {_unit_hint(key, units)}")
-    return exact(Decimal(number) * _UNITS.get(unit, 1), f"{visible(key)}={visible(text)}")
-
-
-def exact(number: Decimal, where: str) -> Number:
-    """Return a number as JSON writes it; a fraction that float64 does not hold is refused."""
-    if number == number.to_integral_value():
-        return int(number)
-    nearest = float(number)
-    if Decimal(repr(nearest)) != number:
-        raise UsageError(f"{where}: a quota holds fewer digits; the nearest is {nearest!r}.")
-    return nearest
-
-
-def _unit_hint(key: str, units: tuple[str, ...]) -> str:
-    if len(units) > 2:
-        return f"units of a byte rate are {', '.join(units[1:])} (or none: bytes per second)."
-    if "%" in units:
-        return "the unit is %, or none."
-    return f"{visible(key)} has no unit; write the number alone."
+    if abs(value) <= TWO_TO_63 and value == value.to_integral_value():
+        return int(value)
+    return float(value)
 
 
 def show_value(value: Any) -> str:
@@ -172,15 +128,27 @@ def read_changes(add: Sequence[str], delete: Sequence[str]) -> list[dict[str, An
         key, mark, text = map(str.strip, item.partition("="))
         if not mark:
             raise UsageError(f"--add: item {number} is not KEY=VALUE.")
-        if key not in QUOTA_KEY_RULES and re.fullmatch(_NUMBER, text) is None:
-            raise UsageError(_no_quota_key(key))
-        ops.append({"key": key, "value": read_value(key, text)})
+        ops.append(_op(key, text))
     for item in (item for text in delete for item in text.split(",")):
         key, mark, _ = map(str.strip, item.partition("="))
         if mark:
             raise UsageError(f"--delete: {visible(key)} has a value; name the key alone.")
         ops.append({"key": key, "remove": True})
     return ops
+
+
+def _op(key: str, text: str) -> dict[str, Any]:
+    try:
+        value = read_value(key, text)
+    except ValueError as error:
+        sentence = str(error) if key in QUOTA_KEY_RULES else _no_quota_key(key)
+        raise UsageError(sentence) from error
+    if value is None:
+        return {"key": key, "remove": True}
+    number = value if isinstance(value, float) else json_number(value)
+    if not math.isfinite(number):
+        raise UsageError(f"--add: {visible(key)} takes a finite number.")
+    return {"key": key, "value": number}
 
 
 def _no_quota_key(key: str) -> str:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final, TextIO
 
 from app.client.errors import UsageError
+from app.documents import API_VERSION
 from app.domain.csv_text import csv_lines
 from app.domain.entities import pad, visible, width_of, yaml_float, yaml_text
 
@@ -237,9 +238,6 @@ def flow(value: Any) -> str:
 
 def _text(text: str) -> str:
     return yaml_text(text, ascii_only=True)
-
-
-API_VERSION: Final = "quotas/v1"
 
 
 def document_lines(quotas: list[Mapping[str, Any]]) -> Iterator[str]:

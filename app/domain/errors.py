@@ -36,6 +36,7 @@ class Violation:
         kafka_error: What a broker would have answered, or null where the rule is ours alone.
         index: Which alteration of the request it concerns; null when it concerns the request.
         values: Further members for programs, such as the values that hold now.
+        line: Of a text in the request, counted from 1; null where there is no text.
     """
 
     pointer: str
@@ -44,6 +45,7 @@ class Violation:
     kafka_error: str | None = None
     index: int | None = None
     values: Mapping[str, Any] | None = None
+    line: int | None = None
 
 
 def pointer_token(name: str) -> str:

@@ -32,9 +32,7 @@ from app.domain.entity_warnings import EntityWarning, entity_warnings
 from app.domain.errors import Violation, pointer_token
 from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import canonical_entity, judge
-
-DesiredValue = Decimal | float
-"""A value as written; a float only for NaN and the infinities, which JSON writes as text."""
+from app.domain.values import DesiredValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,8 @@ class DesiredQuota:
     """One entity of the document."""
 
     entity: ClientQuotaEntity
-    values: Mapping[str, DesiredValue]
+    values: Mapping[str, DesiredValue | None]
+    """Null: the key is to have no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +103,7 @@ class Conflict:
     Attributes:
         held: The value that this owner applied.
         current: The value that is stored.
+        proposed: Null where the key would be removed.
     """
 
     entity: ClientQuotaEntity
@@ -111,7 +111,7 @@ class Conflict:
     owner: str
     held: float
     current: float
-    proposed: float
+    proposed: float | None
 
 
 class WhyKept(StrEnum):
@@ -238,11 +238,11 @@ class _Draft:
         """Compare one entity of the document."""
         entity = self._entity(desired)
         if not self._wanted.covers(entity):
-            self._refuse(position, "outside-scope", _OUTSIDE)
+            self._refuse(position, "outside-scope", f"{entity}: {_OUTSIDE}")
             return
         earlier = self._positions.setdefault(entity, position)
         if earlier != position:
-            self._refuse(position, "duplicate-entity", f"The same entity as item {earlier}.")
+            self._refuse(position, "duplicate-entity", f"{entity}: the same as item {earlier}.")
             return
         present = self._stored.get(entity, {})
         self._rests_on[entity] = {key: present.get(key) for key in sorted(desired.values)}
@@ -250,29 +250,32 @@ class _Draft:
             self._compare(position, entity, key, desired.values[key])
 
     def _entity(self, desired: DesiredQuota) -> ClientQuotaEntity:
-        """Return the entity that is meant: as it is spelled where nothing would change."""
+        """Return the entity that is meant: as it is spelled where nothing would be set."""
         present = self._stored.get(desired.entity)
         if present is not None and all(
-            _holds(present.get(key), value) for key, value in desired.values.items()
+            value is None or holds(present.get(key), value) for key, value in desired.values.items()
         ):
             return desired.entity
         return _sent_entity(desired.entity)
 
     def _compare(
-        self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue
+        self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue | None
     ) -> None:
         present = self._stored.get(entity, {})
         pointer = _key_pointer(position, key)
-        if _holds(present.get(key), value):
-            if self._is_adopted(entity, key, value):
-                self._note(entity, Op(key, Decimal(value)), pointer)
+        if holds(present.get(key), value):
+            if isinstance(value, Decimal) and self._is_adopted(entity, key, value):
+                self._note(entity, Op(key, value), pointer)
+        elif value is None:
+            self._note(entity, Op(key, remove=True), pointer)
         elif isinstance(value, float):
-            self._violations.append(Violation(pointer, "not-finite", _NOT_A_NUMBER))
+            detail = f"{entity} {key}: {_NOT_A_NUMBER}"
+            self._violations.append(Violation(pointer, "not-finite", detail))
         else:
             self._note(entity, Op(key, value), pointer)
 
-    def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: DesiredValue) -> bool:
-        if not self._wanted.adopt or isinstance(value, float):
+    def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: Decimal) -> bool:
+        if not self._wanted.adopt:
             return False
         holding = self._holdings.get(entity, {}).get(key)
         if holding == Holding(self._wanted.owner, self._stored[entity][key]):
@@ -338,7 +341,9 @@ class _Draft:
             return
         for violation in judge(alterations, self._stored).violations:
             pointer = self._pointer(violation.pointer, alterations)
-            yield replace(violation, pointer=pointer, index=None)
+            index = violation.index
+            of = "" if index is None else f"{alterations[index].entity}: "
+            yield replace(violation, pointer=pointer, detail=f"{of}{violation.detail}", index=None)
 
     def _pointer(self, pointer: str, alterations: Sequence[ClientQuotaAlteration]) -> str:
         found = _POINTER.fullmatch(pointer)
@@ -362,7 +367,7 @@ class _Draft:
         entity = change.alteration.entity
         held = self._holdings.get(entity, {})
         return [
-            Conflict(entity, key, owner, held[key].value, change.before[key], change.after[key])
+            Conflict(entity, key, owner, held[key].value, change.before[key], change.after.get(key))
             for key, owner in change.holders.items()
             if owner is not None and owner != self._wanted.owner and key in change.before
         ]
@@ -371,10 +376,10 @@ class _Draft:
 _OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave the entity out."
 
 
-def _holds(present: float | None, value: DesiredValue) -> bool:
-    """Tell whether a value is stored; beyond 2^63 it is listed by its shortest text."""
-    if present is None:
-        return False
+def holds(present: float | None, value: DesiredValue | None) -> bool:
+    """Tell whether a value is stored, or none; beyond 2^63 it is listed by its shortest text."""
+    if present is None or value is None:
+        return present is value
     if isinstance(value, float):
         return same_value(present, value)
     exact = exact_float(value)

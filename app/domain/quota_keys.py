@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
@@ -86,3 +87,16 @@ def keys_for(types: frozenset[str]) -> tuple[QuotaKey, ...]:
 
 
 _CARRIERS: Final = tuple((key, QUOTA_KEY_RULES[key].entity_types) for key in QuotaKey)
+
+
+def key_text(key: str) -> str:
+    """Return a key for a sentence: what follows a ``=`` in it may be a password, as of SCRAM."""
+    return key.partition("=")[0]
+
+
+def unknown_key(key: str) -> str:
+    """Return the sentence about a key that no rule has, with the one that was meant perhaps."""
+    near = get_close_matches(key, QUOTA_KEY_RULES, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    keys = ", ".join(QUOTA_KEY_RULES)
+    return f"Unknown quota key {key_text(key)!r}; a broker knows {keys}.{hint}"

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from math import isinf
@@ -28,7 +27,9 @@ from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
     USER_CLIENT_TYPES,
     QuotaKeyRule,
+    key_text,
     keys_for,
+    unknown_key,
 )
 
 _IP: Final = EntityType.IP.value
@@ -64,20 +65,10 @@ def _op_violations(
             yield Violation(f"{pointer}/value", code, detail, kafka_error, index)
 
 
-def key_text(key: str) -> str:
-    """Return a key for a sentence: what follows a ``=`` in it may be a password, as of SCRAM."""
-    return key.partition("=")[0]
-
-
 def _key_problems(key: str, types: frozenset[str]) -> Sequence[tuple[str, str]]:
     rule = QUOTA_KEY_RULES.get(key)
     if rule is None:
-        keys = ", ".join(QUOTA_KEY_RULES)
-        near = get_close_matches(key, QUOTA_KEY_RULES, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        return [
-            ("unknown-key", f"Unknown quota key {key_text(key)!r}; a broker knows {keys}.{hint}")
-        ]
+        return [("unknown-key", unknown_key(key))]
     allowed = () if types <= rule.entity_types else keys_for(types)
     if allowed:
         detail = f"This entity cannot carry {key}; it may carry {', '.join(allowed)}."
@@ -100,7 +91,7 @@ def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
     elif rule is not None:
         yield from _bound_problems(key, value, rule)
     if is_rounded(value, number) and (rule is None or value <= rule.maximum):
-        yield "not-exact", _NOT_EXACT, None
+        yield "not-exact", f"{key_text(key)}: {_NOT_EXACT}", None
 
 
 _NOT_EXACT = (

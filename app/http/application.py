@@ -15,7 +15,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.errors import NotFoundError, QuotaError
-from app.http import audit, operation, pages, plans, users
+from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
 from app.http.metrics import HttpMetrics
@@ -28,6 +28,7 @@ from app.http.middleware import (
     context_of,
 )
 from app.http.openapi import describe
+from app.http.plans import routes as plans
 from app.http.quotas import entity
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve

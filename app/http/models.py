@@ -27,7 +27,8 @@ from app.domain.alterations import AlterationResult as DomainResult
 from app.domain.alterations import Outcome
 from app.domain.alterations import Values as DomainValues
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
-from app.domain.quota_keys import LONG_MAX, TWO_TO_63, QuotaKey
+from app.domain.quota_keys import TWO_TO_63, QuotaKey
+from app.domain.values import JsonNumber, quota_value_json
 
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
@@ -100,29 +101,7 @@ class JsonResponse(Response):
         return encode(content) + b"\n"
 
 
-JsonNumber = int | float | str
-
 _TYPES: Final = tuple(str(kind) for kind in ENTITY_TYPES)
-
-NOT_NUMBERS: Final[Mapping[str, float]] = {
-    text: float(text) for text in ("NaN", "Infinity", "-Infinity")
-}
-"""Stored values that JSON lacks, by their text in documents."""
-
-_TEXT_OF: Final = {str(value): text for text, value in NOT_NUMBERS.items()}
-
-
-def quota_value_json(value: float) -> JsonNumber:
-    """Return a stored value for JSON.
-
-    Integral values have no fraction; 2^63 is 9223372036854775807; beyond it a float is written,
-    because no 64-bit integer holds it; NaN and infinity are strings.
-    """
-    if value == TWO_TO_63:
-        return LONG_MAX
-    if abs(value) < TWO_TO_63:
-        return int(value) if value.is_integer() else value
-    return _TEXT_OF.get(str(value), value)
 
 
 def plain_json(value: Any) -> Any:
@@ -203,9 +182,6 @@ UNSET_IS_MISSING: Final = BeforeValidator(
 Number = Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number"})]
 """Written as stored values are."""
 
-
-API_VERSION: Final = "quotas/v1"
-"""Of the document that describe writes as YAML and plans read."""
 
 MAX_IDENTITIES: Final = 10_000
 MAX_REASON_CHARACTERS: Final = 1_000

@@ -39,6 +39,8 @@ class Violation(ResponseModel):
     """A sentence that says what to do."""
     kafka_error: str | MISSING = MISSING
     """What a broker would have answered; only where it would refuse."""
+    line: Annotated[int, Field(ge=1)] | MISSING = MISSING
+    """Of the document, where it was sent as text."""
     values: ViolationValues | MISSING = MISSING
 
 

@@ -122,6 +122,8 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
     }
     if violation.kafka_error is not None:
         document["kafka_error"] = violation.kafka_error
+    if violation.line is not None:
+        document["line"] = violation.line
     if violation.values is not None:
         document["values"] = plain_json(violation.values)
     return document

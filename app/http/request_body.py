@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -19,15 +19,12 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError, Violation
+from app.domain.values import read_decimal
 from app.http.errors import BodyTooLargeError, RequestTimeoutError, UnsupportedMediaTypeError
 from app.http.models import child, quote
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
-
-MAX_EXPONENT: Final = 9_999
-"""Numbers beyond 10^±9999 are read as that power: float64 ends at 10^308, so no rule can tell
-the difference, and nobody's arithmetic meets an exponent that fills the memory."""
 
 MAX_VALUES: Final = 200_000
 """How many objects and numbers a body may have: 10,000 entities with five changed keys each, and
@@ -111,7 +108,7 @@ class _Parser:
 
     def read_number(self, text: str) -> Decimal:
         self._count()
-        return _number(text)
+        return read_decimal(text)
 
     def read_object(self, pairs: list[tuple[str, Any]]) -> Any:
         self._count()
@@ -161,24 +158,6 @@ def _decode(body: bytes) -> str:
     if text.startswith("\ufeff"):
         raise _unreadable("not-json", "The body begins with a byte order mark; leave it out.")
     return text
-
-
-def _number(text: str) -> Decimal:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return _beyond(text, shrinking="e-" in text.lower())
-    if abs(number.adjusted()) <= MAX_EXPONENT:
-        return number
-    return _beyond(text, shrinking=number.adjusted() < 0)
-
-
-def _beyond(text: str, *, shrinking: bool) -> Decimal:
-    sign = "-" if text.startswith("-") else ""
-    mantissa = text.lower().partition("e")[0]
-    if not mantissa.strip("-0."):
-        return Decimal(f"{sign}0")
-    return Decimal(f"{sign}1e{-MAX_EXPONENT if shrinking else MAX_EXPONENT}")
 
 
 def _unreadable(code: str, detail: str) -> UnreadableRequestError:

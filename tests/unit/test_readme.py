@@ -12,7 +12,7 @@ import pytest
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.application import openapi_document
-from app.http.plans import PlanRequest
+from app.http.plans.routes import PlanRequest
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated

@@ -12,7 +12,8 @@ from app.client.arguments import add_selection_options, filters_of
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import API_VERSION, Context
+from app.client.output import Context
+from app.documents import API_VERSION
 from app.domain.entities import show_entity, visible
 
 _SET_HERE: Final = "set here"

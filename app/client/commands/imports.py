@@ -4,7 +4,8 @@ from argparse import ArgumentParser
 
 from app.client.errors import DONE, REFUSED
 from app.client.imports.formats import FORMATS, read_foreign
-from app.client.output import API_VERSION, Context, document_lines
+from app.client.output import Context, document_lines
+from app.documents import API_VERSION
 
 
 def add_import_options(parser: ArgumentParser) -> None:

@@ -5,13 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.client.arguments import defaults_of, entity_chosen
-from app.client.documents import Identity, read_document, read_identities
+from app.client.documents import Identity, json_value, read_document, read_identities
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
 from app.domain.entities import ClientQuotaEntity, show_entity, visible
 from app.domain.entity_warnings import entity_warnings
+from app.domain.plans import holds
+from app.domain.values import DesiredValue
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""
@@ -96,7 +98,8 @@ def add_resolve_options(parser: ArgumentParser) -> None:
 def run_resolve(context: Context) -> int:
     """Print a block for each identity; with a what-if what would apply then."""
     identities = read_identities(context.options.file)
-    alterations = _alterations(context.option("what_if"))
+    what_if = context.option("what_if")
+    alterations = [] if what_if is None else _alterations(context, what_if)
     for alteration in alterations:
         for warning in entity_warnings(ClientQuotaEntity.of(alteration["entity"])):
             context.note(f"warning: {warning.entity} {warning.detail}")
@@ -123,17 +126,26 @@ def _notes(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"Note for {first}{f' and {more} more' if more > 0 else ''}: {note}"
 
 
-def _alterations(file: str | None) -> list[dict[str, Any]]:
-    if file is None:
-        return []
-    return [
-        {
-            "entity": quota["entity"],
-            "ops": [{"key": key, "value": value} for key, value in quota["values"].items()],
-        }
-        for quota in read_document(file).quotas
-        if quota["values"]
-    ]
+def _alterations(context: Context, file: str) -> list[dict[str, Any]]:
+    """Return what the document would change: what is stored already is not judged again."""
+    wanted = read_document(file).document.quotas
+    quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
+    stored = {ClientQuotaEntity.of(quota["entity"]): quota["values"] for quota in quotas}
+    alterations = []
+    for quota in wanted:
+        present = stored.get(quota.entity, {})
+        ops = [
+            _op(key, value)
+            for key, value in quota.values.items()
+            if not holds(float(present[key]) if key in present else None, value)
+        ]
+        if ops:
+            alterations.append({"entity": quota.entity.as_dict(), "ops": ops})
+    return alterations
+
+
+def _op(key: str, value: DesiredValue | None) -> dict[str, Any]:
+    return {"key": key, **({"remove": True} if value is None else {"value": json_value(value)})}
 
 
 def _results(

@@ -18,13 +18,10 @@ from app.domain.entities import (
 from app.domain.entity_warnings import entity_warnings
 from app.domain.quota_keys import (
     IP_TYPES,
-    LONG_MAX,
     QUOTA_KEY_RULES,
-    TWO_TO_63,
     USER_CLIENT_TYPES,
 )
-
-Number = int | float
+from app.domain.values import JsonNumber, quota_value_json
 
 
 class NotReadError(Exception):
@@ -44,7 +41,7 @@ class Collection:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._values: dict[ClientQuotaEntity, dict[str, Number]] = {}
+        self._values: dict[ClientQuotaEntity, dict[str, JsonNumber]] = {}
         self.lost: list[str] = []
         self.warnings: list[str] = []
         self.others: Counter[tuple[str, str]] = Counter()
@@ -81,7 +78,7 @@ class Collection:
         else:
             self._put(ClientQuotaEntity.of(entity), key, value, line)
 
-    def _put(self, entity: ClientQuotaEntity, key: str, value: Number, line: int) -> None:
+    def _put(self, entity: ClientQuotaEntity, key: str, value: JsonNumber, line: int) -> None:
         before = self._values.setdefault(entity, {}).setdefault(key, value)
         if before != value:
             what = f"{entity} {key}"
@@ -149,7 +146,7 @@ def is_template(text: str) -> bool:
     return _TEMPLATE.search(text) is not None
 
 
-def number_of(text: str) -> Number | None:
+def number_of(text: str) -> JsonNumber | None:
     """Return a float64 as other tools write it (``1.0E7``), in our numbers; null: none over 0.
 
     2^63, which they write with the digits that a float prints, is 9223372036854775807 here.
@@ -160,9 +157,7 @@ def number_of(text: str) -> Number | None:
         return None
     if not math.isfinite(value) or value <= 0 or "_" in text:
         return None
-    if value == TWO_TO_63:
-        return LONG_MAX
-    return int(value) if value.is_integer() and value < TWO_TO_63 else value
+    return quota_value_json(value)
 
 
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 from yaml.nodes import Node
 
-from app.client.documents import line_of, members_of
 from app.client.imports.collection import Collection, NotReadError, quota_key
 from app.client.imports.records import read_flat
 from app.client.imports.strimzi import read_kafka, read_kafka_user
 from app.client.imports.trees import add_value, add_values, is_true, items, member, name_at, text
+from app.documents.nodes import line_of, members_of
 
 
 class Manifest(NamedTuple):

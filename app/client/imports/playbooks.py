@@ -5,7 +5,6 @@ from typing import Final
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from app.client.documents import items_of, kind_of, line_of, members_of
 from app.client.imports.collection import Collection, NotReadError
 from app.client.imports.trees import (
     add_value,
@@ -16,6 +15,7 @@ from app.client.imports.trees import (
     name_at,
     text,
 )
+from app.documents.nodes import items_of, kind_of, line_of, members_of
 from app.domain.entities import DEFAULT
 
 _MODULE: Final = "kafka_quotas"

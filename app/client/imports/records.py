@@ -9,7 +9,6 @@ from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from app.client.documents import kind_of, line_of, members_of
 from app.client.imports.collection import Collection, NotReadError, quota_key
 from app.client.imports.trees import (
     add_value,
@@ -22,6 +21,7 @@ from app.client.imports.trees import (
     name_at,
     text,
 )
+from app.documents.nodes import kind_of, line_of, members_of
 from app.domain.entities import DEFAULT, show_entity
 
 _NAMES: Final[Mapping[str, str]] = {

@@ -5,9 +5,9 @@ from typing import Final
 
 from yaml.nodes import Node
 
-from app.client.documents import line_of, members_of
 from app.client.imports.collection import Collection, NotReadError, quota_key
 from app.client.imports.trees import add_value, add_values, member, name_at, text
+from app.documents.nodes import line_of, members_of
 
 _WITH_CERTIFICATE: Final = ("tls", "tls-external")
 _CALLBACK: Final = "client.quota.callback"

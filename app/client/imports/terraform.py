@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from app.client.documents import kind_of, line_of, members_of
 from app.client.imports.collection import Collection, NotReadError
 from app.client.imports.manifests import Manifest, read_manifest
 from app.client.imports.records import read_flat
@@ -18,6 +17,7 @@ from app.client.imports.trees import (
     name_at,
     text,
 )
+from app.documents.nodes import kind_of, line_of, members_of
 
 _SHOW: Final = "terraform show -json"
 

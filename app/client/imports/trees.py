@@ -6,9 +6,10 @@ from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from app.client.documents import Kind, compose, items_of, kind_of, line_of, members_of
+from app.client.documents import compose
 from app.client.errors import UsageError
 from app.client.imports.collection import Collection, NotReadError, is_template, quota_key
+from app.documents.nodes import Kind, items_of, kind_of, line_of, members_of
 from app.domain.entities import show_entity
 
 _MERGE: Final = "tag:yaml.org,2002:merge"

@@ -11,7 +11,6 @@ from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
 from app.domain.alterations import Expected, Op, Overall
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
-from app.domain.plans import DesiredValue
 from app.domain.quota_keys import (
     IP_TYPES,
     JAVASCRIPT_TWO_TO_63,
@@ -23,12 +22,12 @@ from app.domain.quota_keys import (
     keys_for,
 )
 from app.domain.validation import MAX_NAME_BYTES
+from app.domain.values import NOT_NUMBERS, DesiredValue
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_nothing
 from app.http.models import (
     IP_SCHEMA,
     MAX_REASON_CHARACTERS,
     MAX_WAIT_MS,
-    NOT_NUMBERS,
     QUOTA_VALUES,
     STORED_VALUE,
     AlterationId,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import orjson
 from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 
+from app.documents import API_VERSION
 from app.domain.alterations import Values
 from app.domain.csv_text import csv_lines
 from app.domain.entities import (
@@ -23,14 +24,13 @@ from app.domain.entities import (
     yaml_text,
 )
 from app.domain.quota_keys import Scope
+from app.domain.values import JsonNumber
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match
 from app.http.models import (
-    API_VERSION,
     ClusterId,
     Entity,
     EntityKey,
-    JsonNumber,
     NextPageToken,
     QuotaValues,
     ResponseModel,

@@ -15,6 +15,7 @@ from app.domain.quota_keys import QuotaKey, Scope
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import QuotaSource
 from app.domain.resolution_levels import Resolution as DomainResolution
+from app.domain.values import quota_value_json
 from app.http.alterations.impact import ImpactAnswer
 from app.http.alterations.models import object_schema
 from app.http.analytics.models import Usage
@@ -29,7 +30,6 @@ from app.http.models import (
     Time,
     json_bytes,
     json_texts,
-    quota_value_json,
     rfc3339,
     some_of_the_keys,
 )

@@ -25,9 +25,9 @@ from app.domain.errors import (
     QuotaError,
     Violation,
 )
-from app.domain.plans import DesiredValue
 from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
+from app.domain.values import DesiredValue
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.auth.authorize import AuditTrail

@@ -12,10 +12,11 @@ from tests.integration.client.conftest import Command
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
-P, C, R, I = (  # noqa: E741
+P, C, R, M, I = (  # noqa: E741
     "producer_byte_rate",
     "consumer_byte_rate",
     "request_percentage",
+    "controller_mutation_rate",
     "connection_creation_rate",
 )
 WORLD = {
@@ -23,6 +24,11 @@ WORLD = {
     entity_of({"user": None, "client-id": 'quo"te, comma: {brace} # \u00fc\n'}): {R: 0.1},
     entity_of({"user": "null", "client-id": None}): {C: 12345.0, P: 1.0},
     entity_of({"user": "x" * 512}): {C: 1.0},
+    entity_of({"user": "oddmax"}): {R: 1.7976931348623157e308, M: 1e100, C: 1e-9},
+    entity_of({"user": "\r=1+1", "client-id": "'a\vb\x85c\u2028d\u202e"}): {
+        R: float("nan"),
+        M: 5e-324,
+    },
     entity_of({"ip": "2001:db8::1"}): {I: 3.0},
 }
 
@@ -31,6 +37,8 @@ EXPORTS = [
     ("export", "--output=json"),
     ("--describe", "--output=yaml"),
     ("--describe", "--output=json"),
+    ("export", "--output=csv"),
+    ("--describe", "--output=csv"),
 ]
 
 DOCUMENT = """\
@@ -51,8 +59,8 @@ def test_an_export_plans_to_nothing(
 ):
     raw.become(WORLD)
     file = tmp_path / "quotas"
-    file.write_text(command.printed(*words), encoding="utf-8")
-    assert command.printed("plan", str(file)) == "No changes.\n"
+    file.write_text(command.printed(*words), encoding="utf-8", newline="")
+    assert command.printed("plan", str(file)).splitlines()[-1] == "No changes."
 
 
 def test_a_plan_tells_what_would_change_by_its_exit_code(

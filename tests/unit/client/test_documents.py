@@ -26,7 +26,8 @@ def faults(file: Path, text: str) -> list[str]:
 
 def quotas(file: Path, text: str) -> list[dict[str, object]]:
     file.write_text(text, encoding="utf-8")
-    return read_document(str(file)).quotas
+    found: list[dict[str, object]] = read_document(str(file)).body()["quotas"]
+    return found
 
 
 def test_comments_order_and_style_do_not_matter(file: Path):
@@ -82,7 +83,7 @@ def test_a_value_is_a_number_in_plain_digits(file: Path, value: str):
         f"{HEAD}quotas:\n  - entity: {{user: a}}\n    values:\n      request_percentage: {value}\n"
     )
     (fault,) = faults(file, text)
-    assert fault.startswith("5: request_percentage")
+    assert fault.startswith("5: {user=a} request_percentage")
 
 
 def test_duplicates_and_unknown_members_are_all_reported(file: Path):

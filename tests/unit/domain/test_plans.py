@@ -18,7 +18,7 @@ from app.domain.plans import (
     base_of,
     make_plan,
 )
-from app.http.models import quota_value_json
+from app.domain.values import quota_value_json
 
 P, C, R, I = (  # noqa: E741
     "producer_byte_rate",

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding
 from tests.unit.http.fake_service import ALTERATIONS, Answer, FakeService
@@ -147,3 +149,139 @@ async def test_a_plan_warns_of_names_that_kafka_takes_literally(service: FakeSer
 async def test_a_plan_without_such_names_has_no_warnings(service: FakeService):
     read = await service.get(f"{PLANS}/{await planned(service, 10)}")
     assert read.document["warnings"] == []
+
+
+async def test_values_are_numbers_or_texts_as_the_command_takes_them(
+    service: FakeService, subtests: pytest.Subtests
+):
+    service.brokers.quotas[ALICE] = {RATE: 5.0}
+    for value, after in {
+        "4MiB": {RATE: 4 * 2**20},
+        "500kB/s": {RATE: 500_000},
+        "1.0E7": {RATE: 10_000_000},
+        "unlimited": {RATE: 9223372036854775807},
+        "unset": {},
+    }.items():
+        with subtests.test(value=value):
+            answer = await service.post(PLANS, {"document": desired(value)}, "bob")
+            (change,) = answer.document["changes"]
+            assert change["after"] == after
+
+
+async def test_a_value_that_cannot_be_read_is_named_with_entity_and_key(service: FakeService):
+    for value, hint in {"10M": "units of a byte rate", "": "not a number", "nan": ""}.items():
+        answer = await service.post(PLANS, {"document": desired(value)}, "bob")
+        assert answer.status == 400
+        (error,) = answer.document["errors"]
+        assert error["code"] == "unreadable-value"
+        assert error["pointer"] == f"/document/quotas/0/values/{RATE}"
+        assert error["detail"].startswith(f"{{user=alice}} {RATE}={value}: {hint}")
+
+
+async def test_a_key_of_another_owner_that_is_unset_is_a_conflict(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5.0}
+    service.plans.held[ALICE] = {RATE: Holding("other", 5.0)}
+    answer = await service.post(PLANS, {"document": desired("unset")}, "bob")
+    (conflict,) = answer.document["conflicts"]
+    assert (conflict["current"], conflict["proposed"]) == (5, None)
+    plan_id = answer.document["plan_id"]
+    assert (await apply(service, plan_id, {"force": True})).status == 200
+    assert service.brokers.quotas.get(ALICE, {}) == {}
+
+
+YAML = f"""\
+apiVersion: quotas/v1
+quotas:
+  - entity: {{user: alice}}
+    values:
+      {RATE}: %s
+  - entity: {{user: bob}}
+    values: {{{RATE}: 1}}
+"""
+CSV = f"user,client-id,{RATE}\nalice,,%s\nbob,,1\n"
+TEXTS = pytest.mark.parametrize(
+    ("text", "document_format", "line"), [(YAML, "yaml", 5), (CSV, "csv", 2)]
+)
+
+
+@TEXTS
+async def test_a_document_may_be_text(
+    service: FakeService, text: str, document_format: str, line: int
+):
+    body = {"document": text % "4MiB", "format": document_format}
+    answer = await service.post(PLANS, body, "bob")
+    assert [change["entity"] for change in answer.document["changes"]] == [
+        {"user": "alice"},
+        {"user": "bob"},
+    ]
+    assert answer.document["changes"][0]["after"] == {RATE: 4 * 2**20}
+
+
+@TEXTS
+async def test_a_fault_of_a_text_has_its_line(
+    service: FakeService, text: str, document_format: str, line: int
+):
+    for value, status, code in [
+        ("4MX", 400, "unreadable-value"),
+        ("0.5", 422, "fraction"),
+        ("1e999", 422, "not-finite"),
+        ("NaN", 422, "not-finite"),
+    ]:
+        body = {"document": text % value, "format": document_format}
+        answer = await service.post(PLANS, body, "bob")
+        assert (answer.status, answer.document["errors"][0]["code"]) == (status, code)
+        assert {error["line"] for error in answer.document["errors"]} == {line}
+        for error in answer.document["errors"]:
+            assert error["pointer"] == f"/document/quotas/0/values/{RATE}"
+            assert "{user=alice}" in error["detail"]
+            assert RATE in error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer", "line"),
+    [
+        ({"document": "a: ["}, 400, "/format", None),
+        ({"document": desired(1), "format": "yaml"}, 400, "/format", None),
+        ({"document": "", "format": "xml"}, 422, "/format", None),
+        ({"document": "a: [", "format": "yaml"}, 400, "/document", 2),
+        ({"document": "[" * 1_000_000, "format": "yaml"}, 400, "/document", 1),
+        ({"document": "a: &a 1\nb: *a", "format": "yaml"}, 400, "/document", 2),
+        ({"document": "user\na", "format": "csv"}, 422, "", None),
+        (
+            {"document": "apiVersion: quotas/v9\nquotas: []", "format": "yaml"},
+            422,
+            "/document/apiVersion",
+            1,
+        ),
+        (
+            {"document": f"user,{RATE}\na,1\na,2", "format": "csv"},
+            422,
+            "/document/quotas/1/entity",
+            3,
+        ),
+        (
+            {"document": "user\n" + "".join(f"{n}\n" for n in range(10_001)), "format": "csv"},
+            422,
+            "/document",
+            10_002,
+        ),
+        ({"document": "- 1\n" * 400_001, "format": "yaml"}, 422, "/document", 400_000),
+    ],
+)
+async def test_what_is_no_document_is_refused(
+    service: FakeService, body: dict[str, Any], status: int, pointer: str, line: int | None
+):
+    answer = await service.post(PLANS, body, "bob")
+    if pointer:
+        (error,) = answer.document["errors"]
+        assert (answer.status, error["pointer"], error.get("line")) == (status, pointer, line)
+    else:
+        assert answer.status == 200
+
+
+async def test_only_what_a_text_changes_is_judged(service: FakeService):
+    odd = {RATE: float("nan"), "request_percentage": 1.7976931348623157e308}
+    service.brokers.quotas[ALICE] = dict(odd)
+    text = f"user,{RATE},request_percentage\nalice,NaN,1.7976931348623157E308\n"
+    answer = await service.post(PLANS, {"document": text, "format": "csv"}, "bob")
+    assert (answer.status, answer.document["changes"]) == (200, [])

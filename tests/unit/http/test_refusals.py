@@ -330,7 +330,7 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("/identities/0/user", "/identities/1/ip"), "text"),
     },
     PLANS: {
-        "/document": "object",
+        "/document": "object text",
         "/document/quotas": "list",
         f"/document/quotas/0/values/{P}": "number text",
         "/scope": "list",

@@ -62,7 +62,7 @@ def test_no_secret_is_printed_and_the_document_is_valid(
     printed = capsys.readouterr()
     assert not {"c2Vj", "cmV0"} & {*printed.out.split("="), *printed.err.split("=")}
     document.write_text(printed.out)
-    assert len(read_document(str(document)).quotas) == 12
+    assert len(read_document(str(document)).document.quotas) == 12
 
 
 @pytest.mark.parametrize(

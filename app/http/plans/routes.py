@@ -2,31 +2,28 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Request, Response
 from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, WithJsonSchema
-from typing_extensions import TypedDict
 
+from app.documents.quotas import Document
 from app.domain import plans
 from app.domain.entities import (
-    ClientQuotaEntity,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     filter_violations,
 )
-from app.domain.errors import Violation
+from app.domain.errors import UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
-from app.http.alterations.models import UP_TO_MAX_ENTITIES, DesiredValues, Waiting
+from app.http.alterations.models import Waiting
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.models import (
-    API_VERSION,
     UUID7_PATTERN,
     AlterationId,
     ClusterId,
     Entity,
-    EntityKey,
     EntityWarning,
     JsonResponse,
     Number,
@@ -37,11 +34,12 @@ from app.http.models import (
     Time,
     quote,
 )
+from app.http.plans.documents import READERS, DocumentFormat, DocumentOrText, located, read_text
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
 from app.http.responses import answers, problems, request_examples
 from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
-from app.http.validation import RequestBody, StrictModel, at_most, own_error, strict
+from app.http.validation import RequestBody, at_most, own_error
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan
 from app.service.runtime.tasks import off_loop
@@ -56,34 +54,17 @@ def _component(value: JsonValue) -> JsonValue:
     return value
 
 
-@strict
-class DesiredItem(TypedDict):
-    """The values that an entity should have."""
-
-    entity: Entity
-    entity_key: NotRequired[EntityKey]
-    values: DesiredValues
-
-
-class DesiredQuotas(StrictModel):
-    """The document that `GET /quotas` writes as YAML.
-
-    Only what would change is held against the rules, so that an export with odd stored values
-    plans to nothing.
-    """
-
-    apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]  # noqa: N815
-    quotas: Annotated[list[DesiredItem], UP_TO_MAX_ENTITIES]
-    """Each entity at most once."""
-
-
 _WHOSE: Final = "In whose name the document is applied; every key has at most one owner."
 
 
 class PlanRequest(RequestBody):
     """The body of ``POST /quotas/plans``."""
 
-    document: DesiredQuotas
+    document: DocumentOrText
+    """The desired quotas; a text is read as its `format` says, and its faults have lines."""
+    format: DocumentFormat | MISSING = MISSING
+    """Of a document that is text: `yaml` (or JSON), or `csv`, as `GET /quotas` writes it or short:
+    `user,client-id,ip` and a column for each key."""
     impact: Annotated[bool, WITH_IMPACT] = False
     owner: Annotated[
         str | None,
@@ -108,6 +89,12 @@ class PlanRequest(RequestBody):
     """What may be touched: entities that any of these matches; none means every entity. Components
     as in the parameter `filter` of `GET /quotas`."""
     _quotas: tuple[DesiredQuota, ...] = PrivateAttr(())
+    _text: Document | None = PrivateAttr(None)
+
+    @property
+    def text(self) -> Document | None:
+        """The document with its lines; null where it was no text."""
+        return self._text
 
     def wanted(self, principal: str) -> plans.PlanRequest:
         """Return what is desired; who names no owner plans in the principal's name."""
@@ -124,26 +111,31 @@ class PlanRequest(RequestBody):
 
     def broken_rules(self) -> Iterator[Violation]:
         """Read the document, then yield what is wrong with it and with the other members."""
-        self._quotas = tuple(
-            [
-                DesiredQuota(ClientQuotaEntity.of(item["entity"]), item["values"])
-                for item in self.document.quotas
-            ]
-        )
+        yield from self._read_document()
         for index, component in enumerate(self._components()):
             yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
-        version = self.document.apiVersion
-        if version != API_VERSION:
-            detail = f"{quote(version)} is unknown; this service reads {API_VERSION}."
-            yield Violation("/document/apiVersion", "unknown-api-version", detail)
-        for index, (item, quota) in enumerate(zip(self.document.quotas, self._quotas, strict=True)):
-            if item.get("entity_key", quota.entity.key) != quota.entity.key:
-                detail = "This is the key of another entity; leave it out, the entity says it all."
-                pointer = f"/document/quotas/{index}/entity_key"
-                yield Violation(pointer, "other-entity-key", detail)
         if self.owner is not None and not _is_owner(self.owner):
             detail = f"An owner is 1 to {MAX_OWNER_CHARACTERS} printable characters."
             yield Violation("/owner", "bad-owner", detail)
+
+    def _read_document(self) -> Iterator[Violation]:
+        document: Any = self.document
+        document_format: Any = self.format
+        is_text = isinstance(document, str)
+        if is_text is (document_format is MISSING):
+            wanted = "say so: yaml or csv" if is_text else "belongs to a document that is text"
+            detail = f"The format of the document is wrong: {wanted}."
+            broken = Violation("/format", "wrong-format", detail)
+            raise UnreadableRequestError(detail, violations=[broken])
+        if not is_text:
+            self._quotas = document.desired()
+            yield from document.broken_rules()
+        elif document_format in READERS:
+            self._text = read_text(document, document_format)
+            self._quotas = tuple(self._text.quotas)
+        else:
+            detail = f"{quote(document_format)} is unknown; format is one of {', '.join(READERS)}."
+            yield Violation("/format", "unknown-word", detail)
 
 
 def _is_owner(owner: str) -> bool:
@@ -214,7 +206,8 @@ class PlanConflict(ResponseModel):
     """Who holds the key."""
     held: StoredValue
     current: StoredValue
-    proposed: StoredValue
+    proposed: StoredValue | None
+    """Null: the key would be removed."""
 
 
 class UnprunedKey(ResponseModel):
@@ -270,7 +263,8 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large
     with large.work(granted.caller.principal, len(wanted.quotas)):
-        plan = await _plans(request).make(command)
+        with located(body.text):
+            plan = await _plans(request).make(command)
         impact = await _impact(request, plan) if body.impact else MISSING
         return await _respond(plan, impact)
 

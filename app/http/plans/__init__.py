@@ -1,0 +1,1 @@
+"""Plans over HTTP: the document that is desired, the routes."""
