@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from itertools import zip_longest
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from app.client.entities import entity_of, read_name, read_names, read_types
 from app.client.errors import UsageError, did_you_mean
+from app.client.kafka_configs import ANY, add_entity_flags, add_other_flags, pairs_of
 from app.client.output import Context
 from app.command_line import CommandParser, redact, without_values
 from app.domain.entities import DEFAULT
@@ -131,7 +131,7 @@ def parser(words: tuple[str, ...]) -> Parser:
         help="also the less specific values that lose, each with a leading *",
     )
     _add_alter_options(main)
-    _add_old_options(main)
+    add_other_flags(main)
     add_common_options(main)
     subcommands = main.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", title="subcommands", prog="kafka-client-quotas"
@@ -207,32 +207,7 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--strict", action="store_true", help="only entities of exactly these types (describe)"
     )
-    kafka_configs = to.add_argument_group("entities as kafka-configs names them")
-    for flag, read, line in (
-        ("--entity-type", _entity_type, "users, clients or ips; repeats"),
-        ("--entity-name", lambda text: ("name", text), "the name of the type at the same position"),
-    ):
-        kafka_configs.add_argument(
-            flag, dest="entity_words", action="append", type=read, metavar="TEXT", help=line
-        )
-    kafka_configs.add_argument(
-        "--entity-default",
-        dest="entity_words",
-        action="append_const",
-        const=("name", None),
-        help="the default instead of a name",
-    )
-
-
-_KAFKA_CONFIGS_TYPES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
-
-
-def _entity_type(text: str) -> tuple[str, str]:
-    if text in _KAFKA_CONFIGS_TYPES:
-        return ("type", _KAFKA_CONFIGS_TYPES[text])
-    hint = did_you_mean(text, _KAFKA_CONFIGS_TYPES)
-    message = f"{text!r} has no quotas; {', '.join(_KAFKA_CONFIGS_TYPES)} have.{hint}"
-    raise argparse.ArgumentTypeError(message)
+    add_entity_flags(to)
 
 
 def _add_alter_options(main: Parser) -> None:
@@ -243,6 +218,9 @@ def _add_alter_options(main: Parser) -> None:
         action="append",
         metavar="KEY=VALUE,…",
         help="set; 10MiB, 10MB and 50%% are read",
+    )
+    group.add_argument(
+        "--add-config-file", action="append", metavar="FILE", help="set what its lines say"
     )
     group.add_argument(
         "--delete", "--delete-config", action="append", metavar="KEY,…", help="remove"
@@ -260,25 +238,6 @@ def add_change_options(group: Any, *, validate: bool = True) -> None:
     group.add_argument(
         "--idempotency-key", metavar="KEY", help="of an earlier try, which this one repeats"
     )
-
-
-class _OfOtherTools(argparse.Action):
-    """Refuses what other tools call so, and says what to write instead."""
-
-    def __call__(self, *_: object) -> None:
-        raise UsageError(f"{self.option_strings[0]} {self.const}")
-
-
-def _add_old_options(main: Parser) -> None:
-    brokers = (
-        "is for brokers; this command asks the quota service: give --server URL and "
-        "--token-file FILE."
-    )
-    for flag in ("--bootstrap-server", "--command-config", "--zookeeper"):
-        main.add_argument(flag, action=_OfOtherTools, const=brokers, help=argparse.SUPPRESS)
-    for kind in ("client-id", "ip"):
-        name = f"names no entity here: write --names {kind}=NAME."
-        main.add_argument(f"--{kind}", action=_OfOtherTools, const=name, help=argparse.SUPPRESS)
 
 
 def add_common_options(to: argparse.ArgumentParser) -> None:
@@ -323,7 +282,7 @@ def names_of(context: Context) -> list[tuple[str, str]]:
     if any(f"={DEFAULT}" in text for text in texts):
         context.note(_LOOKS_LIKE_DEFAULT)
     pairs += [read_name(text) for text in context.option("name", [])]
-    return pairs + [(kind, name) for kind, name in _kafka_configs(context) if name]
+    return pairs + [(kind, name) for kind, name in pairs_of(context) if name]
 
 
 def defaults_of(context: Context) -> list[str]:
@@ -331,23 +290,7 @@ def defaults_of(context: Context) -> list[str]:
     types = [
         kind for text in context.option("defaults", []) for kind in read_types(text, "--defaults")
     ]
-    return types + [kind for kind, name in _kafka_configs(context) if name is None]
-
-
-_ANY: Final = ""
-"""Stands for the name of an ``--entity-type`` without one; Kafka has no empty names."""
-
-
-def _kafka_configs(context: Context) -> list[tuple[str, str | None]]:
-    """Return type and name, null for the default, of the flags of ``kafka-configs``.
-
-    Source: ``ConfigCommand.ConfigCommandOptions``, which pairs them by position.
-    """
-    words = context.option("entity_words", [])
-    types, names = ([text for word, text in words if word == kind] for kind in ("type", "name"))
-    if len(names) > len(types):
-        raise UsageError("--entity-name and --entity-default need an --entity-type each.")
-    return list(zip_longest(types, names, fillvalue=_ANY))
+    return types + [kind for kind, name in pairs_of(context) if name is None]
 
 
 def filters_of(context: Context) -> list[tuple[str, str]]:
@@ -362,16 +305,16 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
     components += [f"{kind}^={text}" for kind, text in prefixes]
     components += [f"any~={text}" for text in context.option("search", [])]
     components += context.option("filter", [])
-    components += [f"{kind}:any" for kind, name in _kafka_configs(context) if name == _ANY]
+    components += [f"{kind}:any" for kind, name in pairs_of(context) if name == ANY]
     parameters = [("filter", component) for component in components]
     # As kafka-configs describes: entities of exactly the types that it is asked for.
-    is_strict = context.option("strict") or context.option("entity_words")
+    is_strict = context.option("strict") or pairs_of(context)
     return [*parameters, ("strict", "true")] if is_strict else parameters
 
 
 def entity_chosen(context: Context) -> dict[str, Any]:
     """Return the one entity of ``--names`` and ``--defaults``."""
     entity = entity_of(names_of(context), defaults_of(context))
-    if not entity or any(name == _ANY for _, name in _kafka_configs(context)):
+    if not entity or any(name == ANY for _, name in pairs_of(context)):
         raise UsageError("Name the entity with --names, --name or --defaults.")
     return entity

@@ -43,7 +43,10 @@ PROGRAM: Final = "kafka-client-quotas"
 
 _BELONGS_TO: Final = {
     **dict.fromkeys(("prefix", "search", "filter", "strict"), ("describe",)),
-    **dict.fromkeys(("add", "delete", "validate_only", "reason", "idempotency_key"), ("alter",)),
+    **dict.fromkeys(
+        ("add", "add_config_file", "delete", "validate_only", "reason", "idempotency_key"),
+        ("alter",),
+    ),
     "show_overridden": ("describe", "resolve"),
 }
 """By an option: the operations that take it."""

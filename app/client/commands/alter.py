@@ -20,6 +20,7 @@ from app.client.errors import (
     UsageError,
 )
 from app.client.http import THE_COMMAND, document
+from app.client.kafka_configs import read_config_files
 from app.client.output import Context, table, yaml_lines
 from app.client.problems import Locate, ServiceError, explain
 from app.command_line import HIDDEN
@@ -228,7 +229,8 @@ def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
 def run_alter(context: Context) -> int:
     """Alter; a script reads nothing where it is done."""
     context.refuse_output("csv")
-    ops = read_changes(context.option("add", []), context.option("delete", []))
+    ops = read_config_files(context.option("add_config_file", []))
+    ops += read_changes(context.option("add", []), context.option("delete", []))
     if not ops:
         raise UsageError("--alter needs --add or --delete.")
     validate_only = bool(context.option("validate_only"))
