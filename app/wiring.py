@@ -30,7 +30,6 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.authentication_failures import record_authentication_failures
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
@@ -50,7 +49,7 @@ from app.service.auth.authorize import (
     NoPolicy,
     PolicyGuard,
 )
-from app.service.auth.denials import AuthenticationFailures, DeniedAttempts, FailureWriter
+from app.service.auth.denials import DeniedAttempts
 from app.service.auth.sessions import (
     AlterAsCaller,
     CallerQuotaAdmin,
@@ -331,13 +330,6 @@ class Wiring:
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
             alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
-            failures = AuthenticationFailures()
-            failure_writer = FailureWriter(
-                failures,
-                partial(record_authentication_failures, database),
-                self.metrics.alterations,
-            )
-            stack.push_async_callback(failure_writer.close)
             audit = AuditTrail(journal, authorizer, admin)
             images = SortedSnapshots()
             shared = SharedServices(authorizer, denials, audit, alterations, images, counted)
@@ -346,7 +338,6 @@ class Wiring:
             )
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
-            alterations.tasks.watch(failure_writer.run())
             alterations.tasks.watch(denials.run())
             alterations.tasks.watch(brokers.watch())
             reading = {
@@ -380,7 +371,6 @@ class Wiring:
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=cluster.versions,
-                failures=failures,
                 proxies=self.proxies,
             )
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import structlog
@@ -29,6 +29,20 @@ ON_OPERATIONS_PORT: Final = "on_operations_port"
 """In the state of a connection: whether it came in at the port for operations."""
 
 
+class RefusedCredential(NamedTuple):
+    """A credential that was not good.
+
+    Attributes:
+        method: The kind of credential; ``none`` where none was presented.
+        code: Of the problem.
+        address: The caller's, or the peer's where that is unknown.
+    """
+
+    method: str
+    code: str
+    address: str
+
+
 @dataclass(slots=True)
 class RequestContext:
     """One request.
@@ -36,7 +50,7 @@ class RequestContext:
     Attributes:
         request_id: The caller's own or made here.
         caller: Who calls, once authenticated.
-        refusal: Which method of authentication refused the credential, and the problem's code.
+        refusal: The credential that was refused, if one was.
         problem_code: The code of the problem that was answered, if one was.
         work: Ends when the answer begins: the request is no longer worked on.
         held: Ends when the request has ended, however it ends.
@@ -44,7 +58,7 @@ class RequestContext:
 
     request_id: str
     caller: Caller | None = None
-    refusal: tuple[str, str] | None = None
+    refusal: RefusedCredential | None = None
     problem_code: str | None = None
     work: ExitStack = field(default_factory=ExitStack)
     held: ExitStack = field(default_factory=ExitStack)
@@ -245,15 +259,23 @@ class RequestMiddleware:
             principal=context.principal,
             bytes=0 if method == "HEAD" else exchange.body_bytes,
             code=context.problem_code,
+            **_refused(context.refusal),
         )
 
     def _count_judgements(self, context: RequestContext) -> None:
         if context.caller is not None:
             self._metrics.count_authentication(context.caller.authentication)
         if context.refusal is not None:
-            self._metrics.count_authentication(*context.refusal)
+            self._metrics.count_authentication(context.refusal.method, context.refusal.code)
         if context.problem_code is not None:
             self._metrics.rejected.labels(context.problem_code).inc()
+
+
+def _refused(refusal: RefusedCredential | None) -> Mapping[str, str]:
+    """Return what a request's line says of a refused credential."""
+    if refusal is None:
+        return {}
+    return {"authentication": refusal.method, "client_address": refusal.address}
 
 
 class _ResponseRecorder:

@@ -6,7 +6,7 @@ Authentication, limits and Kafka's question come before the body is read.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.headers import read_key
 from app.http.metrics import HttpMetrics
-from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of
+from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
 from app.http.query_params import StrictQuery, no_parameters
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, BodySlot, parse_object, read_json_body
@@ -55,7 +55,6 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import (
     NOTHING_READ,
-    AuthenticationFailures,
     DeniedAttempt,
     DeniedAttempts,
     ReadChange,
@@ -94,7 +93,6 @@ class Services:
     metrics: HttpMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
-    failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
     proxies: TrustedProxies = NO_PROXIES
 
     def of_caller(self, own: CallerServices) -> "Services":
@@ -148,9 +146,8 @@ async def _authenticate(request: Request) -> Caller:
     try:
         return await services.authenticator.authenticate(presented)
     except (UnauthenticatedError, UntrustedIdentityError) as refusal:
-        context_of(request).refusal = (refusal.method, refusal.code)
         address = presented.address or presented.peer
-        services.failures.count(address, refusal.method, refusal.code)
+        context_of(request).refusal = RefusedCredential(refusal.method, refusal.code, address)
         services.limits.admit_failure(address)
         raise
 

@@ -51,7 +51,7 @@ Those of `seq` 0 are the rows of ``GET /audit``; the cluster and the names stand
 in bytes, from 1 on.
 """
 
-LOG_TABLES: Final = ("audit_event", "audit_entity", "authentication_failure")
+LOG_TABLES: Final = ("audit_event", "audit_entity")
 """What the service may read and add to, and nothing else."""
 
 LOG_VIEWS: Final = ("audit_log", "audit_entity_event")
@@ -161,7 +161,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0004"
+SCHEMA_REVISION: Final = "0005"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
@@ -176,9 +176,6 @@ _RIGHTS: Final = """
       select relid, isleaf, c.relname, c.relowner
       from (values ('audit_event'), ('audit_entity')) as own(name)
       cross join pg_partition_tree(cast(name as regclass)) join pg_class c on c.oid = relid
-      union all
-      select oid, false, relname, relowner from pg_class
-      where oid = to_regclass('authentication_failure')
     ), me as (
       select bool_and(relowner <> current_user::regrole) as is_other from log where not isleaf
     )

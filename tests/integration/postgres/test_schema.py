@@ -250,12 +250,6 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
         ("revoke update on quota_entity from quotas_service", "may not use the table quota_entity"),
         ("revoke insert on worker from quotas_service", "may not use the table worker"),
         ("drop table idempotency", "may not use the table idempotency"),
-        ("revoke insert on authentication_failure from quotas_service", "may not read and add"),
-        ("grant delete on authentication_failure to quotas_service", "could change or remove"),
-        (
-            "drop trigger authentication_failure_row on authentication_failure",
-            "authentication_failure lacks",
-        ),
         ("drop index audit_entity_one_conclusion", "keeps conclusions unique"),
     ],
 )
