@@ -63,7 +63,7 @@ from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
-from app.service.runtime.dependencies import CircuitBreaker, Readiness, without_addresses
+from app.service.runtime.dependencies import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
 
@@ -106,7 +106,6 @@ class Alterations:
             PostgresRecovery(database, final_after_s=final_after_s),
             OutcomeWriter(journal, self.tasks, metrics, wait_s=patience.record_s),
             metrics,
-            CircuitBreaker(partial(metrics.breaker_is, "postgres")),
             settings.test_failpoint,
             policy,
             patience,

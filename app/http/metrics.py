@@ -110,10 +110,6 @@ class PrometheusAlterationMetrics:
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
         ).set
-        breakers = make.gauge(
-            "breaker_state", "Whether a dependency is refused for now: 1, else 0.", ["dependency"]
-        )
-        self.breaker_is = lambda dependency, state: breakers.labels(dependency).set(state)
         self.partitions_reach = make.gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "

@@ -51,9 +51,6 @@ class CountedMetrics:
     def partitions_reach(self, months: int) -> None:
         self.counts["months ahead"] = months
 
-    def breaker_is(self, dependency: str, state: int) -> None:
-        self.counts[f"{dependency} {'open' if state else 'closed'}"] += 1
-
 
 class CountedDependencies(DependencyMetrics):
     """Counts each call by its words; ``seconds`` are all that were reported."""

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from app.domain.alterations import (
@@ -59,7 +58,6 @@ from app.service.queries.analytics import (
     Row,
 )
 from app.service.queries.resolve import IndexedImage, QuotaImage
-from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
@@ -392,7 +390,6 @@ def alter_context(
             "recoveries": journal,
             "outcomes": OutcomeWriter(journal, tasks, metrics),
             "metrics": metrics,
-            "breaker": CircuitBreaker(partial(metrics.breaker_is, "postgres")),
             **others,
         }
     )

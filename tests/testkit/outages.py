@@ -118,6 +118,25 @@ def read_only(server: LocalPostgres) -> Iterator[None]:
 
 
 @contextmanager
+def slow_intents(database: str, server: LocalPostgres) -> Iterator[None]:
+    """Let each row of a database's audit table take longer than anybody waits."""
+    url = server.superuser_url.removesuffix("/postgres") + f"/{database}"
+    with psycopg.connect(url, autocommit=True) as superuser:
+        superuser.execute(
+            "create function take_long() returns trigger language plpgsql as "
+            "$$ begin perform pg_sleep(600); return new; end $$"
+        )
+        superuser.execute(
+            "create trigger slow before insert on audit_event "
+            "for each row execute function take_long()"
+        )
+        try:
+            yield
+        finally:
+            superuser.execute("drop function take_long cascade")
+
+
+@contextmanager
 def table_missing(database: str, server: LocalPostgres) -> Iterator[None]:
     """Let the audit table of a database be gone."""
     url = server.superuser_url.removesuffix("/postgres") + f"/{database}"

@@ -30,7 +30,6 @@ from app.service.ports.audit_log import (
 from app.service.ports.metrics import AlterationMetrics, Phase
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import USUAL, Patience, boot_time, utc_now
-from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed
 
 logger = logging.getLogger(__name__)
@@ -225,7 +224,6 @@ class AlterContext:
 
     Attributes:
         owner: The name of this process in the log.
-        breaker: Before the audit log, when an intent is written.
         failpoints: None is armed outside of tests.
         large: What each principal has in progress.
     """
@@ -236,7 +234,6 @@ class AlterContext:
     recoveries: RecoveryJournal
     outcomes: OutcomeWriter
     metrics: AlterationMetrics
-    breaker: CircuitBreaker
     failpoints: Failpoints = field(default_factory=Failpoints)
     policy: PolicyGuard = field(default_factory=NoPolicy)
     patience: Patience = USUAL
@@ -300,7 +297,7 @@ class Intents:
 
     async def _commit(self, intent: Intent, deadline: float) -> Intent:
         try:
-            with self._context.breaker.attempt(), timed(self._context.metrics, Phase.TX1):
+            with timed(self._context.metrics, Phase.TX1):
                 committed = await self._commit_when_free(intent, deadline)
         except NotSentError as error:
             self._context.metrics.audit_write_failed("tx1")

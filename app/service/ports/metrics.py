@@ -88,9 +88,6 @@ class AlterationMetrics(Protocol):
     def partitions_reach(self, months: int) -> None:
         """Tell for how many months after the present one there are partitions; -1: not even it."""
 
-    def breaker_is(self, dependency: str, state: int) -> None:
-        """Tell the state of a circuit breaker: 0 is closed, 1 open."""
-
 
 class KafkaResult(StrEnum):
     """What became of a request that was handed to a broker."""

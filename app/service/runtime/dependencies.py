@@ -1,17 +1,14 @@
-"""Dependencies that are slow or down: shared questions and batches, a breaker, readiness."""
+"""Dependencies that are slow or down: shared questions and batches, readiness."""
 
 import asyncio
-import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from app.domain.errors import NotSentError, QuotaError
-from app.service.ports.audit_log import KeyTakenError
 from app.service.runtime.clock import USUAL
 
 T = TypeVar("T")
@@ -224,82 +221,6 @@ class BrokerBatchers(Generic[Item, Done]):
             batcher = Batcher(work, self._admits, max_batch_wait_s=MAX_BATCH_WAIT_S)
             self._batchers[broker_id] = batcher
         return batcher.submit(item)
-
-
-FAILURES: Final = 5
-"""So many failures in a row open it."""
-
-PROBE_EVERY_S: Final = 2.0
-"""While it is open one attempt passes in this time; its success closes it."""
-
-
-_LOG_IS_DOWN: Final = (
-    "The audit log has not answered several times in a row; nothing was sent. It is tried again "
-    "every two seconds."
-)
-
-
-class CircuitBreaker:
-    """Stands before the audit log. A ``NotSentError`` is a failure, any other answer a success.
-
-    Args:
-        watch: Called with each new state: whether it is open.
-        now: A clock in seconds that never goes back.
-    """
-
-    def __init__(
-        self, watch: Callable[[bool], None], now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._watch = watch
-        self._now = now
-        self._failures = 0
-        self._next_probe = math.inf
-        watch(False)
-
-    @property
-    def is_open(self) -> bool:
-        """Closed it lets everything pass, open nothing but probes."""
-        return self._next_probe < math.inf
-
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """Let the block use the dependency, and learn from how it ends.
-
-        What is cancelled, and what is a fault of this service, teaches nothing.
-
-        Raises:
-            NotSentError: It is open, and no probe is due.
-        """
-        self._admit()
-        try:
-            yield
-        except NotSentError:
-            self._count_failure()
-            raise
-        except (QuotaError, KeyTakenError):
-            self._count_success()
-            raise
-        self._count_success()
-
-    def _admit(self) -> None:
-        if not self.is_open:
-            return
-        wait_s = self._next_probe - self._now()
-        if wait_s > 0:
-            raise NotSentError(_LOG_IS_DOWN, code="audit-log-unavailable", retry_after_s=wait_s)
-        self._next_probe = self._now() + PROBE_EVERY_S
-
-    def _count_failure(self) -> None:
-        self._failures += 1
-        if self._failures >= FAILURES and not self.is_open:
-            self._next_probe = self._now() + PROBE_EVERY_S
-            self._watch(True)
-
-    def _count_success(self) -> None:
-        self._failures = 0
-        if self.is_open:
-            self._next_probe = math.inf
-            self._watch(False)
 
 
 CHECK_TTL_S: Final = 2.0

@@ -7,6 +7,7 @@ How long a service waits is its setting: a patient one outlasts what another one
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,16 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ALTERATIONS, ANYWHERE, alter, ask, change, outage, until_done
+from tests.testkit.outages import (
+    ALTERATIONS,
+    ANYWHERE,
+    alter,
+    ask,
+    change,
+    outage,
+    slow_intents,
+    until_done,
+)
 from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service
@@ -126,6 +136,36 @@ def test_who_waits_longer_for_a_broker_reads_when_it_is_back(
     service: RunningService, patient_service: RunningService, kafka: LocalKafka
 ) -> None:
     outlasts(kafka, read, (service, patient_service), "cluster-unreachable")
+
+
+BOUNDED = {
+    "hangs": partial(outage, kind="paused"),
+    "refuses": partial(outage, kind="killed"),
+    "is slow": partial(slow_intents, "real"),
+}
+
+
+@pytest.mark.parametrize("trouble", BOUNDED)
+def test_alterations_that_wait_for_postgres_hold_up_no_read(
+    service: RunningService, kafka: LocalKafka, database: LocalPostgres, trouble: str
+) -> None:
+    name = unique("bounded")
+    until_done(lambda: alter(service, name), "no change before the outage")
+    with (
+        BOUNDED[trouble](database),
+        RawQuotas(kafka.bootstrap_servers) as raw,
+        RequestLog(kafka.request_log_path, raw).nothing_arrives(),
+        ThreadPoolExecutor(24) as pool,
+    ):
+        waiting = [pool.submit(alter, service, f"{name}-{number}") for number in range(72)]
+        for path in ("/quotas", "/quotas?max_age_ms=60000", "/quotas/resolve?user=alice") * 8:
+            assert ask(service, "GET", path, principal="bob").status_code == 200
+        assert ask(service, "GET", "/readyz").status_code == 200
+        for answer in waiting:
+            problem = problem_of(answer.result(), 503)
+            assert problem["code"] == "audit-log-unavailable"
+            assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
+    assert_log_goes_on(service, name)
 
 
 FEW = ("killed", "paused")

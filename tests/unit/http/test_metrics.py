@@ -50,18 +50,12 @@ def test_gauges_show_the_present(metrics: HttpMetrics):
     alterations = metrics.alterations
     alterations.intents_are_open(OpenIntents(3, 12.5, 2))
     alterations.outcomes_are_waiting(7)
-    alterations.breaker_is("postgres", 1)
-    alterations.breaker_is("kafka", 0)
     metrics.acl_age.set(4.5)
     assert sample(metrics, "quota_open_intents") == 3
     assert sample(metrics, "quota_oldest_open_intent_seconds") == 12.5
     assert sample(metrics, "quota_quarantined_slots") == 2
     assert sample(metrics, "audit_outcomes_waiting") == 7
-    assert sample(metrics, "breaker_state", dependency="postgres") == 1
-    assert sample(metrics, "breaker_state", dependency="kafka") == 0
     assert sample(metrics, "authz_acl_age_seconds") == 4.5
-    alterations.breaker_is("postgres", 0)
-    assert sample(metrics, "breaker_state", dependency="postgres") == 0
 
 
 def test_the_age_of_the_scan_for_drift_grows_until_the_next_scan(metrics: HttpMetrics):

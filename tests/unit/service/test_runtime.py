@@ -17,28 +17,23 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
-    EntityBusyError,
     NotSentError,
     TooManyRequestsError,
 )
 from app.service.alterations import alter
-from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import (
-    FAILURES,
-    PROBE_EVERY_S,
     Check,
-    CircuitBreaker,
     Readiness,
     without_addresses,
 )
 from app.service.runtime.tasks import MANY, LargeRequests, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
-from tests.testkit.virtual_time import ManualClock, in_virtual_time
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import World
 
 
@@ -253,113 +248,6 @@ def test_a_time_out_that_cannot_be_meant_is_refused(subtests: pytest.Subtests):
         refusal = pytest.raises(SettingsError, match="QUOTAS_DATABASE_TIMEOUT_MS")
         with subtests.test(timeout_ms=timeout_ms), refusal:
             Settings.from_env({**NEEDED, "QUOTAS_DATABASE_TIMEOUT_MS": timeout_ms})
-
-
-class Dependency:
-    """Counts who reaches it; ``answer`` is raised, null succeeds."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.states: list[bool] = []
-        self.reached = 0
-        self.answer: BaseException | None = None
-        self.breaker = CircuitBreaker(self.states.append, self.clock)
-
-    def call(self) -> None:
-        with self.breaker.attempt():
-            self.reached += 1
-            if self.answer is not None:
-                raise self.answer
-
-    def fail(self, times: int) -> None:
-        self.answer = NotSentError("down", code="audit-log-unavailable")
-        for _ in range(times):
-            with pytest.raises(NotSentError):
-                self.call()
-
-
-@pytest.fixture
-def dependency() -> Dependency:
-    return Dependency()
-
-
-def test_five_failures_in_a_row_open_it_and_nobody_reaches_the_dependency(dependency: Dependency):
-    dependency.fail(FAILURES)
-    assert dependency.states == [False, True]
-    for _ in range(100):
-        with pytest.raises(NotSentError) as raised:
-            dependency.call()
-        assert raised.value.code == "audit-log-unavailable"
-        assert raised.value.detail.startswith("The audit log has not answered several times")
-        assert raised.value.retry_after_s == PROBE_EVERY_S
-    assert dependency.reached == FAILURES
-
-
-def test_failures_with_a_success_between_them_do_not_open_it(dependency: Dependency):
-    for _ in range(10):
-        dependency.fail(FAILURES - 1)
-        dependency.answer = None
-        dependency.call()
-    assert dependency.states == [False]
-
-
-def test_while_it_is_open_one_probe_passes_every_two_seconds(dependency: Dependency):
-    dependency.fail(FAILURES)
-    for second in (*range(1, 11), 60):
-        dependency.clock.now = 1000.0 + second
-        dependency.fail(3)
-    assert dependency.reached == FAILURES + 6
-    assert dependency.states == [False, True]
-
-
-def test_a_probe_that_succeeds_closes_it(dependency: Dependency):
-    dependency.fail(FAILURES)
-    dependency.answer = None
-    dependency.clock.now += PROBE_EVERY_S - 0.001
-    with pytest.raises(NotSentError):
-        dependency.call()
-    dependency.clock.now += 0.001
-    dependency.call()
-    dependency.call()
-    assert dependency.states == [False, True, False]
-    dependency.fail(FAILURES - 1)
-    assert not dependency.breaker.is_open
-
-
-@pytest.mark.parametrize(
-    "answer", [EntityBusyError("busy"), KeyTakenError(StoredKey("id", b""))], ids=["busy", "taken"]
-)
-def test_an_answer_that_is_a_refusal_is_an_answer(dependency: Dependency, answer: Exception):
-    dependency.fail(FAILURES)
-    dependency.clock.now += PROBE_EVERY_S
-    dependency.answer = answer
-    with pytest.raises(type(answer)):
-        dependency.call()
-    assert not dependency.breaker.is_open
-
-
-@pytest.mark.parametrize("answer", [asyncio.CancelledError(), RuntimeError("a bug")])
-def test_what_is_cancelled_or_a_bug_teaches_nothing(dependency: Dependency, answer: BaseException):
-    dependency.fail(FAILURES - 1)
-    dependency.answer = answer
-    for _ in range(10):
-        with pytest.raises(type(answer)):
-            dependency.call()
-    assert not dependency.breaker.is_open
-    dependency.fail(1)
-    assert dependency.breaker.is_open
-    dependency.clock.now += PROBE_EVERY_S
-    dependency.answer = answer
-    with pytest.raises(type(answer)):
-        dependency.call()
-    assert dependency.breaker.is_open
-
-
-def test_a_late_success_of_a_running_request_closes_it(dependency: Dependency):
-    with dependency.breaker.attempt():
-        dependency.fail(FAILURES)
-        assert dependency.breaker.is_open
-    assert not dependency.breaker.is_open
 
 
 def test_the_age_of_an_intent_counts_the_sleep_of_the_machine(monkeypatch: pytest.MonkeyPatch):
