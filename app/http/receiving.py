@@ -7,11 +7,13 @@ import asyncio
 import re
 import socket
 import ssl
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.domain.errors import NotSentError, QuotaError, UnreadableRequestError
@@ -65,8 +67,27 @@ _PROGRESS_BYTES: Final = 16 * 1024
 _MAX_PIPELINED: Final = 64
 _MALFORMED: Final = "malformed-http"
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
+_BODY_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 """Source: RFC 9110 7.2, RFC 3986 3.2; without a comma, of which two hosts could be made."""
+
+
+Buffer = bytes | bytearray | memoryview | array[int]
+
+
+class _HttpParser(HttpRequestParser):
+    """Reads on behind a request that offers another protocol: none is taken."""
+
+    def feed_data(self, data: Buffer) -> None:
+        """Read bytes; the parser says where those behind an offer begin."""
+        left = memoryview(data)
+        while left:
+            try:
+                super().feed_data(left)
+            except HttpParserUpgrade as offer:
+                left = left[offer.args[0] :]
+            else:
+                return
 
 
 class DeadlineHttpProtocol(HttpToolsProtocol):
@@ -76,6 +97,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self, *of_uvicorn: Any, slot: Slot, metrics: HttpMetrics, limits: ReceiveLimits
     ) -> None:
         super().__init__(*of_uvicorn)
+        self.parser = _HttpParser(self)
         self._slot = slot
         self._metrics = metrics
         self._limits = limits
@@ -151,7 +173,11 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             ValueError: HTTP forbids such a request, or too many were sent without waiting for an
                 answer.
         """
-        self._fault = head_fault(self.parser.get_http_version(), self.headers)
+        self._fault = head_fault(
+            self.parser.get_http_version(),
+            self.headers,
+            offers_protocol=self.parser.should_upgrade(),
+        )
         if self._fault is None:
             super().on_headers_complete()
             self._wait_for(Stage.BODY)
@@ -268,8 +294,13 @@ def _tls_extension(transport: asyncio.Transport) -> dict[object, object] | None:
     return {"client_cert_chain": chain}
 
 
-def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaError | None:
+def head_fault(
+    version: str, headers: Sequence[tuple[bytes, bytes]], *, offers_protocol: bool
+) -> QuotaError | None:
     """Return why HTTP forbids a request; null for one that it allows.
+
+    A body beside ``Upgrade``, or of CONNECT, would be read as the next request: the parser takes it
+    for another protocol.
 
     Source: RFC 9112 2.3 (versions), 3.2 (``Host``), 6.1 and 6.3 (``Transfer-Encoding``).
     """
@@ -282,6 +313,9 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
         return UnreadableRequestError(
             "The Host header names no host; name this service.", code=_MALFORMED
         )
+    if offers_protocol and any(name in _BODY_HEADERS for name, _ in headers):
+        detail = "Send no body with Upgrade: no other protocol is spoken here."
+        return UnreadableRequestError(detail, code=_MALFORMED)
     codings = [
         coding.strip().lower()
         for name, value in headers

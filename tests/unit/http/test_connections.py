@@ -1,6 +1,7 @@
 """Requests that never end, connections that are too many, and clients that are slow."""
 
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -242,6 +243,44 @@ async def test_an_absolute_address_means_its_path_and_no_other_protocol_is_taken
     for offer in (b"Upgrade: h2c\r\n", b"Upgrade: websocket\r\n" + websocket):
         caller = await calling(server, GET[:-2] + b"Connection: Upgrade\r\n" + offer + b"\r\n")
         assert await caller.answer() == (200, b"")
+
+
+OFFERS = (
+    b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n",
+    b"POST /echo HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: x, upgrade\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n",
+)
+BODIES = (
+    (b"Content-Length: %d\r\n\r\n" % len(GET), GET),
+    (b"Transfer-Encoding: chunked\r\n\r\n", b"0\r\n\r\n" + GET),
+)
+
+
+async def test_a_body_beside_an_upgrade_is_never_read_as_a_request(
+    serve: Serve, subtests: pytest.Subtests
+):
+    server = serve(LONG)
+    for offer, (length, body), at_once in itertools.product(OFFERS, BODIES, (True, False)):
+        with subtests.test(offer=offer, length=length, at_once=at_once):
+            before = server.rejected("malformed-http")
+            caller = await calling(server, offer + length + (body if at_once else b""))
+            await eventually(lambda before=before: server.rejected("malformed-http") == before + 1)
+            if not at_once:
+                caller.send(body)
+            answers = await caller.rest()
+            assert answers.startswith(b"HTTP/1.1 400 ")
+            assert answers.count(b"HTTP/1.1 ") == 1
+            assert server.echo.scopes == []
+
+
+async def test_requests_behind_an_upgrade_that_is_not_taken_are_answered(
+    serve: Serve, subtests: pytest.Subtests
+):
+    server = serve(LONG)
+    for offer in OFFERS[:2]:
+        with subtests.test(offer=offer):
+            caller = await calling(server, offer + b"\r\n" + POST + b"Content-Length: 2\r\n\r\nab")
+            assert [await caller.answer() for _ in range(2)] == [(200, b""), (200, b"ab")]
 
 
 async def test_many_requests_at_once_on_one_connection_are_cut_off(serve: Serve):

@@ -111,7 +111,7 @@ def test_no_label_can_name_an_entity_or_a_principal(metrics: HttpMetrics):
     }
     assert labels == {
         *("route", "method", "status", "reason", "result", "operation", "verdict"),
-        *("scope", "stage", "phase", "fence", "origin", "dependency"),
+        *("scope", "stage", "phase", "fence", "origin"),
         *("api", "code", "state", "pool"),
     }
 
