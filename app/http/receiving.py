@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -72,7 +72,7 @@ _HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[
 """Source: RFC 9110 7.2, RFC 3986 3.2; without a comma, of which two hosts could be made."""
 
 
-Buffer = bytes | bytearray | memoryview | array[int]
+Buffer: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 
 
 class _HttpParser(HttpRequestParser):
