@@ -247,7 +247,17 @@ def test_a_document_that_cannot_be_read_says_where(visitors: Visitors):
     page = visitors.visit("/ui/plan")
     field(page, "Document").fill("quotas: [\n")
     button(page, "Plan").click()
-    expect(page.get_by_role("alert")).to_contain_text("line 2")
+    expect(page.get_by_role("alert")).to_contain_text("Line 2: this is not YAML or JSON")
+    field(page, "Document").fill("user,producer_byte_rate\nalice,4MiB\nbob,4MX\n")
+    button(page, "Plan").click()
+    expect(page.get_by_role("alert")).to_contain_text("Line 3: {user=bob} producer_byte_rate=4MX")
+
+
+def test_rows_of_a_spreadsheet_are_a_document(visitors: Visitors):
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill("user;client-id;producer_byte_rate\nsheet;;4MiB\n")
+    button(page, "Plan").click()
+    expect(row(page, "Changes", "sheet")).to_contain_text("4 MiB/s")
 
 
 def test_a_change_is_reverted_after_a_reason(visitors: Visitors, site: RunningService):

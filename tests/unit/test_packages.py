@@ -112,7 +112,7 @@ def test_every_locked_package_is_in_the_bill():
     assert all(component["externalReferences"][0]["hashes"] for component in ours)
 
     theirs = [item for item in bill["components"] if item["purl"].startswith("pkg:npm/")]
-    assert {item["name"] for item in theirs} == {"preact", "htm", "js-yaml"}
+    assert {item["name"] for item in theirs} == {"preact", "htm"}
     for item in theirs:
         assert item["licenses"][0]["license"]["id"] in ("MIT", "Apache-2.0")
         assert len(item["hashes"][0]["content"]) == 128

@@ -52,7 +52,7 @@ export function Refusal({ error, isAtField = () => false, children }) {
   return html`<div class="refusal" role="alert" ref=${alert}>
     <strong>${title}</strong>
     <p>${detail}</p>
-    ${others.length > 0 && html`<ul>${others.map((each) => html`<li>${each.detail}</li>`)}</ul>`}
+    ${others.length > 0 && html`<ul>${others.map((each) => html`<li>${each.line && `Line ${each.line}: `}${each.detail}</li>`)}</ul>`}
     ${children}
     <p class="small">
       ${type ? html`<a href=${type} target="_blank" rel="noopener">${code}</a>` : code}

@@ -27,7 +27,7 @@ export function PlanScreen({ me, query }) {
     setPlan(null);
     try {
       const scopes = scope.split("\n").map((line) => line.trim()).filter(Boolean);
-      const body = { document: await readDocument(text), owner: owner.trim() || undefined, prune, scope: scopes, impact: true };
+      const body = { document: text, format: formatOf(text), owner: owner.trim() || undefined, prune, scope: scopes, impact: true };
       setSent(body);
       const { document: made } = await call("/quotas/plans", { body });
       setPlan(made);
@@ -46,7 +46,7 @@ export function PlanScreen({ me, query }) {
     <p class="muted">Write the quotas as they should be, see what would change, then apply exactly that.</p>
     <form onSubmit=${submit} onDrop=${drop} onDragOver=${(event) => event.preventDefault()}>
       <${Field} label="Document" multiline value=${text} placeholder=${SAMPLE} onInput=${(event) => setText(event.target.value)}
-        hint="YAML or JSON, as Quotas exports it; a file can be dropped here." />
+        hint="YAML, JSON or CSV, as Quotas exports it, or rows of a spreadsheet with a heading such as user,client-id,producer_byte_rate; values may have units (4MiB, 80%). A file can be dropped here." />
       <div class="fields">
         <${Field} label="Owner" value=${owner} placeholder=${me.principal} onInput=${(event) => setOwner(event.target.value)}
           hint="In whose name; every key has at most one owner." />
@@ -63,14 +63,11 @@ export function PlanScreen({ me, query }) {
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
 }
 
-/** Read YAML or JSON; the library is loaded at the first plan. */
-async function readDocument(text) {
-  const { load } = await import("./vendor/js-yaml.js");
-  try {
-    return load(text) ?? null;
-  } catch (fault) {
-    throw new Error(`The document cannot be read: ${fault.reason ?? fault.message}${fault.mark ? ` (line ${fault.mark.line + 1})` : ""}.`);
-  }
+const COLUMNS = /^\uFEFF?(.*[,;\t])?\s*"?(user|client-id|ip|user_kind)"?\s*([,;\t]|$)/;
+
+/** Tell which format a document has: CSV begins with a heading that names a type of entities. */
+function formatOf(text) {
+  return COLUMNS.test(text.split(/\r|\n/, 1)[0]) ? "csv" : "yaml";
 }
 
 function commandLine(owner, scope, prune) {
