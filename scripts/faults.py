@@ -63,6 +63,7 @@ STEPS = (
         4,
         (
             "tests/faults/http/test_concurrency.py",
+            "tests/faults/http/test_second_replica.py",
             f"{IN_HTTP}/test_plans.py",
             f"{IN_HTTP}/test_applied_alterations.py",
         ),
