@@ -420,22 +420,26 @@ def test_a_page_of_another_origin_cannot_even_ask(chrome: Browser, site: Running
         page.close()
 
 
-def test_the_documentation_alters_with_its_first_example_and_keeps_the_token(
+def test_the_documentation_alters_with_its_first_example_and_stores_no_token(
     chrome: Browser, site: RunningService
 ):
     page = chrome.new_page()
     page.goto(f"{site.url}/docs")
+    page.evaluate("localStorage.setItem('authorized', 'of an earlier version')")
+    page.reload()
     page.locator("button.authorize").first.click()
     page.get_by_label("auth-bearer-value").fill("alice")
     page.get_by_label("Apply credentials").first.click()
     page.get_by_role("button", name="Close").first.click()
-    page.reload()
     page.locator("#operations-alterations-alterQuotas .opblock-summary-control").click()
     operation = page.locator("#operations-alterations-alterQuotas")
     with page.expect_response("**/quotas/alterations") as answered:
         operation.locator("button.execute").click()
     answer = answered.value
     assert (answer.status, answer.json()["outcome"]) == (200, "applied"), answer.text()
+    stored = page.evaluate("[localStorage, sessionStorage].map((each) => JSON.stringify(each))")
+    assert "authorized" not in stored[0]
+    assert "alice" not in str(stored)
     page.close()
 
 
