@@ -169,7 +169,7 @@ BootstrapServers = Annotated[str, _readable(KafkaSettings)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 DatabaseUrl = Annotated[Secret, _readable(read_url)]
 ConfidentialUrl = Annotated[
-    str, _require(is_confidential, "{} must begin with https:// (http:// on this machine only)")
+    str, _require(is_confidential, "it must begin with https:// (http:// on this machine only)")
 ]
 Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 

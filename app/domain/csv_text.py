@@ -8,10 +8,11 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-FORMULA_MARKS: Final = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
+FORMULA_MARKS: Final = tuple("=+-@'\t\r\n\uff1d\uff0b\uff0d\uff20")
 """A cell that begins with one of these gets one leading ``'``, which a reader takes off again.
 
-Spreadsheets skip line ends before a formula. Nothing is lost: whatever begins with ``'`` has one
+Spreadsheets skip line ends before a formula, and some take the full-width forms of ``= + - @`` for
+them. Source: OWASP, CSV Injection. Nothing is lost: whatever begins with ``'`` has one
 more than it had.
 """
 

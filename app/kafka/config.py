@@ -89,8 +89,10 @@ class KafkaSettings:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Host and port of each bootstrap server."""
-        servers = (server.strip() for server in self.bootstrap_servers.split(","))
-        return tuple(_address(server) for server in servers if server)
+        servers = self.bootstrap_servers.split(",")
+        return tuple(
+            _address(server.strip(), at) for at, server in enumerate(servers, 1) if server.strip()
+        )
 
 
 KafkaLogin = Callable[[str, str], KafkaSettings]
@@ -128,9 +130,10 @@ def key_password(password: str | None) -> str:
     return password
 
 
-def _address(text: str) -> Address:
+def _address(text: str, position: int) -> Address:
+    """Read one address; what cannot be read is not repeated, it may hold a password."""
     match = _HOST_AND_PORT.fullmatch(text)
     if match is None:
-        message = f"The bootstrap server {text!r} is not host:port."
+        message = f"The bootstrap server at position {position} is not host:port."
         raise ValueError(message)
     return match["bracketed"] or match["host"], int(match["port"])

@@ -157,7 +157,7 @@ database_url=mysql://quotas:s3cret-canary@127.0.0.1/quotas
 kafka_bootstrap_servers=
     QUOTAS_KAFKA_BOOTSTRAP_SERVERS is needed and not set.
 kafka_bootstrap_servers=kafka
-    QUOTAS_KAFKA_BOOTSTRAP_SERVERS: The bootstrap server 'kafka' is not host:port.
+    QUOTAS_KAFKA_BOOTSTRAP_SERVERS: The bootstrap server at position 1 is not host:port.
 kafka_security_protocol=TLS
     QUOTAS_KAFKA_SECURITY_PROTOCOL: input should be 'PLAINTEXT', 'SSL',
 kafka_security_protocol=SASL_SSL kafka_sasl_mechanism=PLAIN kafka_sasl_username=service
@@ -193,9 +193,9 @@ tokens_file=/no/such/file
 oidc_issuer=https://login.example.org
     QUOTAS_OIDC_AUDIENCE is needed with QUOTAS_OIDC_ISSUER and not set.
 oidc_issuer=http://login.example.org oidc_audience=quotas
-    QUOTAS_OIDC_ISSUER: http://login.example.org must begin with https:// (http:// on this machine
+    QUOTAS_OIDC_ISSUER: it must begin with https:// (http:// on this machine
 oidc_jwks_url=file:///keys
-    QUOTAS_OIDC_JWKS_URL: file:///keys must begin with https:// (http:// on this machine only).
+    QUOTAS_OIDC_JWKS_URL: it must begin with https:// (http:// on this machine only).
 oidc_algorithms=RS256,HS256
     QUOTAS_OIDC_ALGORITHMS: it takes some of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256,
 oidc_ca_file=/no/such/file

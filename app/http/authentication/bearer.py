@@ -20,7 +20,7 @@ from app.domain.errors import QuotaError, Violation
 from app.http.authentication.authenticator import Presented, host_of, is_admissible
 from app.http.authentication.oidc import OIDC, JsonWebTokens
 from app.http.errors import InvalidTokenError
-from app.http.models import quote, read_time
+from app.http.models import read_time
 from app.http.request_body import JsonValue, parse_json
 from app.http.validation import StrictModel, kind_of, own_error, violations_of
 
@@ -41,7 +41,7 @@ class TokensFileError(Exception):
 
 def _check_principal(text: str) -> str:
     if not is_principal(text):
-        raise own_error("invalid", f"{quote(text)} is not a principal such as User:alice")
+        raise own_error("invalid", "this is not a principal such as User:alice")
     if text in _NOBODY:
         raise own_error("invalid", f"{text} cannot have a token")
     return text
@@ -79,6 +79,8 @@ _ENTRIES: Final = TypeAdapter(list[TokenEntry])
 def read_tokens(path: Path) -> Tokens:
     """Read the file: a JSON list of ``{"principal", "token_sha256", "expires_at"}``.
 
+    A fault repeats nothing that stands in the file: it may be a token in the wrong place.
+
     Raises:
         TokensFileError: The file is missing, is not such a list, names a token twice, or has a
             principal that nobody can be.
@@ -94,7 +96,17 @@ def read_tokens(path: Path) -> Tokens:
         found = violations_of(error.errors(include_url=False), list[TokenEntry])
     else:
         return _tokens(path, entries)
-    raise _unusable_file(path, [f"{violation.pointer} {violation.detail}" for violation in found])
+    raise _unusable_file(path, [_without_content(violation) for violation in found])
+
+
+def _without_content(violation: Violation) -> str:
+    """Return where and what the fault is; only the names of an entry's own members are repeated."""
+    *above, name = violation.pointer.split("/")
+    if not above or name.isdecimal() or name in TokenEntry.model_fields:
+        is_repeated = violation.code == "duplicate-json-key"
+        detail = "this is there more than once" if is_repeated else violation.detail
+        return f"{violation.pointer} {detail}"
+    return f"{'/'.join(above)} takes {', '.join(TokenEntry.model_fields)}, each once"
 
 
 def _tokens(path: Path, entries: Sequence[TokenEntry]) -> Tokens:
