@@ -14,6 +14,7 @@ from app.client.imports.kafka_configs import is_kafka_configs, read_kafka_config
 from app.client.imports.manifests import has_kind, is_manifests, read_manifests
 from app.client.imports.playbooks import is_ansible, is_julie, read_ansible, read_julie
 from app.client.imports.records import is_document, is_flat, is_kafka_ui, is_rpk, read_records
+from app.client.imports.rpk import is_rpk_text, read_rpk_text
 from app.client.imports.terraform import is_terraform, read_terraform
 from app.client.imports.trees import lose_unread, read_trees
 from app.domain.entities import visible
@@ -37,6 +38,7 @@ class TreeFormat(NamedTuple):
 
 _TEXTS: Final = (
     TextFormat("terraform", is_hcl, read_hcl),
+    TextFormat("rpk", is_rpk_text, read_rpk_text),
     TextFormat("kafka-configs", is_kafka_configs, read_kafka_configs),
 )
 _TREES: Final = (

@@ -10,6 +10,7 @@ from typing import Final
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.client.imports.collection import Collection, NotReadError, quota_key
+from app.client.imports.rpk import read_rpk_record
 from app.client.imports.trees import (
     add_value,
     add_values,
@@ -19,10 +20,9 @@ from app.client.imports.trees import (
     items,
     member,
     name_at,
-    text,
 )
 from app.documents.nodes import kind_of, line_of, members_of
-from app.domain.entities import DEFAULT, show_entity
+from app.domain.entities import show_entity
 
 _NAMES: Final[Mapping[str, str]] = {
     "user": "user",
@@ -127,7 +127,7 @@ def _is_scalar(node: Node) -> bool:
 def _shape_of(record: Node) -> Callable[[Node, Collection], None] | None:
     entity = member(record, "entity")
     if isinstance(entity, SequenceNode):
-        return _read_rpk
+        return read_rpk_record
     if isinstance(entity, MappingNode):
         return _read_mapping
     names = [field for field, _ in members_of(record) if field in _NAMES or field in _DEFAULTS]
@@ -135,28 +135,6 @@ def _shape_of(record: Node) -> Callable[[Node, Collection], None] | None:
         return _read_kafka_ui
     has_values = any(quota_key(field) for field, _ in members_of(record))
     return read_flat if names and has_values else None
-
-
-def _read_rpk(record: Node, into: Collection) -> None:
-    """Read a record of ``rpk cluster quotas describe``, which ``import`` there takes, too.
-
-    Its text ``<default>`` is the default entity: an entity of that name looks the same there.
-    Source: ``parseEntityData`` of rpk.
-    """
-    entity: dict[str, str | None] = {}
-    for component in items(record, "entity"):
-        name = name_at(component, "name")
-        entity[text(component, "type") or ""] = None if name == DEFAULT else name
-    for value in items(record, "values"):
-        into.read.add(id(value))
-        key = text(value, "key")
-        written = text(value, "value") or text(value, "values")
-        if key is None or written is None:
-            into.lose(line_of(value), f"{show_entity(entity)}: a value without key or number")
-        else:
-            into.add(entity, key, written, line_of(value))
-    if not items(record, "values"):
-        into.count("entity without values", "entities without values")
 
 
 def _read_mapping(record: Node, into: Collection) -> None:

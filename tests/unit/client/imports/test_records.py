@@ -36,6 +36,25 @@ def test_a_default_of_rpk_is_the_default(tmp_path: Path):
     ]
 
 
+def test_lines_of_rpk_are_read(tmp_path: Path):
+    text = """\
+client-id=<default>,user=CN=a,O=b
+\tproducer_byte_rate=1024
+\tconsumer_byte_rate=9223372036854775807
+
+client-id-prefix=team-
+\tconsumer_byte_rate=2
+"""
+    read = imported(tmp_path, text)
+    assert read.quotas == [
+        ({"client-id": None, "user": "CN=a,O=b"}, {P: 1024, C: 9223372036854775807})
+    ]
+    assert read.lost == [
+        "6: {client-id-prefix=team-} consumer_byte_rate=2: Kafka has no such entity"
+    ]
+    assert imported(tmp_path, "no quotas matched to describe\n").quotas == []
+
+
 def test_null_of_kafka_ui_may_be_two_things_and_one_warning_says_so(tmp_path: Path):
     rows = [
         {"user": "alice", "clientId": None, "ip": None, "quotas": {P: 1024.0}},
