@@ -146,16 +146,19 @@ def is_template(text: str) -> bool:
     return _TEMPLATE.search(text) is not None
 
 
+_NUMBER: Final = re.compile(r"(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""None with zeros at its start: YAML 1.1 reads those as octal."""
+
+
 def number_of(text: str) -> JsonNumber | None:
     """Return a float64 as other tools write it (``1.0E7``), in our numbers; null: none over 0.
 
     2^63, which they write with the digits that a float prints, is 9223372036854775807 here.
     """
-    try:
-        value = float(text)
-    except ValueError:
+    if _NUMBER.fullmatch(text.strip()) is None:
         return None
-    if not math.isfinite(value) or value <= 0 or "_" in text:
+    value = float(text)
+    if not math.isfinite(value) or value <= 0:
         return None
     return quota_value_json(value)
 

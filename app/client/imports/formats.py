@@ -16,7 +16,8 @@ from app.client.imports.playbooks import is_ansible, is_julie, read_ansible, rea
 from app.client.imports.records import is_document, is_flat, is_kafka_ui, is_rpk, read_records
 from app.client.imports.rpk import is_rpk_text, read_rpk_text
 from app.client.imports.terraform import is_terraform, read_terraform
-from app.client.imports.trees import lose_unread, read_trees
+from app.client.imports.trees import lose_unread, read_trees, text
+from app.documents.nodes import line_of
 from app.domain.entities import visible
 
 
@@ -70,17 +71,18 @@ def read_foreign(file: str, source: str | None) -> Collection:
     Raises:
         UsageError: It cannot be read, or is of no tool, or not of the one that is named.
     """
-    text = _decode(file, read_bytes(file))
+    content = _decode(file, read_bytes(file))
     collection = Collection(file)
     for row in _TEXTS:
-        if source in (None, row.name) and row.is_such(text):
-            row.read(text, collection)
+        if source in (None, row.name) and row.is_such(content):
+            row.read(content, collection)
             return collection
-    nodes = read_trees(file, text)
+    nodes = read_trees(file, content)
     for tree in _TREES:
         if nodes and source in (None, tree.name) and tree.is_such(nodes):
             tree.read(nodes, collection)
             lose_unread(nodes, collection)
+            _lose_later_pages(nodes, collection)
             return collection
     if nodes:
         wanted = f"like {source}" if source else f"like none of {', '.join(FORMATS)}"
@@ -90,6 +92,15 @@ def read_foreign(file: str, source: str | None) -> Collection:
     return collection
 
 
+_NEXT: Final = (("next_page_token",), ("metadata", "continue"), ("metadata", "next"))
+
+
+def _lose_later_pages(nodes: Sequence[Node], into: Collection) -> None:
+    for node in nodes:
+        if any(text(node, *path) for path in _NEXT):
+            into.lose(line_of(node), "this is one page of an answer: the others are not in it")
+
+
 _UTF_16: Final = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -97,14 +108,14 @@ def _decode(file: str, content: bytes) -> str:
     """Return the text: UTF-8, or UTF-16 that begins with its mark, as PowerShell writes it."""
     encoding = _UTF_16.get(content[:2], "utf-8-sig")
     try:
-        text = content.decode(encoding)
+        decoded = content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UsageError(_advice(file, f":{line}: this is not UTF-8", "LATIN1")) from error
-    if "\0" in text:
+    if "\0" in decoded:
         kind = "UTF-16LE" if content[1:2] == b"\0" else "UTF-16BE"
         raise UsageError(_advice(file, " looks like UTF-16 without a mark", kind))
-    return text
+    return decoded
 
 
 def _advice(file: str, what: str, encoding: str) -> str:

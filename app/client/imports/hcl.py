@@ -10,8 +10,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.client.errors import UsageError
 from app.client.imports.collection import Collection
-from app.client.imports.terraform import Resource, read_resource
-from app.client.imports.trees import EXPRESSION, LITERAL
+from app.client.imports.terraform import Resource, read_resource, with_name
+from app.client.imports.trees import EXPRESSION, LITERAL, NULL, lose_unread
 
 _BLOCK: Final = re.compile(
     r'^(?:(?:resource|data)\s+"[^"\n]+"\s+"[^"\n]+"|(?:provider|variable|module|output)\s+"[^"\n]+"'
@@ -20,7 +20,6 @@ _BLOCK: Final = re.compile(
 )
 _STR: Final = "tag:yaml.org,2002:str"
 _INT: Final = "tag:yaml.org,2002:int"
-_NULL: Final = "tag:yaml.org,2002:null"
 _BOOL: Final = "tag:yaml.org,2002:bool"
 _MAP: Final = "tag:yaml.org,2002:map"
 _SEQ: Final = "tag:yaml.org,2002:seq"
@@ -62,13 +61,15 @@ def read_hcl(text: str, into: Collection) -> None:
         UsageError: It is not Terraform's language.
     """
     reader = _Reader(into.file, list(_tokens(into.file, text)))
-    for block in reader.blocks():
+    blocks = list(reader.blocks())
+    for block in blocks:
         if block.kind == "resource" and len(block.labels) == 2:
             address = ".".join(block.labels)
-            read_resource(Resource(address, block.labels[0], _with_name(block)), into)
+            read_resource(Resource(address, block.labels[0], with_name(block.body)), into)
         elif block.kind == "module":
             name = "".join(block.labels[:1])
             into.warn(block.line + 1, f"module {name}: its resources stand in files of its own")
+    lose_unread([block.body for block in blocks], into)
 
 
 class _Block(NamedTuple):
@@ -76,16 +77,6 @@ class _Block(NamedTuple):
     labels: Sequence[str]
     body: MappingNode
     line: int
-
-
-def _with_name(block: _Block) -> MappingNode:
-    """Return the attributes; ``kafka_quota`` without ``entity_name`` is the default there."""
-    body = block.body
-    if not any(key.value == "entity_name" for key, _ in body.value):
-        body.value.append(
-            (_scalar("entity_name", _STR, block.line), _scalar("", _NULL, block.line))
-        )
-    return body
 
 
 def _tokens(file: str, text: str) -> Iterator[_Token]:
@@ -245,7 +236,7 @@ class _Reader:
         if token.kind == "number":
             return _scalar(token.text, _INT, token.line)
         if token.text == "null":
-            return _scalar("null", _NULL, token.line)
+            return _scalar("null", NULL, token.line)
         if token.text in ("true", "false"):
             return _scalar(token.text, _BOOL, token.line)
         if token.text == "{" and not self._is_loop():

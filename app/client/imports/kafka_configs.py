@@ -113,14 +113,15 @@ def _read_quotas(entity_text: str, values_text: str, line: int, into: Collection
     is_secret = _SECRET.search(values_text) is not None
     if is_secret:
         into.count("SCRAM credential", "SCRAM credentials")
-    values = [item.strip() for item in values_text.split(",") if item.strip()]
-    keys = [key for key in (item.partition("=")[0] for item in values) if key in QUOTA_KEY_RULES]
     if not entity:
+        keys = ", ".join(dict.fromkeys(_QUOTA.findall(f"{entity_text} {values_text}")))
         if keys:
-            into.lose(line, f"{entity_text} {', '.join(keys)}: Kafka has no such entity")
+            what = "an entity" if "=" in entity_text else entity_text
+            into.lose(line, f"{what} {keys}: Kafka has no such entity")
         else:
             into.count("entity of another kind", "entities of other kinds")
         return
+    values = [item.strip() for item in values_text.split(",") if item.strip()]
     if not values:
         into.count("entity without values", "entities without values")
     for item in values:
@@ -128,9 +129,10 @@ def _read_quotas(entity_text: str, values_text: str, line: int, into: Collection
         key = item.partition("=")[0]
         if value is not None and (not is_secret or key in QUOTA_KEY_RULES):
             into.add(entity, key, value[2], line)
-        elif not is_secret or key in QUOTA_KEY_RULES:
+        elif not is_secret or _QUOTA.search(item):
             # Beside credentials what is no quota may be one of theirs: it is not even named.
-            into.lose(line, f"{show_entity(entity)} {key}: not read")
+            name = key if key in QUOTA_KEY_RULES else "a value"
+            into.lose(line, f"{show_entity(entity)} {name}: not read")
 
 
 def _entity(match: re.Match[str]) -> dict[str, str | None]:

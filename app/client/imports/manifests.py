@@ -73,10 +73,10 @@ def read_manifest(manifest: Manifest, into: Collection) -> None:
 def _manifests(nodes: Sequence[Node]) -> Iterator[tuple[str, Node]]:
     for node in nodes:
         kind = text(node, "kind") or ""
-        if kind.endswith("List") and member(node, "items") is not None:
+        if kind.endswith("List") and "items" in dict(members_of(node)):
             for item in items(node, "items"):
                 yield text(item, "kind") or kind.removesuffix("List"), item
-        elif not kind.endswith("List") or member(node, "spec") is not None:
+        else:
             yield kind, node
 
 

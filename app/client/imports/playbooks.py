@@ -83,7 +83,7 @@ def _entity_of(entry: Node) -> dict[str, str | None]:
 def is_julie(nodes: Sequence[Node]) -> bool:
     """Tell whether there is a topology, or the quotas of one."""
     return any(
-        _quotas_of(node) is not None
+        isinstance(_quotas_of(node), SequenceNode)
         or (member(node, "context") is not None and member(node, "projects") is not None)
         for node in nodes
     )

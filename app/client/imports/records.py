@@ -5,6 +5,7 @@ kafka-ui (``quotas`` beside the names), Aiven and Huawei (names and values side 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -23,6 +24,7 @@ from app.client.imports.trees import (
 )
 from app.documents.nodes import kind_of, line_of, members_of
 from app.domain.entities import show_entity
+from app.domain.values import read_value
 
 _NAMES: Final[Mapping[str, str]] = {
     "user": "user",
@@ -143,8 +145,24 @@ def _read_mapping(record: Node, into: Collection) -> None:
     fields = [] if names is None else members_of(names)
     entity = {field: name_at(names, field) for field, _ in fields} if names is not None else {}
     values = member(record, "values") or member(record, "quotas")
-    if values is None or not add_values(into, entity, values):
+    temporary = member(record, "temporary")
+    for key, _ in [] if temporary is None else members_of(temporary):
+        into.warn(line_of(record), f"{show_entity(entity)} {key} is temporary, here it is for good")
+    beside = [member(record, field) for field in ("temporary", "owners")]
+    into.ignored.update(id(node) for node in beside if node is not None)
+    if values is None or not _add_written(into, entity, values):
         into.count("entity without values", "entities without values")
+
+
+def _add_written(into: Collection, entity: Mapping[str, str | None], values: Node) -> bool:
+    """Take values as documents may have them, with a unit or as a word such as ``unlimited``."""
+    for field, value in members_of(values):
+        key = quota_key(field)
+        if key is not None and isinstance(value, ScalarNode):
+            with suppress(ValueError):
+                written = read_value(key, str(value.value))
+                value.value = str(value.value) if written is None else str(written)
+    return add_values(into, entity, values)
 
 
 _ALIKE: Final = (

@@ -11,13 +11,14 @@ from app.client.imports.manifests import Manifest, read_manifest
 from app.client.imports.records import read_flat
 from app.client.imports.trees import (
     EXPRESSION,
+    NULL,
     add_values,
     items,
     member,
     name_at,
     text,
 )
-from app.documents.nodes import kind_of, line_of, members_of
+from app.documents.nodes import items_of, kind_of, line_of, members_of
 
 _SHOW: Final = "terraform show -json"
 
@@ -33,8 +34,7 @@ class Resource(NamedTuple):
 def is_terraform(nodes: Sequence[Node]) -> bool:
     """Tell whether it is a state, a plan, what ``show -json`` prints, or a configuration."""
     return any(
-        any(member(node, mark) is not None for mark in _MARKS)
-        or isinstance(member(node, "resource"), MappingNode)
+        any(member(node, mark) is not None for mark in _MARKS) or _each(member(node, "resource"))
         for node in nodes
     )
 
@@ -52,9 +52,14 @@ def read_terraform(nodes: Sequence[Node], into: Collection) -> None:
             into.lose(1, f"a state of version {text(node, 'version')} is not read; {_SHOW} has it")
             into.ignored.add(id(member(node, "modules")))
         unknown = _unknown_attributes(node)
-        for resource in _resources(node):
+        resources = list(_resources(node))
+        for resource in resources:
             read_resource(_with_unknown(resource, unknown.get(resource.address)), into)
         _ignore_the_past(node, into)
+        if any(map(_is_quota, resources)):
+            _ignore(into, node, *_REPEATS)
+            _ignore(into, member(node, "values"), "outputs")
+            _ignore(into, member(node, "planned_values"), "outputs")
 
 
 def _ignore_the_past(node: Node, into: Collection) -> None:
@@ -77,10 +82,16 @@ def _ignore_the_past(node: Node, into: Collection) -> None:
         for instance in filter(_is_deposed, items(stored, "instances")):
             into.count("resource to be removed", "resources to be removed")
             into.ignored.add(id(instance))
-    for past in ("prior_state", "resource_changes", "resource_drift", "configuration"):
-        found = member(node, past)
-        if found is not None:
-            into.ignored.add(id(found))
+    _ignore(into, node, "prior_state", "resource_changes", "resource_drift", "configuration")
+
+
+_REPEATS: Final = ("variables", "outputs", "output_changes", "checks")
+"""What quotas of resources come from or go to: nothing of it is a quota by itself."""
+
+
+def _ignore(into: Collection, node: Node | None, *fields: str) -> None:
+    found = [member(node, field) for field in fields]
+    into.ignored.update(id(below) for below in found if below is not None)
 
 
 _IDENTIFYING: Final = ("entity_type", "entity_name", "user", "client_id", "client")
@@ -148,10 +159,27 @@ def _address_of(kind: str, attributes: Node) -> str:
 
 
 def _of_configuration(resources: Node | None) -> Iterator[Resource]:
-    """Yield the resources of JSON as ``main.tf.json`` has it."""
-    for kind, named in [] if resources is None else members_of(resources):
-        for name, attributes in members_of(named):
-            yield Resource(f"{kind}.{name}", kind, attributes)
+    """Yield the resources of JSON as ``main.tf.json`` has it: each level may be a list."""
+    for kinds in _each(resources):
+        for kind, names in members_of(kinds):
+            for name, bodies in [pair for named in _each(names) for pair in members_of(named)]:
+                for attributes in _each(bodies):
+                    yield Resource(f"{kind}.{name}", kind, with_name(attributes))
+
+
+def _each(node: Node | None) -> Sequence[Node]:
+    if isinstance(node, MappingNode):
+        return [node]
+    return [] if node is None else items_of(node)
+
+
+def with_name(attributes: Node) -> Node:
+    """Return attributes of a configuration; no ``entity_name`` is the default there, as null is."""
+    if isinstance(attributes, MappingNode) and "entity_name" not in dict(members_of(attributes)):
+        mark = attributes.start_mark
+        pair = (ScalarNode("", "entity_name", mark), ScalarNode(NULL, "null", mark))
+        attributes.value.append(pair)
+    return attributes
 
 
 def _unknown_attributes(node: Node) -> Mapping[str, Node]:

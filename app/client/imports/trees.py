@@ -14,6 +14,7 @@ from app.domain.entities import show_entity
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
+NULL: Final = "tag:yaml.org,2002:null"
 EXPRESSION: Final = "!expression"
 """The tag of what has a value only where the other tool computes it."""
 

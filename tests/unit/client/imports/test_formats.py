@@ -202,3 +202,47 @@ def test_no_recognized_file_comes_out_empty_without_a_word(
         return
     if settings_in(tree):
         assert read.quotas or read.lost
+
+
+lines = st.sampled_from(
+    [
+        "Quota configs for ",
+        "Configs for ",
+        "user-principal 'a'",
+        "client-id 'b'",
+        "team 'c'",
+        " are ",
+        "producer_byte_rate=5",
+        "consumer_byte_rate=x",
+        "request_percentage",
+        "SCRAM-SHA-256=salt=hunter2",
+        ", ",
+        "\n",
+        "\n> ",
+    ]
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(lines, max_size=14).map("".join))
+def test_no_line_with_a_quota_goes_without_a_word(tmp_path: Path, text: str):
+    first = "Quota configs for user-principal 'z' are connection_creation_rate=5\n"
+    read = imported(tmp_path, first + text)
+    assert len(read.lost) > 1 or read.quotas or "=5" not in text.replace("=x", "=5")
+    assert "salt=" not in str(read.lost)
+
+
+blocks = st.sampled_from(
+    ["{", "}", "[", "]", "(", ")", "=", ",", "\n", '"', "${", "a", "5", "*", "for", "<<X\n", "/*"]
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(blocks, max_size=14).map(" ".join))
+def test_a_configuration_is_read_lost_or_refused(tmp_path: Path, config: str):
+    text = f'resource "kafka_quota" "q" {{\n  entity_type = "user"\n  config = {config}\n}}\n'
+    try:
+        read = imported(tmp_path, text)
+    except UsageError:
+        return
+    assert read.quotas or read.lost

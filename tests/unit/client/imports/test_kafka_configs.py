@@ -109,7 +109,10 @@ def test_a_line_after_an_entity_without_values_is_a_line_of_its_own(tmp_path: Pa
             "Quota configs for client-id 'a' are producer_byte_rate=",
             "{{client-id=a}} {P}: not read",
         ),
-        ("Quota configs for client-id 'a' are producer_byte_rate 5", "{{client-id=a}} {P} 5: not"),
+        (
+            "Quota configs for client-id 'a' are producer_byte_rate 5",
+            "{{client-id=a}} a value: not",
+        ),
         ("Quota configs for client-id 'a'", "a line of quotas: not read"),
         ("Quota configs for ip 'a' are producer_byte_rate=1.0", "{{ip=a}} {P}=1.0: not a key of"),
         ("Quota configs for client-id 'a' are password=x", "{{client-id=a}} password: not a quota"),

@@ -267,3 +267,10 @@ def test_without_its_namespace_a_rate_of_ns4kafka_is_of_nobody(tmp_path: Path):
     assert read.quotas == []
     (loss,) = read.lost
     assert "ResourceQuota q: user/consumer_byte_rate, user/producer_byte_rate" in loss
+
+
+@pytest.mark.parametrize("value", ["010", "0x10", "1_000", "1:30", "\u0665", '""', "-1", "0"])
+def test_digits_that_tools_read_differently_are_not_read(tmp_path: Path, value: str):
+    spec = f"{{quotas: {{producerByteRate: {value}}}}}"
+    read = imported(tmp_path, f"kind: KafkaUser\nmetadata: {{name: a}}\nspec: {spec}\n")
+    assert (read.quotas, len(read.lost)) == ([], 1)

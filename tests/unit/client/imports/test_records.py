@@ -110,6 +110,33 @@ quotas:
     ]
 
 
+def test_units_and_words_of_a_document_are_read(tmp_path: Path):
+    values = f"{{{P}: 10MiB, {C}: unlimited, {R}: 80%, controller_mutation_rate: unset}}"
+    read = imported(tmp_path, f"quotas: [{{entity: {{user: a}}, values: {values}}}]\n")
+    assert read.quotas == [({"user": "a"}, {P: 10485760, C: 9223372036854775807, R: 80})]
+    (loss,) = read.lost
+    assert "controller_mutation_rate=unset: not a number over 0" in loss
+
+
+def test_a_described_value_that_is_temporary_is_a_warning(tmp_path: Path):
+    quota = {
+        "entity": {"user": "a"},
+        "values": {P: 5},
+        "owners": {P: "team"},
+        "temporary": {P: {"expires_at": "2026-01-01T00:00:00.000Z", "returns_to": 1}},
+    }
+    read = imported(tmp_path, json.dumps({"quotas": [quota], "next_page_token": None}))
+    assert (read.quotas, read.lost) == ([({"user": "a"}, {P: 5})], [])
+    assert read.warnings == [f"1: {{user=a}} {P} is temporary, here it is for good"]
+
+
+@pytest.mark.parametrize("more", [{"next_page_token": "x"}, {"metadata": {"next": "/x"}}])
+def test_one_page_of_an_answer_is_not_all_of_it(tmp_path: Path, more: dict[str, object]):
+    quota = {"entity": {"user": "a"}, "values": {P: 5}}
+    (loss,) = imported(tmp_path, json.dumps({"quotas": [quota], **more})).lost
+    assert "one page" in loss
+
+
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [

@@ -186,6 +186,15 @@ def test_a_quota_that_is_not_read_is_lost_by_name(tmp_path: Path, text: str, sen
     assert sentence in loss
 
 
+def test_what_repeats_the_quotas_of_a_plan_is_not_lost(tmp_path: Path):
+    outputs = {"rates": {"value": {P: 7}}}
+    variables = {"teams": {"value": {"a": {P: 7}}}}
+    quota = resource("kafka_quota", QUOTA)
+    plan = json.loads(planned(quota, variables=variables, output_changes=outputs))
+    plan["planned_values"]["outputs"] = outputs
+    assert imported(tmp_path, json.dumps(plan)) == ([ETL], [], [], {})
+
+
 HCL = """\
 # limits
 terraform { required_version = ">= 1" }
@@ -287,6 +296,17 @@ def test_what_a_configuration_computes_is_lost_by_name(tmp_path: Path, text: str
 def test_a_broken_configuration_is_refused_with_its_line(tmp_path: Path, text: str):
     with pytest.raises(UsageError, match=r"foreign:\d+: .*terraform show -json"):
         imported(tmp_path, text)
+
+
+def test_values_outside_resources_are_not_dropped(tmp_path: Path):
+    text = "locals {\n  teams = { a = { producer_byte_rate = 5 } }\n}\n"
+    assert imported(tmp_path, text).lost == [f"2: teams.a.{P}: not read"]
+
+
+def test_a_configuration_in_json_may_have_lists(tmp_path: Path):
+    default = {"entity_type": "user", "config": {P: 5}}
+    text = json.dumps({"resource": [{"kafka_quota": [{"q": [default]}]}]})
+    assert imported(tmp_path, text)[:2] == ([({"user": None}, {P: 5})], [])
 
 
 def test_a_configuration_in_json_is_read(tmp_path: Path):
