@@ -63,6 +63,7 @@ from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
+from app.service.runtime.clock import AdaptiveDeadline
 from app.service.runtime.dependencies import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
@@ -83,6 +84,7 @@ class Backends:
     quorum: KafkaMetadataQuorum
     image: QuotaImage
     database: Database
+    deadline: AdaptiveDeadline
 
 
 class Alterations:
@@ -128,8 +130,8 @@ class Alterations:
         It is set with the service's own account in any case: it tells no quota, and callers who may
         not ask for it would have their expectations judged by a stale read.
         """
-        within_s = self.context.patience.check_s
-        return Barrier(self.backends.quorum, CurrentValues(reader), within_s=within_s)
+        present = CurrentValues(reader, self.backends.deadline)
+        return Barrier(self.backends.quorum, present)
 
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
@@ -319,10 +321,13 @@ class Wiring:
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
-            image = QuotaImage(admin, cluster.custom_callback, timeout_s=patience.image_s)
+            deadline = AdaptiveDeadline(patience.broker_answer_s)
+            image = QuotaImage(
+                admin, cluster.custom_callback, timeout_s=patience.image_s, deadline=deadline
+            )
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
-            backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database)
+            backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database, deadline)
             journal = PostgresJournal(database)
             authorizer = ClusterAuthorizer(acls, _authorization_policy(self._settings))
             denials = DeniedAttempts(admin.cluster_id, journal)

@@ -68,6 +68,7 @@ STEPS = (
             f"{IN_HTTP}/test_applied_alterations.py",
         ),
     ),
+    Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
     Step("hostile-callers", 12, ("tests/faults/http/test_hostile_callers.py",)),
     Step(
         "postgres",

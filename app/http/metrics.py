@@ -66,6 +66,11 @@ class PrometheusAlterationMetrics:
             ["phase"],
             _PHASE_BUCKETS_S,
         )
+        self.barrier_may_take = make.gauge(
+            "quota_barrier_deadline_seconds",
+            "How long an alteration waits for its broker to catch up: three times the slowest of a "
+            "minute, 5 to 20 s.",
+        ).set
         self._recovery_took = make.time(
             "quota_recovery_seconds",
             "Time from the sending to a verdict of recovery, by what the verdict rests on.",

@@ -175,9 +175,8 @@ class Recovery:
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
         fences = await self.fence_pair(fencing, broker_id)
         entities = [alteration.audited.alteration.entity for alteration in batch]
-        read = await self.barrier.read(
-            entities, broker_id=broker_id, within_s=self.context.patience.entities_s
-        )
+        within_s = max(self.context.patience.entities_s, self.barrier.deadline.seconds)
+        read = await self.barrier.read(entities, broker_id=broker_id, within_s=within_s)
         evidence = {
             **fences,
             "observed_at": utc_now().isoformat(),

@@ -21,6 +21,9 @@ class CountedMetrics:
     def phase_took(self, phase: Phase, seconds: float) -> None:
         self.counts[phase.value] += 1
 
+    def barrier_may_take(self, seconds: float) -> None:
+        self.counts["barrier deadline"] = int(seconds)
+
     def slot_was_taken(self) -> None:
         self.counts["lock taken"] += 1
 

@@ -6,6 +6,7 @@ published. Measured on release 4.3.1.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ from app.service.ports.brokers import (
     QuorumState,
     QuotaReader,
 )
-from app.service.runtime.clock import USUAL
+from app.service.runtime.clock import AdaptiveDeadline
 from app.service.runtime.dependencies import BrokerBatchers
 from app.service.runtime.tasks import off_loop
 
@@ -39,9 +40,15 @@ _LONGEST_PAUSE_S: Final = 0.1
 
 
 class CurrentValues:
-    """Reads what a broker shows now; it may be older than the last acknowledged alteration."""
+    """Reads what a broker shows now; it may be older than the last acknowledged alteration.
 
-    def __init__(self, admin: QuotaReader) -> None:
+    Args:
+        admin: Who describes.
+        deadline: Of a read, in all; null is one that follows the reads of this object.
+    """
+
+    def __init__(self, admin: QuotaReader, deadline: AdaptiveDeadline | None = None) -> None:
+        self.deadline = deadline or AdaptiveDeadline()
         self._admin = admin
         self._batchers = BrokerBatchers(self._read_batch)
 
@@ -62,8 +69,21 @@ class CurrentValues:
         self, broker_id: int | None, batch: Sequence[set[ClientQuotaEntity]]
     ) -> Sequence[Quotas | Exception]:
         wanted = set[ClientQuotaEntity]().union(*batch)
+        began = time.monotonic()
+        answers = await self._read_wanted(broker_id, batch, wanted)
+        self.deadline.note(time.monotonic() - began)
+        return answers
+
+    async def _read_wanted(
+        self,
+        broker_id: int | None,
+        batch: Sequence[set[ClientQuotaEntity]],
+        wanted: set[ClientQuotaEntity],
+    ) -> Sequence[Quotas | Exception]:
         if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
-            described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+            described = await self._admin.describe_client_quotas(
+                ALL_ENTITIES, broker_id=broker_id, timeout_s=self.deadline.seconds
+            )
             return [described.quotas] * len(batch)
         reads = (self._read_entity(entity, broker_id) for entity in wanted)
         answers = dict(await asyncio.gather(*reads))
@@ -74,7 +94,9 @@ class CurrentValues:
     ) -> tuple[ClientQuotaEntity, Values | QuotaError]:
         try:
             described = await self._admin.describe_client_quotas(
-                ClientQuotaFilter.of(entity), broker_id=broker_id
+                ClientQuotaFilter.of(entity),
+                broker_id=broker_id,
+                timeout_s=self.deadline.seconds,
             )
         except QuotaError as error:
             return entity, error
@@ -173,16 +195,13 @@ class Barrier:
 
     Args:
         quorum: Tells what is committed, and what a broker has published.
-        present: Reads.
-        within_s: How long it may take to pass, in seconds.
+        present: Reads; its deadline is that of the barrier.
     """
 
-    def __init__(
-        self, quorum: MetadataQuorum, present: CurrentValues, *, within_s: float = USUAL.check_s
-    ) -> None:
+    def __init__(self, quorum: MetadataQuorum, present: CurrentValues) -> None:
         self.present = present
+        self.deadline = present.deadline
         self._quorum = quorum
-        self._within_s = within_s
         self._passing = BrokerBatchers(self._pass)
 
     async def read(
@@ -200,18 +219,18 @@ class Barrier:
             broker_id: Through which broker.
             acknowledged: Returns what was last acknowledged; where no barrier can be set, the read
                 waits until the broker shows it, and goes on without in the end: it is not verified.
-            within_s: How long it may all take, in seconds; null is as long as to pass.
+            within_s: How long it may all take, in seconds; null is what the deadline says now.
 
         Raises:
             NotSentError: The barrier was not passed, or the values not read, in time.
         """
-        within_s = self._within_s if within_s is None else within_s
+        within_s = self.deadline.seconds if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
                 state = await self._passing.submit(broker_id, None)
                 if state is None and acknowledged:
                     await self.present.until_readable(
-                        await acknowledged(), within_s=self._within_s / 2, brokers=(broker_id,)
+                        await acknowledged(), within_s=within_s / 2, brokers=(broker_id,)
                     )
                 values = await self.present.read(entities, broker_id)
         except TimeoutError:
@@ -222,11 +241,16 @@ class Barrier:
     async def _pass(
         self, broker_id: int | None, batch: Sequence[None]
     ) -> Sequence[QuorumState | None]:
-        """Pass once for all who came before; null where nothing can be verified."""
-        within_s, quorum = self._within_s, self._quorum
+        """Pass once for all who came before; null where nothing can be verified.
+
+        What it takes counts also where it is not passed in time, unless the broker is silent.
+        """
+        within_s, quorum, began = self.deadline.seconds, self._quorum, time.monotonic()
+        answered = False
         try:
             async with asyncio.timeout(within_s):
                 state = await quorum.quorum(broker_id=broker_id, timeout_s=within_s)
+                answered = True
                 for pause in _pauses():
                     published = await quorum.published_offset(
                         broker_id=broker_id, timeout_s=within_s
@@ -236,4 +260,7 @@ class Barrier:
                     await asyncio.sleep(pause)
         except BarrierUnavailableError:
             return [None] * len(batch)
+        finally:
+            if answered:
+                self.deadline.note(time.monotonic() - began)
         return [state] * len(batch)

@@ -130,8 +130,9 @@ class OutcomeWriter:
         self.metrics.outcomes_are_waiting(self.waiting)
 
 
-SEND_BY_S: Final = 3.0
-"""How long the checks between the record of an intent and its sending may take."""
+SEND_BY_S: Final = 1.0
+"""How long the checks between the record of an intent and its sending may take, the barrier not
+counted."""
 
 SEND_BY_S_PER_ENTITY: Final = 0.0005
 """What they may take longer for each entity."""
@@ -140,7 +141,9 @@ RECORD_S_PER_ROW: Final = 0.001
 """What each row may add to the record of an intent."""
 
 
-def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
+def send_within_s(
+    number: int, patience: Patience, *, tables: int = 2, barrier_s: float = USUAL.broker_answer_s
+) -> float:
     """Return how long after its transaction was begun an intent may still be handed over.
 
     Recovery counts from the end of this time, as the database measures it.
@@ -149,9 +152,10 @@ def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
         number: Of entities.
         patience: How long a transaction may take; where others shared it, it is tried again.
         tables: To how many tables the intent adds a row for each entity.
+        barrier_s: How long the barrier may take.
     """
     record_s = 2 * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
-    return record_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
+    return record_s + barrier_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
 
 
 _FIRST_RETRY_S: Final = 0.02
@@ -279,7 +283,12 @@ class Intents:
             command.supersedes,
             plan,
             locks=locks,
-            send_within_s=send_within_s(len(locks), self._context.patience, tables=tables),
+            send_within_s=send_within_s(
+                len(locks),
+                self._context.patience,
+                tables=tables,
+                barrier_s=self._barrier.deadline.seconds,
+            ),
         )
         context, began = self._context, time.monotonic()
         try:
@@ -350,6 +359,7 @@ class Intents:
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
         recent = None if intent is None else partial(self._context.journal.recent_values, intent)
+        self._context.metrics.barrier_may_take(self._barrier.deadline.seconds)
         with timed(self._context.metrics, Phase.BARRIER):
             read = await self._barrier.read(entities, broker_id=broker_id, acknowledged=recent)
         return read.values

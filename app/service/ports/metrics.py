@@ -52,6 +52,9 @@ class AlterationMetrics(Protocol):
     def phase_took(self, phase: Phase, seconds: float) -> None:
         """Note how long a step of an alteration took."""
 
+    def barrier_may_take(self, seconds: float) -> None:
+        """Tell the present deadline of a barrier: it follows what barriers have lately taken."""
+
     def slot_was_taken(self) -> None:
         """Note an alteration that was refused because another one held an entity."""
 

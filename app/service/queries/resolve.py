@@ -23,7 +23,7 @@ from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import canonical_entity, judge
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
-from app.service.runtime.clock import USUAL, utc_now
+from app.service.runtime.clock import USUAL, AdaptiveDeadline, utc_now
 from app.service.runtime.dependencies import Cache
 from app.service.runtime.tasks import off_loop, pause_gc
 
@@ -92,6 +92,12 @@ class QuotaImage:
 
     Ages count from the start of the describe. A renewal begins when half of a caller's limit has
     passed. A change of ours is laid over the image until a describe shows it.
+
+    Args:
+        admin: Who describes.
+        custom_callback: Tells whether brokers decide by code of their own.
+        timeout_s: How long a describe may take at least, in seconds.
+        deadline: What a describe may take where that is more; it learns from each. Null is its own.
     """
 
     def __init__(
@@ -100,9 +106,11 @@ class QuotaImage:
         custom_callback: CustomCallback,
         *,
         timeout_s: float = USUAL.image_s,
+        deadline: AdaptiveDeadline | None = None,
     ) -> None:
         self._admin = admin
         self._timeout_s = timeout_s
+        self._deadline = deadline or AdaptiveDeadline()
         self._cache = Cache(self._load)
         self._indexes = IndexCache(custom_callback)
         self._current: _Current | None = None
@@ -212,9 +220,9 @@ class QuotaImage:
         """Describe, and index the answer where an index is in use."""
         begun_at = time.monotonic()
         try:
-            described = await self._admin.describe_client_quotas(
-                ALL_ENTITIES, timeout_s=self._timeout_s
-            )
+            timeout_s = max(self._timeout_s, self._deadline.seconds)
+            described = await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=timeout_s)
+            self._deadline.note(time.monotonic() - begun_at)
         finally:
             self._took_s.append(time.monotonic() - begun_at)
             self._renew_from = begun_at + SHARE * min(self._took_s)

@@ -7,6 +7,8 @@ are used: ``SEND_BY_S``, ``FENCE_TIMEOUT_S``, ``FINAL_AFTER_S``.
 import secrets
 import time
 import uuid
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -114,7 +116,7 @@ class Patience:
 
     @property
     def check_s(self) -> float:
-        """Until a check of readiness is over, or a barrier is passed."""
+        """Until a check of readiness is over."""
         return self.broker_answer_s * 2 / 5
 
     @property
@@ -139,3 +141,45 @@ class Patience:
 
 
 USUAL: Final = Patience()
+
+
+LATELY_S: Final = 60.0
+"""How long a measured time counts."""
+
+FACTOR: Final = 3.0
+"""How much longer than the slowest of late work may take."""
+
+LONGEST_S: Final = 20.0
+"""What a deadline grows to at most, in seconds, unless the least is more already."""
+
+
+class AdaptiveDeadline:
+    """A deadline for work that grows with the cluster: it follows what that has lately taken.
+
+    Args:
+        least_s: The deadline where nothing was slow, in seconds.
+        now: A clock in seconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        least_s: float = USUAL.broker_answer_s,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._least_s = least_s
+        self._now = now
+        self._slowest: deque[tuple[float, float]] = deque()
+
+    def note(self, took_s: float) -> None:
+        """Note what work has taken, in seconds; of a broker that was silent, nothing."""
+        while self._slowest and self._slowest[-1][1] <= took_s:
+            self._slowest.pop()
+        self._slowest.append((self._now(), took_s))
+
+    @property
+    def seconds(self) -> float:
+        """Return the slowest of a minute, times three, within bounds."""
+        while self._slowest and self._slowest[0][0] < self._now() - LATELY_S:
+            self._slowest.popleft()
+        slowest_s = self._slowest[0][1] if self._slowest else 0.0
+        return max(self._least_s, min(FACTOR * slowest_s, LONGEST_S))

@@ -24,7 +24,7 @@ from app.service.alterations import alter
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import tasks as runtime_tasks
-from app.service.runtime.clock import USUAL, Patience, boot_time
+from app.service.runtime.clock import USUAL, AdaptiveDeadline, Patience, boot_time
 from app.service.runtime.dependencies import (
     Check,
     Readiness,
@@ -229,6 +229,23 @@ def test_without_settings_time_outs_are_the_usual():
     assert computed(patience, *OF_THE_DATABASE) == [2.8, 3.0, 2.0, 2.0, 0.5]
     assert computed(patience, *AT_LEAST) == [5.0, 10.0, 30.0]
     assert computed(patience, *OF_BROKERS, *AT_LEAST_OF_BROKERS) == [2.0, 3.0, 6.0, 10.0, 15.0]
+
+
+def test_a_deadline_follows_the_slowest_of_a_minute_within_bounds():
+    clock = [0.0]
+    deadline = AdaptiveDeadline(5.0, lambda: clock[0])
+    assert deadline.seconds == 5.0
+    for took_s, expected in ((1.0, 5.0), (4.0, 12.0), (2.0, 12.0), (9.0, 20.0)):
+        deadline.note(took_s)
+        assert deadline.seconds == expected
+    clock[0] = 59.0
+    deadline.note(3.0)
+    assert deadline.seconds == 20.0
+    clock[0] = 61.0
+    assert deadline.seconds == 9.0
+    clock[0] = 120.0
+    assert deadline.seconds == 5.0
+    assert AdaptiveDeadline(30.0).seconds == 30.0
 
 
 def test_the_settings_are_milliseconds():
