@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote_plus, unquote_to_bytes
 
 from app.domain.metric_labels import CLIENT_ID, RESOURCE, USER, labels_by_field, plain_name
 from app.domain.quota_keys import QuotaKey
@@ -276,6 +276,29 @@ def client_id_of_tag(tag: str) -> str | None:
         # The name itself has the quotes, and its metric did not pass JMX.
         return tag
     return name
+
+
+def tag_of_user(name: str) -> str:
+    """Return the ``user`` tag of a user's metrics. Source: ``Sanitizer.sanitize``."""
+    encoded = quote_plus(name, safe="-._")
+    return encoded.replace("+", "%20").replace("~", "%7E")
+
+
+def tag_of_client_id(name: str) -> str:
+    """Return the ``client-id`` tag of a client-id's metrics, as JMX has it.
+
+    Source: ``Sanitizer.jmxSanitize``, ``ObjectName.quote``.
+    """
+    if _NEVER_QUOTED.fullmatch(name):
+        return name
+    return f'"{_TO_QUOTE.sub(_quoted, name)}"'
+
+
+_TO_QUOTE: Final = re.compile(r'[\\"*?\n]')
+
+
+def _quoted(special: re.Match[str]) -> str:
+    return "\\n" if special[0] == "\n" else f"\\{special[0]}"
 
 
 def readable(name: str) -> str | None:

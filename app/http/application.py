@@ -29,7 +29,7 @@ from app.http.middleware import (
 )
 from app.http.openapi import describe
 from app.http.plans import routes as plans
-from app.http.quotas import entity
+from app.http.quotas import entity, gauges
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
 from app.http.route import Services, refuse_undeclared, services_of
@@ -96,6 +96,7 @@ _FEATURES: Final = (
     alterations,
     quotas,
     entity,
+    gauges,
     plans,
     audit,
     users,

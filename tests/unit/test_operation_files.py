@@ -11,8 +11,9 @@ import promql_parser
 import pytest
 import yaml
 
-from app.domain.broker_metrics import quota_metric_of
+from app.domain.broker_metrics import RESOURCES, quota_metric_of
 from app.http.metrics import HttpMetrics
+from app.http.quotas.gauges import LABELS
 from app.settings import Settings
 from app.startup_checks import find_unsafe
 
@@ -20,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8"))
 BOARD = json.loads((ROOT / "deploy" / "grafana" / "quotas.json").read_text(encoding="utf-8"))
 BROKER_LABELS = {"user", "client_id", "resource"}
-TARGET_LABELS = {"instance", "job", "le"}
-"""Those that Prometheus adds, and that of a histogram."""
+TARGET_LABELS = {"instance", "job", "le", "cluster"}
+"""Those that Prometheus and its configuration add, and that of a histogram."""
 
 
 def rules() -> list[dict[str, Any]]:
@@ -65,8 +66,22 @@ def selectors(node: Any) -> Iterator[Any]:
         yield from selectors(child)
 
 
-SERVICE = labels_by_metric()
-RECORDED = {rule["record"]: BROKER_LABELS for rule in rules() if "record" in rule}
+SERVICE = labels_by_metric() | {name: set(labels) for name, labels in LABELS.items()}
+
+
+def labels_of_record(name: str) -> set[str]:
+    """Return the labels of what a rule records: those it groups by, or of what it rests on."""
+    expression = next(rule["expr"] for rule in rules() if rule.get("record") == name)
+    grouped = re.match(r"max by \(([^)]*)\)", expression)
+    if grouped:
+        return {label.strip() for label in grouped[1].split(",")}
+    first, *_ = selectors(promql_parser.parse(expression))
+    return labels_of_record(first.name)
+
+
+RECORDED = {
+    rule["record"]: labels_of_record(rule["record"]) for rule in rules() if "record" in rule
+}
 
 
 def test_every_expression_asks_for_metrics_and_labels_that_there_are(subtests: pytest.Subtests):
@@ -78,14 +93,13 @@ def test_every_expression_asks_for_metrics_and_labels_that_there_are(subtests: p
             assert found
             labels = set(TARGET_LABELS)
             for selector in found:
-                is_of_brokers = quota_metric_of(selector.name, "Produce") or quota_metric_of(
-                    selector.name, "Request"
-                )
+                is_of_brokers = any(quota_metric_of(selector.name, kind) for kind in RESOURCES)
                 of_metric = (
                     BROKER_LABELS if is_of_brokers else {**SERVICE, **RECORDED}[selector.name]
                 )
                 assert {matcher.name for matcher in selector.matchers.matchers} <= of_metric
                 labels |= of_metric
+            labels |= set(re.findall(r', "(\w+)", "[^"]*", ', expression))  # of label_replace
             grouped = re.findall(r" by \(([^)]*)\)", expression)
             assert {name.strip() for names in grouped for name in names.split(",")} <= labels
 
@@ -102,11 +116,35 @@ def test_every_alarm_says_what_is_wrong_and_how_bad_it_is():
 def test_every_value_in_an_alarm_is_one_that_the_service_counts():
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     pattern = r"(\w+)\{(\w+)!?=\"([^\"]+)\""
-    values = {value for rule in rules() for value in re.findall(pattern, rule["expr"])}
+    alarms = [rule["expr"] for rule in rules() if "alert" in rule]
+    values = {value for expression in alarms for value in re.findall(pattern, expression)}
     ours = {value for value in values if not value[0].startswith("http_")}
     assert len(ours) > 3
     for metric, label, value in ours:
         assert f'{metric}{{{label}="{value}"}}' in page
+
+
+def test_every_level_of_precedence_has_its_limits_beside_rates():
+    """The order is that of ``resolve``; a bucket's tags say which levels can apply."""
+    found = next(
+        rule["expr"] for rule in rules() if rule.get("record") == "kafka_client_quota:limit"
+    )
+    whose = [re.findall(r"\{([^}]*)\}", branch) for branch in re.split(r"\s+or\s+", found)]
+    pair, user, client = (
+        'user!="", client_id!=""',
+        'user!="", client_id=""',
+        'user="", client_id!=""',
+    )
+    assert whose == [
+        [pair, 'user!="", client_id!=""'],
+        [pair, 'user!="", client_id_default="true"'],
+        [pair, 'user_default="true", client_id!=""'],
+        [pair, 'user_default="true", client_id_default="true"'],
+        [user, 'user!="", client_id="", client_id_default="false"'],
+        [user, 'user_default="true", client_id="", client_id_default="false"'],
+        [client, 'user="", user_default="false", client_id!=""'],
+        [client, 'user="", user_default="false", client_id_default="true"'],
+    ]
 
 
 def test_the_panels_do_not_overlap_and_have_queries():

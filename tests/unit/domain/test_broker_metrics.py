@@ -10,6 +10,8 @@ from app.domain.broker_metrics import (
     client_id_of_tag,
     quota_metric_of,
     quota_samples,
+    tag_of_client_id,
+    tag_of_user,
     user_of_tag,
 )
 from tests.testkit.exporter_samples import EXPORTERS, MEANT
@@ -107,3 +109,19 @@ def test_a_user_that_swallowed_a_client_id_is_no_name():
     # A broker encodes what is really in a name.
     assert user_of_tag("alice%2C%20client-id%3Detl") == "alice, client-id=etl"
     assert client_id_of_tag('"x, client-id=1"') == "x, client-id=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "client_id"),
+    [
+        ("etl-1_a", "etl-1_a", "etl-1_a"),
+        ("CN=a b,O=c*", "CN%3Da%20b%2CO%3Dc%2A", '"CN=a b,O=c\\*"'),
+        ('say "hi"\\\n', "say%20%22hi%22%5C%0A", '"say \\"hi\\"\\\\\\n"'),
+        ("Zoë~", "Zo%C3%AB%7E", '"Zoë~"'),
+        ("50%", "50%25", "50%"),
+        ("", "", ""),
+    ],
+)
+def test_tags_are_those_of_the_broker_and_read_back(name: str, user: str, client_id: str):
+    assert (tag_of_user(name), tag_of_client_id(name)) == (user, client_id)
+    assert (user_of_tag(user), client_id_of_tag(client_id)) == (name, name)
