@@ -5,7 +5,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -98,11 +98,30 @@ def _run(words: tuple[str, ...], context: Context) -> int:
             if getattr(options, name, None) and options.operation not in (None, *operations):
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} does not belong to --{options.operation}.")
-        code = run(context)
+        code = _understanding(run, context)
         sys.stdout.flush()
         return code
     finally:
         context.close()
+
+
+def _understanding(run: Callable[[Context], int], context: Context) -> int:
+    """Run a command; where the service has answered, what cannot be read is its answer."""
+    try:
+        return run(context)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if "service" not in context.__dict__:
+            raise
+        from app.client.http import odd_answer  # noqa: PLC0415 - slow to import
+
+        raise odd_answer(context.service, error) from error
 
 
 def _lines(error: ClientError) -> Sequence[str]:

@@ -109,7 +109,7 @@ def json_number(value: Decimal) -> Number:
 
 def show_value(value: Any) -> str:
     """Return a value of an answer: digits, ``NaN`` or ``Infinity``."""
-    return value if isinstance(value, str) else repr(value)
+    return visible(value) if isinstance(value, str) else repr(value)
 
 
 _BETWEEN_CONFIGS: Final = re.compile(r",(?![^\[]*\])")

@@ -33,6 +33,7 @@ from typing import Any, Final
 import httpx
 
 from app.client.errors import (
+    ClientError,
     StoppedError,
     UnknownOutcomeError,
     UnreachableError,
@@ -40,6 +41,7 @@ from app.client.errors import (
     reason,
 )
 from app.client.problems import ServiceError
+from app.client.receiving import json_of, send
 from app.domain.entities import visible
 
 DEFAULT_SERVER: Final = "http://localhost:8080"
@@ -259,10 +261,12 @@ def _is_busy(answer: httpx.Response) -> bool:
 
 def _retry_after_s(answer: httpx.Response) -> float:
     text = answer.headers["retry-after"]
-    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 1.0
+    is_number = text.isascii() and text.isdecimal()
+    return min(float(text), _LONGEST_PAUSE_S) if is_number else 1.0
 
 
 _CONNECT_S: Final = 10.0
+_LONGEST_FAULT: Final = 200
 _LONGEST_KEY: Final = 255
 
 _HOW_TO_ASK_AGAIN: Final = (
@@ -290,6 +294,8 @@ class Connection:
 
     configured: Configuration
     timeout_s: float
+    unanswered: str | None = None
+    """How to learn the outcome, once something was sent that alters."""
     _client: httpx.Client | None = None
 
     def get(
@@ -297,7 +303,10 @@ class Connection:
     ) -> httpx.Response:
         """Return the answer to a read."""
         try:
-            answer = self._open().get(path, params=list(parameters), headers={"Accept": accept})
+            client = self._open()
+            headers = {"Accept": accept}
+            request = client.build_request("GET", path, params=list(parameters), headers=headers)
+            answer = send(client, request)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return self._good(answer)
@@ -305,7 +314,8 @@ class Connection:
     def ask(self, path: str, body: Any, *needed: str) -> Any:
         """Return the JSON answer, with the members that are needed, to what changes nothing."""
         try:
-            answer = self._open().post(path, json=body)
+            client = self._open()
+            answer = send(client, client.build_request("POST", path, json=body))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return document(self._good(answer), *needed)
@@ -345,16 +355,23 @@ class Connection:
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         content = json.dumps(body).encode()
         client = self._open()
+        self.unanswered = _HOW_TO_ASK_AGAIN.format(again=again, key=key)
+
+        def post() -> httpx.Response:
+            return send(
+                client, client.build_request("POST", path, content=content, headers=headers)
+            )
+
         try:
-            return self._good(_send(lambda: client.post(path, content=content, headers=headers)))
+            return self._good(_send(post))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         except KeyboardInterrupt as interrupt:
-            message = f"Stopped. {_HOW_TO_ASK_AGAIN.format(again=again, key=key)}"
-            raise StoppedError(message) from interrupt
+            raise StoppedError(f"Stopped. {self.unanswered}") from interrupt
         except LostAnswerError as lost:
-            message = f"{visible(self.configured.server)} gave no answer ({lost}). "
-            message += _HOW_TO_ASK_AGAIN.format(again=again, key=key)
+            message = (
+                f"{visible(self.configured.server)} gave no answer ({lost}). {self.unanswered}"
+            )
             raise UnknownOutcomeError(message) from lost
 
     def close(self) -> None:
@@ -369,7 +386,9 @@ class Connection:
     def _open(self) -> httpx.Client:
         if self._client is None:
             credential = authorization(self.configured)
-            headers = {} if credential is None else {b"Authorization": credential}
+            headers = {b"Accept-Encoding": b"gzip"}
+            if credential is not None:
+                headers[b"Authorization"] = credential
             try:
                 self._client = httpx.Client(
                     base_url=self.configured.server,
@@ -404,10 +423,7 @@ class Connection:
     def _good(self, answer: httpx.Response) -> httpx.Response:
         if answer.is_success:
             return answer
-        try:
-            problem = answer.json()
-        except ValueError:
-            problem = None
+        problem = json_of(answer)
         if not isinstance(problem, Mapping):
             if answer.status_code in _OF_NO_ROUTE or not answer.is_error:
                 raise _not_the_service(self.configured.server)
@@ -418,12 +434,19 @@ class Connection:
         )
 
 
+def odd_answer(service: Connection, error: Exception) -> ClientError:
+    """Return the error for an answer that has the members of the service's, and others in them."""
+    server = visible(service.configured.server)
+    fault = visible(f"{type(error).__name__}: {error}"[:_LONGEST_FAULT])
+    message = f"{server} answers something else than this command reads ({fault})."
+    if service.unanswered is not None:
+        return UnknownOutcomeError(f"{message} {service.unanswered}")
+    return UnreachableError(f"{message} Is it the quota service, of this version or a later one?")
+
+
 def document(answer: httpx.Response, *needed: str) -> Any:
     """Return the JSON object of an answer."""
-    try:
-        content = answer.json()
-    except ValueError:
-        content = None
+    content = json_of(answer)
     if isinstance(content, dict) and set(needed) <= content.keys():
         return content
     raise _not_the_service(str(answer.url))

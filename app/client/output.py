@@ -5,6 +5,7 @@ Source: KIP-546, ``ClientQuotasCommand``, "Output".
 
 import json
 import os
+import re
 import sys
 import time
 from argparse import Namespace
@@ -45,6 +46,18 @@ class Style:
         if colour is None or not self.coloured:
             return text
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+_COLOUR: Final = re.compile(r"(\x1b\[(?:[0-2]|3[1-3])m)")
+
+
+def safe_line(line: str) -> str:
+    """Return a line in which nothing acts on a terminal but the colours of ``Style``."""
+    if line.isprintable():
+        return line
+    return "".join(
+        text if _COLOUR.fullmatch(text) else visible(text) for text in _COLOUR.split(line)
+    )
 
 
 def counted(number: int, singular: str, plural: str) -> str:
@@ -161,7 +174,7 @@ class Context:
     def print(self, lines: Iterable[str]) -> None:
         """Write lines to standard output."""
         for line in lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{safe_line(line)}\n")
 
     def print_json(self, value: Any) -> None:
         """Write JSON in ASCII, so that no name acts on a terminal; the values are exact."""

@@ -106,18 +106,17 @@ def explain(error: ServiceError) -> list[str]:
 
 
 def _violations(problem: Mapping[str, Any], locate: Locate | None) -> list[str]:
-    errors = problem.get("errors")
-    if not isinstance(errors, list):
+    listed = problem.get("errors")
+    errors = (
+        [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
+    )
+    if not errors:
         return []
-    lines = [
-        _violation(violation, locate)
-        for violation in errors[:_MAX_VIOLATIONS]
-        if isinstance(violation, dict)
-    ]
+    lines = [_violation(violation, locate) for violation in errors[:_MAX_VIOLATIONS]]
     left = len(errors) - _MAX_VIOLATIONS
     if left <= 0:
         return lines
-    at_least = "at least " if errors[-1] and errors[-1].get("code") == "more" else ""
+    at_least = "at least " if errors[-1].get("code") == "more" else ""
     return [*lines, f"  and {at_least}{left} more"]
 
 

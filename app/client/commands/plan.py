@@ -12,7 +12,7 @@ from app.client.documents import read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
-from app.client.output import Context, Style, counted, table
+from app.client.output import Context, Style, counted, safe_line, table
 from app.domain.entities import show_entity, visible
 from app.domain.quantities import factor_in_words
 
@@ -216,7 +216,7 @@ def run_apply(context: Context) -> int:
         sys.stdout.flush()
         style = Style.of(sys.stderr, context.option("color", "auto"))
         lines = plan_lines(plan, style, details=bool(context.option("details")))
-        sys.stderr.writelines(f"{line}\n" for line in lines)
+        sys.stderr.writelines(f"{safe_line(line)}\n" for line in lines)
     needs_consent = plan["changes"] and not context.option("yes")
     if needs_consent and not context.confirm("Apply this plan?"):
         context.note("Nothing was changed.")
