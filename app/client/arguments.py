@@ -8,7 +8,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from app.client.entities import entity_of, read_name, read_names, read_types
+from app.client.entities import (
+    entity_of,
+    read_components,
+    read_name,
+    read_names,
+    read_types,
+)
 from app.client.errors import UsageError, did_you_mean
 from app.client.kafka_configs import ANY, add_entity_flags, add_other_flags, pairs_of
 from app.client.output import Context
@@ -304,7 +310,8 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
     components += [f"{kind}:default" for kind in defaults]
     components += [f"{kind}^={text}" for kind, text in prefixes]
     components += [f"any~={text}" for text in context.option("search", [])]
-    components += context.option("filter", [])
+    for text in context.option("filter", []):
+        components += read_components(text, "--filter")
     components += [f"{kind}:any" for kind, name in pairs_of(context) if name == ANY]
     parameters = [("filter", component) for component in components]
     # As kafka-configs describes: entities of exactly the types that it is asked for.

@@ -33,6 +33,25 @@ def read_names(text: str, option: str) -> list[tuple[str, str]]:
     return [_pair(item, option, escaped=True) for item in _ITEM.findall(text)]
 
 
+_COMPONENT: Final = re.compile(r"\s*(?:any|user|client-id|ip)(?:$|:(?:default|any|absent)$|[\^~]=)")
+"""A condition of ``GET /quotas`` other than a name: the type alone, a word, a prefix, a text."""
+
+
+def read_components(text: str, option: str) -> list[str]:
+    """Read ``user=alice,client-id=etl`` into conditions as of ``GET /quotas``; all must hold.
+
+    Names are written as in ``--names``; ``client-id:default``, ``user^=team-`` and the like stand
+    beside them.
+    """
+    components = []
+    for item in _ITEM.findall(text):
+        if _COMPONENT.match(item):
+            components.append(_unescape(item.strip(), option))
+        else:
+            components.append("=".join(_pair(item, option, escaped=True)))
+    return components
+
+
 def read_name(text: str) -> tuple[str, str]:
     """Read one ``TYPE=NAME``, in which the name is taken as it is."""
     return _pair(text, "--name", escaped=False)

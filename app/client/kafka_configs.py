@@ -79,9 +79,7 @@ def add_entity_flags(to: argparse.ArgumentParser) -> None:
 def add_other_flags(to: argparse.ArgumentParser) -> None:
     """Add what has no effect here, and what is refused with its counterpart."""
     for flag in ("--all", "--force"):
-        to.add_argument(
-            flag, dest="of_no_effect", action="store_true", default=False, help=argparse.SUPPRESS
-        )
+        to.add_argument(flag, dest="of_no_effect", action="store_true", help=argparse.SUPPRESS)
     for flags, nargs, sentence in (
         (_OF_BROKERS, None, _ASK_THE_SERVICE),
         (_WITHOUT_QUOTAS, None, _NO_QUOTAS),

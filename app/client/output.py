@@ -200,6 +200,11 @@ class Context:
         """Whether a person reads along: text, and a terminal."""
         return self.output == "text" and (sys.stdout.isatty() or sys.stderr.isatty())
 
+    def tell_always(self, sentence: str) -> None:
+        """Say on standard error what is missing from the output; in JSON it is a member."""
+        if self.output != "json":
+            self.note(sentence)
+
     def tell(self, *lines: str) -> None:
         """Write lines for a person who reads along to standard error; a script gets none."""
         if self.is_watched:

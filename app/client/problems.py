@@ -25,6 +25,7 @@ _NEXT: Final[Mapping[str, str]] = {
         "and plan, AlterConfigs to alter and apply."
     ),
     "invalid-request": "Nothing was changed: correct what is listed.",
+    "nothing-to-revert": "Nothing has to be done.",
     "no-alterations": "Say what to change with --add or --delete.",
     "expectation-failed": "Look at the present values, and decide again.",
     "plan-outdated": "The cluster has moved. Run `plan` again, look at it, and apply that one.",
@@ -110,8 +111,8 @@ def _violations(problem: Mapping[str, Any], locate: Locate | None) -> list[str]:
     errors = (
         [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
     )
-    if not errors:
-        return []
+    # What is wrong with the whole request is its detail already.
+    errors = [error for error in errors if error.get("detail") != problem.get("detail")]
     lines = [_violation(violation, locate) for violation in errors[:_MAX_VIOLATIONS]]
     left = len(errors) - _MAX_VIOLATIONS
     if left <= 0:

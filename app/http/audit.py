@@ -131,6 +131,9 @@ class AuditPage(ResponseModel):
     rows: list[AuditRow]
     """Newest first."""
     next_page_token: NextPageToken
+    restricted_to: str | None
+    """The principal whose rows alone are listed, because the caller lacks the `audit` permission;
+    null: everybody's."""
 
 
 @router.get(
@@ -161,4 +164,5 @@ async def show_audit(
 
 def _response(page: RowPage, token: str | None) -> Response:
     rows = [AuditRow.model_validate(row) for row in page.rows]
-    return JsonResponse(AuditPage(rows=rows, next_page_token=token))
+    content = AuditPage(rows=rows, next_page_token=token, restricted_to=page.restricted_to)
+    return JsonResponse(content)

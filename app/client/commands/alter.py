@@ -207,7 +207,8 @@ def impact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield which past traffic would have been over the new limits, as far as it is published."""
     impact = answer.get("impact")
     buckets = impact if isinstance(impact, list) else []
-    for each in [each for each in buckets if each["share_of_minutes_over"] != 0][:_MOST_BUCKETS]:
+    over = [each for each in buckets if each["share_of_minutes_over"] != 0]
+    for each in over[:_MOST_BUCKETS]:
         shared_by = {kind: name for kind, name in each["shared_by"].items() if name}
         share = each["share_of_minutes_over"]
         often = "perhaps over" if share is None else f"over in {100 * share:.3g} % of minutes"
@@ -215,6 +216,8 @@ def impact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
             f"{show_entity(shared_by)} {visible(each['key'])}: last {each['days']} days "
             f"{often}, peak {value_in_words(each['key'], each['peak'])}"
         )
+    if len(over) > _MOST_BUCKETS:
+        yield f"and {len(over) - _MOST_BUCKETS} more buckets: --output json has them"
 
 
 def _sentences(result: Mapping[str, Any]) -> Iterator[str]:

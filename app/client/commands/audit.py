@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.entities import show_value
+from app.client.entities import read_components, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress, Style, table
@@ -25,12 +25,16 @@ _COLOURS: Final[Mapping[str, str]] = {
 }
 _NOT_CHANGED: Final = ("refused", "not_applied", "not_sent")
 _NOTHING: Final = "-"
+_NO_CHANGE: Final = "nothing differs"
 
 
 def add_audit_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
-        "--entity", action="append", metavar="COMPONENT", help="as in user=alice; repeats"
+        "--entity",
+        action="append",
+        metavar="TYPE=NAME,…",
+        help="as in user=alice,client-id=etl, or client-id:default; repeats",
     )
     parser.add_argument("--actor", metavar="PRINCIPAL", help="who asked, as in User:ci")
     parser.add_argument(
@@ -71,32 +75,40 @@ def run_audit(context: Context) -> int:
     limit = context.option("limit", _DEFAULT_LIMIT)
     if limit < 0:
         raise UsageError("--limit is a number of rows, or 0 for all of them.")
-    rows = list(_rows(context, limit))
-    me = document(context.service.get("/me"), "permissions") if context.is_watched else None
-    if me and not me["permissions"]["audit"]:
-        context.tell("Only your own changes are listed: seeing all needs the permission `audit`.")
+    rows, more, restricted_to = _rows(context, limit)
     if not rows:
-        context.tell("Nothing found.")
-    cells = ([cell if cell != _NOTHING else "" for cell in _cells(row)] for row in rows)
-    context.write({"rows": rows}, _lines(rows, context.style), [_HEADER, *cells])
+        context.tell_always("Nothing found.")
+    cells = [list(_cells(row)) for row in rows]
+    report = {"rows": rows, "more": more, "restricted_to": restricted_to}
+    context.write(report, _lines(rows, context.style), [_HEADER, *cells])
+    if restricted_to is not None:
+        context.tell_always(
+            f"Only what {restricted_to} did is listed: seeing all needs the permission `audit`."
+        )
+    if more:
+        context.tell_always(f"There are more than these {len(rows)} rows: --limit 0 lists all.")
     return DONE
 
 
-def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
-    parameters = [("entity", component) for component in context.option("entity", [])]
+def _rows(context: Context, limit: int) -> tuple[list[Mapping[str, Any]], bool, str | None]:
+    """Return rows, whether there are more, and the principal whose rows alone are listed."""
+    parameters = [
+        ("entity", component)
+        for text in context.option("entity", [])
+        for component in read_components(text, "--entity")
+    ]
     parameters += context.pick(*_FILTERS).items()
-    progress, count, token = Progress("rows of the audit log"), 0, None
-    while count == 0 or token is not None:
-        size = min(_PAGE, limit - count) if limit else _PAGE
+    progress, rows, token = Progress("rows of the audit log"), list[Mapping[str, Any]](), None
+    while True:
+        size = min(_PAGE, limit - len(rows)) if limit else _PAGE
         page = [("page_size", str(size)), *([] if token is None else [("page_token", token)])]
         answer = document(context.service.get("/audit", [*parameters, *page]), *_MEMBERS)
-        yield from answer["rows"]
-        count += len(answer["rows"])
+        rows += answer["rows"]
         token = answer["next_page_token"]
-        progress.tell(count)
-        if token is None or (limit and count >= limit):
-            break
-    progress.end()
+        progress.tell(len(rows))
+        if token is None or not answer["rows"] or (limit and len(rows) >= limit):
+            progress.end()
+            return rows, token is not None, answer.get("restricted_to")
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
@@ -123,12 +135,17 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    # What was refused has changed nothing: there is no arrow from what holds.
-    before = {} if row["outcome"] in _NOT_CHANGED else row["before"] or {}
+    """Return what differs; of what was refused or has no outcome yet, what was asked for."""
+    before, after = row["before"], row["after"]
+    is_done = row["outcome"] not in _NOT_CHANGED and before is not None and after is not None
+    if is_done and row["ops"] and before == after:
+        return _NO_CHANGE
     changes = []
     for op in row["ops"] or ():
         key = op["key"]
-        was = f"{show_value(before[key])} -> " if key in before else ""
+        if is_done and before.get(key) == after.get(key):
+            continue
+        was = f"{show_value(before[key])} -> " if is_done and key in before else ""
         now = "removed" if op.get("remove") else show_value(op.get("value"))
         changes.append(f"{key}: {was}{now}")
     return ", ".join(changes) or _NOTHING

@@ -84,7 +84,7 @@ def run_describe(context: Context) -> int:
         return DONE
     quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
     if not quotas:
-        context.tell("Nothing found: no entity with quotas matches.")
+        context.tell_always("Nothing found: no entity with quotas matches.")
     if context.output == "json":
         context.print_json({"quotas": quotas})
     elif context.option("show_overridden"):

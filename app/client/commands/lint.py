@@ -167,6 +167,7 @@ def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
 
 
 _ANONYMOUS: Final = "ANONYMOUS"
+_NO_CREDENTIALS: Final = "no-credentials"
 
 
 def literal_names(quotas: Sequence[Quota]) -> Iterator[Finding]:
@@ -207,7 +208,7 @@ def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Itera
         if users and not other and name != _ANONYMOUS:
             message = f"{show_name(name)} has no SCRAM credentials; the user may not exist"
             fix = alter_line(quota["entity"], delete=list(quota["values"]))
-            yield Finding("no-credentials", Severity.HINT, quota["entity"], None, message, (fix,))
+            yield Finding(_NO_CREDENTIALS, Severity.HINT, quota["entity"], None, message, (fix,))
 
 
 def odd_addresses(quotas: Iterable[Quota]) -> Iterator[Finding]:
@@ -277,6 +278,10 @@ _TELLS_NOT: Final = (403, 404, 501, 502)
 """The service, or the broker, does not report who has credentials: one rule does not run then."""
 
 
+_EXAMPLES: Final = 3
+"""So many findings of a rule are printed unless all are asked for."""
+
+
 def add_lint_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
@@ -284,6 +289,12 @@ def add_lint_options(parser: ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="a user of the brokers, which no default should limit; repeats",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        default=False,
+        help=f"print every finding (default: the first {_EXAMPLES} of each rule)",
     )
     parser.add_argument(
         "--fail-on",
@@ -296,41 +307,61 @@ def run_lint(context: Context) -> int:
     """Print the findings, each with the line that would put it right."""
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
-    found = list(_findings(context, quotas))
-    findings = {"findings": [asdict(finding) for finding in found]}
-    context.write(findings, _lines(found, context.style))
+    users = _scram_users(context)
+    found = list(_findings(context, quotas, users or frozenset()))
+    report = {
+        "findings": [asdict(finding) for finding in found],
+        "not_judged": [_NO_CREDENTIALS] if users is None else [],
+    }
+    context.write(report, _lines(found, context.style, in_full=bool(context.option("all"))))
     warnings_alone = context.option("fail_on") == "warnings"
     fails = any(finding.severity is Severity.WARNING or not warnings_alone for finding in found)
     return REFUSED if fails else DONE
 
 
-def _findings(context: Context, quotas: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _findings(
+    context: Context, quotas: Sequence[Mapping[str, Any]], users: frozenset[str]
+) -> Iterator[Finding]:
     yield from literal_names(quotas)
     yield from not_numbers(quotas)
     yield from odd_addresses(quotas)
     yield from catching_brokers(quotas, context.option("broker_user", []))
     yield from hidden(quotas)
-    yield from without_credentials(quotas, _scram_users(context))
+    yield from without_credentials(quotas, users)
 
 
-def _scram_users(context: Context) -> frozenset[str]:
+def _scram_users(context: Context) -> frozenset[str] | None:
+    """Return who has credentials; null where that is unknown."""
     try:
         answer = document(context.service.get("/users/scram-credentials"), "users")
     except ServiceError as error:
         if error.status not in _TELLS_NOT:
             raise
         context.note(f"Note: who has credentials is unknown ({error}).")
-        return frozenset()
+        return None
     return frozenset(user["user"] for user in answer["users"])
 
 
-def _lines(found: Sequence[Finding], style: Style) -> Iterator[str]:
+def _lines(found: Sequence[Finding], style: Style, *, in_full: bool) -> Iterator[str]:
+    """Yield the findings by rule, of each the first few, and how many there are."""
+    by_rule: dict[str, list[Finding]] = {}
     for finding in found:
-        entity = show_entity(finding.entity)
-        key = "" if finding.key is None else f" {visible(finding.key)}"
-        severity = style.paint(f"{finding.severity.value}:", _COLOURS[finding.severity])
-        yield f"{severity} {style.paint(entity, 'bold')}{key} {finding.message} [{finding.rule}]"
-        yield from (f"    {fix}" for fix in finding.fixes)
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for rule, findings in by_rule.items():
+        listed = findings if in_full or len(findings) <= _EXAMPLES + 1 else findings[:_EXAMPLES]
+        for finding in listed:
+            yield from _finding_lines(finding, style)
+        if len(findings) > len(listed):
+            more = len(findings) - len(listed)
+            yield f"and {more:,} more [{rule}]: --all lists them"
     warnings = sum(1 for finding in found if finding.severity is Severity.WARNING)
     hints = len(found) - warnings
     yield f"{counted(warnings, 'warning', 'warnings')}, {counted(hints, 'hint', 'hints')}."
+
+
+def _finding_lines(finding: Finding, style: Style) -> Iterator[str]:
+    entity = show_entity(finding.entity)
+    key = "" if finding.key is None else f" {visible(finding.key)}"
+    severity = style.paint(f"{finding.severity.value}:", _COLOURS[finding.severity])
+    yield f"{severity} {style.paint(entity, 'bold')}{key} {finding.message} [{finding.rule}]"
+    yield from (f"    {fix}" for fix in finding.fixes)

@@ -16,7 +16,7 @@ from typing import Final
 from app.client.arguments import seconds
 from app.client.entities import show_value
 from app.client.errors import DONE, UnreachableError, UsageError
-from app.client.output import Context, Style, table
+from app.client.output import Context, Style, counted, table
 from app.domain.broker_metrics import (
     NO_QUOTA_METRICS,
     RATE,
@@ -98,11 +98,13 @@ def run_top(context: Context) -> int:
         raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
     while True:
         scrapes = _scrape_all(context, endpoints)
+        missing = [broker for broker, _ in endpoints if broker not in scrapes]
         found = [usage for broker, scrape in scrapes.items() for usage in usages_of(broker, scrape)]
         usages = busiest_of(_with_limits(context, found))
-        _print(context, usages[:limit] if limit else usages)
+        listed = usages[:limit] if limit else usages
+        _print(context, listed, more=len(usages) - len(listed), left_out=missing)
         if not usages and any(scrapes.values()):
-            context.tell("No client uses anything that can be limited now.")
+            context.tell_always("No client uses anything that can be limited now.")
         if context.option("every") is None:
             return DONE
         context.print([""])
@@ -180,10 +182,15 @@ def busiest_of(usages: Iterable[Usage]) -> list[Usage]:
     return list(found.values())
 
 
-def _print(context: Context, usages: Sequence[Usage]) -> None:
+def _print(
+    context: Context, usages: Sequence[Usage], *, more: int, left_out: Sequence[int]
+) -> None:
     rows = [{**asdict(usage), "use": usage.use} for usage in usages]
     lines = _lines(usages, context.style) if usages else ()
-    context.write({"rows": rows}, lines, [_HEADING, *map(_cells, usages)])
+    report = {"rows": rows, "more": more > 0, "left_out": left_out}
+    context.write(report, lines, [_HEADING, *map(_cells, usages)])
+    if more:
+        context.tell_always(f"{counted(more, 'row', 'rows')} more: --limit 0 lists all.")
 
 
 def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:

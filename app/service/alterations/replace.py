@@ -175,8 +175,11 @@ def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], lis
             alterations.append(inverted)
             expected.append(expected_after(result.before or {}, result.after or {}))
     if not alterations:
-        raise _refusal("nothing-to-revert", "The log has nothing of this that changed the cluster.")
+        raise _refusal("nothing-to-revert", _CHANGED_NOTHING)
     return alterations, expected
+
+
+_CHANGED_NOTHING: Final = "That alteration changed nothing."
 
 
 def _refuse_unknown_before(record: AlterationRecord) -> None:
@@ -200,6 +203,4 @@ def _invert(result: AlterationResult) -> ClientQuotaAlteration | None:
 
 
 def _refusal(code: str, detail: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        detail, code=code, violations=[Violation("alteration_id", code, detail)]
-    )
+    return InvalidRequestError(detail, code=code)

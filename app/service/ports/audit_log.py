@@ -154,10 +154,15 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Rows, and the position of the last one where more follow."""
+    """Rows, and the position of the last one where more follow.
+
+    Attributes:
+        restricted_to: The principal whose rows alone are listed; null: everybody's.
+    """
 
     rows: Sequence[AuditRow]
     next_after: tuple[datetime, str, int] | None
+    restricted_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every subcommand before a server that answers anything: one sentence, no traceback, little memory."""
+"""Every subcommand before a server that answers anything: one sentence, and no traceback."""
 
 import gzip
 import json

@@ -1,5 +1,6 @@
 """Findings are true: judged by the resolution of the domain, in small worlds."""
 
+import json
 import shlex
 from itertools import product
 from typing import Any
@@ -24,6 +25,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
+from tests.unit.client.conftest import Reply, Run
 
 P = QuotaKey.PRODUCER_BYTE_RATE
 USERS, CLIENTS = ("u1", "u2"), ("c1", "c2")
@@ -193,3 +195,21 @@ def test_defaults_that_catch_the_brokers_are_found():
     finding = only(catching_brokers(world, ["kafka"]))
     assert (finding.entity, finding.key) == ({"user": None}, "request_percentage")
     assert finding.fixes[0].endswith("--add request_percentage=1000000000")
+
+
+def test_of_many_findings_of_a_rule_a_few_are_printed(run: Run):
+    quotas = [{"entity": {"user": f"User:u{n:02}"}, "values": {P: 5}} for n in range(30)]
+    replies = (Reply(200, {"quotas": quotas}), Reply(200, {"users": []}))
+    ran = run("lint", *replies)
+    assert ran.out.count("[user-prefix]") == 4
+    assert "and 27 more [user-prefix]: --all lists them\n30 warnings, 0 hints.\n" in ran.out
+    assert run("lint --all", *replies).out.count("[user-prefix]") == 30
+    findings = json.loads(run("lint --output json", *replies).out)
+    assert (len(findings["findings"]), findings["not_judged"]) == (30, [])
+
+
+def test_a_rule_that_could_not_run_is_named(run: Run):
+    refused = Reply(403, {"title": "No", "code": "cluster-authorization-failed"})
+    ran = run("lint --output json", Reply(200, {"quotas": []}), refused)
+    assert json.loads(ran.out)["not_judged"] == ["no-credentials"]
+    assert "who has credentials is unknown" in ran.err

@@ -107,10 +107,14 @@ def test_a_factor_says_how_much_more_or_less_it_is():
         assert f"raised {written}," in "\n".join(plan_lines(plan, Style(coloured=False)))
 
 
-def test_a_refused_change_is_displayed_without_an_arrow():
-    row = {"before": {"k": 150}, "ops": [{"key": "k", "value": 150}]}
-    assert audit._change({**row, "outcome": "applied"}) == "k: 150 -> 150"
-    assert audit._change({**row, "outcome": "refused"}) == "k: 150"
+def test_a_row_displays_what_differs():
+    ops = [{"key": "k", "value": 150}, {"key": "l", "value": 2}, {"key": "m", "remove": True}]
+    row = {"before": {"k": 150, "m": 7}, "after": {"k": 150, "l": 2}, "ops": ops}
+    assert audit._change({**row, "outcome": "applied"}) == "l: 2, m: 7 -> removed"
+    assert audit._change({**row, "outcome": "refused"}) == "k: 150, l: 2, m: removed"
+    assert audit._change({**row, "outcome": "unknown", "after": None}) == "k: 150, l: 2, m: removed"
+    same = {**row, "outcome": "applied", "after": row["before"]}
+    assert audit._change({**same, "ops": ops[:1]}) == "nothing differs"
 
 
 def test_a_note_names_its_identities_unless_it_is_about_all():

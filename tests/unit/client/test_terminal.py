@@ -186,17 +186,84 @@ def test_nothing_found_says_so(run: Run):
     assert (ran.code, ran.err[:13]) == (0, "Nothing found")
 
 
-@pytest.mark.usefixtures("terminal")
-def test_a_caller_that_sees_only_its_own_rows_is_warned(run: Run):
-    rows, me = {"rows": [], "next_page_token": None}, {"permissions": {"audit": False}}
-    ran = run("audit --since 2h --until 2026-11-21", Reply(200, rows), Reply(200, me))
-    assert ran.code == 0
-    assert "Only your own changes are listed" in ran.err
+AUDIT_ROW = {
+    "at": "2026-11-21T00:00:00.000Z",
+    "principal": "User:bob",
+    "action": "alter",
+    "outcome": "applied",
+    "entity": ALICE,
+    "ops": [{"key": P, "value": 2}],
+    "before": {P: 1},
+    "after": {P: 2},
+    "reason": None,
+    "alteration_id": "a1",
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "token", "restricted_to", "sentences"),
+    [
+        ("1", "more", None, ["There are more than these 1 rows: --limit 0 lists all."]),
+        ("1", None, None, []),
+        (
+            "5",
+            None,
+            "User:bob",
+            ["Only what User:bob did is listed: seeing all needs the permission `audit`."],
+        ),
+    ],
+)
+def test_what_the_audit_log_does_not_list_is_a_sentence_in_a_pipe_too(
+    run: Run, limit: str, token: str | None, restricted_to: str | None, sentences: list[str]
+):
+    page = {"rows": [AUDIT_ROW], "next_page_token": token, "restricted_to": restricted_to}
+    words = f"audit --since 2h --limit {limit}"
+    ran = run(words, Reply(200, page))
+    assert (ran.code, ran.err.splitlines()) == (0, sentences)
+    ran = run(f"{words} --output json", Reply(200, page))
+    report = json.loads(ran.out)
+    assert (report["more"], report["restricted_to"]) == (token is not None, restricted_to)
+    assert ran.err == ""
+
+
+def test_times_are_asked_for_in_utc(run: Run):
+    page = {"rows": [], "next_page_token": None}
+    ran = run("audit --since 2h --until 2026-11-21", Reply(200, page))
     asked = parse_qs(ran.service.asked[0][1].partition("?")[2])
     since, until = (dt.datetime.fromisoformat(asked[name][0]) for name in ("since", "until"))
     assert until == dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
     ago = dt.datetime.now(dt.UTC) - since
     assert dt.timedelta(hours=1, minutes=50) < ago < dt.timedelta(hours=2, minutes=10)
+
+
+def test_an_audit_log_without_rows_ends_whatever_token_it_has(run: Run):
+    page = {"rows": [], "next_page_token": "again", "restricted_to": None}
+    assert "Nothing found." in run("audit --limit 0", Reply(200, page)).err
+
+
+@pytest.mark.parametrize(
+    ("text", "components"),
+    [
+        ("user=alice,client-id=etl", ["user=alice", "client-id=etl"]),
+        (r"user=CN=a\,O=b,client-id:default", ["user=CN=a,O=b", "client-id:default"]),
+        ("user^=team-,client-id:absent", ["user^=team-", "client-id:absent"]),
+        ("ip", ["ip"]),
+        (r"user=a:default", ["user=a:default"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["audit --entity", "--describe --filter", "export --filter"])
+def test_entities_have_one_grammar(run: Run, command: str, text: str, components: list[str]):
+    page = {"rows": [], "next_page_token": None, "quotas": []}
+    ran = run([*command.split(), text], Reply(200, page))
+    assert ran.code == 0
+    query = parse_qs(ran.service.asked[0][1].partition("?")[2])
+    assert (query.get("entity") or query.get("filter")) == components
+
+
+def test_an_entity_that_cannot_be_read_is_refused(run: Run):
+    ran = run("audit --entity user=alice,etl", Reply(200, {}))
+    assert (ran.code, ran.service.asked) == (2, [])
+    assert "--entity: etl is not TYPE=NAME" in ran.err
 
 
 def test_whoami_lists_what_is_allowed_and_what_is_not(run: Run):
@@ -254,6 +321,7 @@ def test_top_puts_the_limits_of_the_service_beside_the_rates(
     monkeypatch.setattr(top, "_metrics", lambda _: scraped(90))
     limits = Reply(200, {"results": [{"quotas": {P: {"value": 100}}}]})
     ran = run("top --endpoint 1=http://broker-1:9404", limits)
+    assert ran.err == ""
     heading, line = ran.out.splitlines()
     assert (ran.code, heading.split()) == (0, list(top._HEADING))
     assert line.split() == ["alice", "-", P, "1", "90", "B/s", "100", "B/s", "90%", "12"]

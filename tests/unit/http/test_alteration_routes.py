@@ -278,6 +278,7 @@ async def test_what_was_not_applied_cannot_be_taken_back(
         service.brokers.fault = answering(verdict, ALICE)
     answer = await revert(service, await altered(service, setting(9)))
     assert (answer.status, answer.document["code"]) == (422, code)
+    assert (answer.document["errors"], bool(answer.document["detail"])) == ([], True)
 
 
 async def test_what_still_runs_cannot_be_taken_back_yet(service: FakeService):
