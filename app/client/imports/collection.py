@@ -33,7 +33,7 @@ class Collection:
 
     Attributes:
         lost: A sentence for each quota setting that a document cannot hold or that was not read.
-        warnings: Sentences about what was read and may not be what was intended.
+        warnings: Sentences about what was read and may not be what was intended, each once.
         others: How many there are of what has no quotas, by its singular and plural.
         read: Ids of the nodes whose values were judged, be they carried over or lost.
         ignored: Ids of the nodes below which nothing needs to be read.
@@ -43,7 +43,7 @@ class Collection:
         self.file = file
         self._values: dict[ClientQuotaEntity, dict[str, JsonNumber]] = {}
         self.lost: list[str] = []
-        self.warnings: list[str] = []
+        self.warnings: dict[str, None] = {}
         self.others: Counter[tuple[str, str]] = Counter()
         self.read: set[int] = set()
         self.ignored: set[int] = set()
@@ -54,9 +54,7 @@ class Collection:
 
     def warn(self, line: int, sentence: str) -> None:
         """Note what a person should look at."""
-        warning = visible(f"{self.file}:{line}: {sentence}")
-        if warning not in self.warnings:
-            self.warnings.append(warning)
+        self.warnings[visible(f"{self.file}:{line}: {sentence}")] = None
 
     def count(self, singular: str, plural: str) -> None:
         """Count something that has no quotas."""

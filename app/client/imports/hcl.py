@@ -60,7 +60,8 @@ def read_hcl(text: str, into: Collection) -> None:
     Raises:
         UsageError: It is not Terraform's language.
     """
-    reader = _Reader(into.file, list(_tokens(into.file, text)))
+    lines = text.replace("\r\n", "\n")
+    reader = _Reader(into.file, list(_tokens(into.file, lines)))
     blocks = list(reader.blocks())
     for block in blocks:
         if block.kind == "resource" and len(block.labels) == 2:

@@ -18,13 +18,13 @@ class Manifest(NamedTuple):
     Attributes:
         kind: Also of an item of a list that has the kind alone.
         name: Empty where it has none.
-        all: The manifests of the file.
+        users: Of the file's namespaces that have a user of Kafka, by their names.
     """
 
     kind: str
     name: str
     node: Node
-    all: Sequence[Node]
+    users: Mapping[str, Node]
 
     def __str__(self) -> str:
         """Return kind and name."""
@@ -55,9 +55,13 @@ def has_kind(*kinds: str) -> Callable[[Sequence[Node]], bool]:
 def read_manifests(nodes: Sequence[Node], into: Collection) -> None:
     """Read the quotas of each manifest; what has none is counted."""
     pairs = list(_manifests(nodes))
-    every = [node for _, node in pairs]
+    users = {
+        text(node, "metadata", "name") or "": node
+        for kind, node in pairs
+        if kind == "Namespace" and member(node, "spec", "kafkaUser") is not None
+    }
     for kind, node in pairs:
-        read_manifest(Manifest(kind, text(node, "metadata", "name") or "", node, every), into)
+        read_manifest(Manifest(kind, text(node, "metadata", "name") or "", node, users), into)
 
 
 def read_manifest(manifest: Manifest, into: Collection) -> None:
@@ -159,18 +163,15 @@ def _read_resource_quota(manifest: Manifest, into: Collection) -> None:
     if not of_users:
         into.count(f"{manifest.kind} without rates of users", f"{manifest.kind}s without rates")
         return
-    namespace = text(manifest.node, "metadata", "namespace")
-    for other in manifest.all:
-        if text(other, "kind") == "Namespace" and text(other, "metadata", "name") == namespace:
-            user = name_at(other, "spec", "kafkaUser")
-            if user:
-                for field, value in of_users:
-                    add_value(into, {"user": user}, field.removeprefix(_OF_USERS), value)
-                return
-    raise NotReadError(
-        f"{', '.join(field for field, _ in of_users)}: the user is kafkaUser of the Namespace "
-        f"{namespace}, which this file does not have"
-    )
+    namespace = text(manifest.node, "metadata", "namespace") or ""
+    if namespace not in manifest.users:
+        raise NotReadError(
+            f"{', '.join(field for field, _ in of_users)}: the user is kafkaUser of the Namespace "
+            f"{namespace}, which this file does not have"
+        )
+    user = name_at(manifest.users[namespace], "spec", "kafkaUser")
+    for field, value in of_users:
+        add_value(into, {"user": user}, field.removeprefix(_OF_USERS), value)
 
 
 _READERS: Final[Mapping[str, Callable[[Manifest, Collection], None]]] = {

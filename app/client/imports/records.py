@@ -52,11 +52,6 @@ def records_of(nodes: Sequence[Node]) -> list[Node]:
     ]
 
 
-def is_records(nodes: Sequence[Node]) -> bool:
-    """Tell whether there is a list of records of any shape, or an empty list."""
-    return _has(lambda _: True)(nodes)
-
-
 def is_rpk(nodes: Sequence[Node]) -> bool:
     """Tell whether the entities are lists, as only rpk writes them."""
     return _has(lambda record: isinstance(member(record, "entity"), SequenceNode))(nodes)

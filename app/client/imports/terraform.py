@@ -317,7 +317,7 @@ def _read_manifest(resource: Resource, into: Collection) -> None:
         _count(resource, into)
     for node in manifests[:1]:
         kind, name = text(node, "kind") or "", text(node, "metadata", "name") or ""
-        read_manifest(Manifest(kind, name, node, [node]), into)
+        read_manifest(Manifest(kind, name, node, {}), into)
 
 
 _READERS: Final[Mapping[str, Callable[[Resource, Collection], None]]] = {

@@ -231,8 +231,9 @@ resource "kafka_topic" "t" {
 """
 
 
-def test_a_configuration_is_read(tmp_path: Path):
-    read = imported(tmp_path, HCL)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_configuration_is_read(tmp_path: Path, end: str):
+    read = imported(tmp_path, HCL.replace("\n", end))
     assert read.quotas == [
         ({"client-id": "app-one"}, {C: 4000000, P: 2097152, R: 200}),
         ({"user": None}, {P: 1500000}),
