@@ -59,6 +59,7 @@ _TREES: Final = (
 """In the order in which a file is looked at; of mixed manifests each reads every kind."""
 
 FORMATS: Final = tuple(sorted({row.name for row in (*_TEXTS, *_TREES)}))
+_ALL: Final = ", ".join(FORMATS)
 
 
 def read_foreign(file: str, source: str | None) -> Collection:
@@ -77,7 +78,10 @@ def read_foreign(file: str, source: str | None) -> Collection:
         if source in (None, row.name) and row.is_such(content):
             row.read(content, collection)
             return collection
-    nodes = read_trees(file, content)
+    is_text = source in {row.name for row in _TEXTS} - {row.name for row in _TREES}
+    if is_text and content.strip():
+        raise UsageError(f"{visible(file)} does not look like {source}.")
+    nodes = [node for node in read_trees(file, content) if node.value]
     for tree in _TREES:
         if nodes and source in (None, tree.name) and tree.is_such(nodes):
             tree.read(nodes, collection)
@@ -85,10 +89,8 @@ def read_foreign(file: str, source: str | None) -> Collection:
             _lose_later_pages(nodes, collection)
             return collection
     if nodes:
-        wanted = f"like {source}" if source else f"like none of {', '.join(FORMATS)}"
-        advice = "" if source else "; name one with --from"
-        does = "does not look" if source else "looks"
-        raise UsageError(f"{visible(file)} {does} {wanted}{advice}.")
+        likeness = f"does not look like {source}" if source else f"looks like none of {_ALL}"
+        raise UsageError(f"{visible(file)} {likeness}.")
     return collection
 
 

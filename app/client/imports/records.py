@@ -86,14 +86,8 @@ def _has(condition: Callable[[Node], bool]) -> Callable[[Sequence[Node]], bool]:
 
 
 def _is_empty(node: Node) -> bool:
-    if not isinstance(node, MappingNode):
-        return isinstance(node, SequenceNode)
     quotas = dict(members_of(node)).get("quotas")
-    return (
-        not node.value
-        or (quotas is not None and not quotas.value)
-        or (quotas is not None and is_null(quotas))
-    )
+    return quotas is not None and (not quotas.value or is_null(quotas))
 
 
 def read_records(nodes: Sequence[Node], into: Collection) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.client.cli import main
 from app.client.errors import UsageError
+from app.client.imports.formats import FORMATS
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from tests.unit.client.imports.conftest import P, imported
 
@@ -75,6 +76,12 @@ def test_nothing_in_is_an_empty_document_out(
     printed = capsys.readouterr()
     assert printed.out == "apiVersion: quotas/v1\nquotas: []\n"
     assert printed.err == f"{file} has no quotas; the document is empty.\n"
+
+
+@pytest.mark.parametrize("source", sorted({*FORMATS} - {"kafka-configs"}))
+@pytest.mark.parametrize("text", ["", "[]", "{}\n---\n"])
+def test_nothing_is_nothing_in_every_format(tmp_path: Path, source: str, text: str):
+    assert imported(tmp_path, text, source) == ([], [], [], {})
 
 
 @pytest.mark.parametrize("text", ["nothing", "a: 1\n", "- 5\n", '[{"a": 1}]', "quotas: 5\n"])
