@@ -73,7 +73,11 @@ STEPS = (
     Step(
         "postgres",
         15,
-        ("tests/faults/http/test_postgres_troubles.py", "tests/faults/http/test_outages.py"),
+        (
+            "tests/faults/http/test_postgres_troubles.py",
+            "tests/faults/http/test_outages.py",
+            "tests/faults/http/test_in_flight.py",
+        ),
     ),
     Step(
         "records",

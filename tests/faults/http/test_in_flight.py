@@ -170,3 +170,44 @@ def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
 
     wait_until(lambda: outcome() == "applied", "the outcome was not recorded")
     assert fake_kafka.sent(name) == 1
+
+
+MANY = 10_000
+MANY_WITHIN_S = 120
+"""What is left alone by its caller may take as long as that of a caller who waits."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after_bytes", [0, 1 << 16], ids=["before", "within"])
+def test_a_caller_that_hangs_up_on_an_answer_of_10_000_entities_leaves_nothing_open(
+    patient_service: RunningService, after_bytes: int
+) -> None:
+    """The same users are altered again: no lock and no turn is left behind."""
+    service, prefix = patient_service, unique("many")
+    op = {"key": "producer_byte_rate", "value": 1024}
+    users = [f"{prefix}-{number}" for number in range(MANY)]
+    body = {"alterations": [{"entity": {"user": user}, "ops": [op]} for user in users]}
+    sent = json.dumps({**body, "wait": "none"}).encode()
+    with connected(service) as connection:
+        connection.sendall(head(ALTER_LINE, JSON, f"Content-Length: {len(sent)}") + sent)
+        if after_bytes:
+            connection.settimeout(MANY_WITHIN_S)
+            assert connection.recv(after_bytes).startswith(b"HTTP/1.1 200")
+
+    def outcomes() -> set[str]:
+        """Return what became of the first and the last user, and of as many as a page has."""
+        path = f"/audit?entity=user^={prefix}&page_size={MANY}"
+        rows = ask(service, "GET", path, principal="auditor").json()["rows"]
+        return {row["outcome"] for row in rows} if len(rows) == MANY else set()
+
+    wait_until(lambda: outcomes() == {"applied"}, "not all are applied", MANY_WITHIN_S)
+    again = {**body["alterations"][-1], "ops": [{**op, "value": 2048}]}
+    answer = ask(service, "POST", ALTERATIONS, {"alterations": [again], "wait": "none"})
+    assert answer.status_code == 200, answer.text
+    removed = [
+        {**each, "ops": [{"key": op["key"], "remove": True}]} for each in body["alterations"]
+    ]
+    answer = service.api().post(
+        ALTERATIONS, json={"alterations": removed, "wait": "none"}, timeout=MANY_WITHIN_S
+    )
+    assert answer.status_code == 200, answer.text[:500]
