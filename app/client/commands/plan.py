@@ -9,7 +9,7 @@ from urllib.parse import quote
 from app.client.arguments import add_change_options
 from app.client.commands.alter import impact_lines, locate_refusals, send
 from app.client.documents import read_document
-from app.client.entities import show_value
+from app.client.entities import read_components, show_value
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
 from app.client.output import Context, Style, counted, safe_line, table
@@ -58,9 +58,21 @@ def _add_options(parser: ArgumentParser) -> None:
 def _make_plan(context: Context, file: str) -> Any:
     wanted = read_document(file)
     body: dict[str, Any] = {"document": wanted.body(), "impact": True}
-    body |= context.pick("owner", "scope", "prune", "adopt")
+    body |= context.pick("owner", "prune", "adopt")
+    if context.option("scope"):
+        body["scope"] = [_condition(text) for text in context.option("scope")]
     with locate_refusals(wanted.locate):
         return context.service.ask("/quotas/plans", body, *_PLAN_MEMBERS)
+
+
+def _condition(text: str) -> str:
+    components = read_components(text, "--scope")
+    if len(components) > 1:
+        raise UsageError(
+            "--scope takes one condition; repeat it for others, any of which must match. In a "
+            "name write \\, for a comma."
+        )
+    return components[0]
 
 
 def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -> Iterator[str]:

@@ -112,7 +112,9 @@ def test_the_first_drafts_show_overridden_marks_what_loses(command: Command, raw
 
 
 def test_what_matches_nothing_is_no_error_and_no_output(command: Command):
-    assert command.printed("--describe", "--names", "user=nobody") == ""
+    ran = command("--describe", "--names", "user=nobody")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "Nothing found: no entity with quotas matches.\n"
 
 
 def test_validate_only_changes_nothing(command: Command, raw: RawQuotas):

@@ -73,7 +73,7 @@ def test_a_plan_tells_what_would_change_by_its_exit_code(
     assert (planned.code, planned.err) == (1, "")
     assert planned.out.splitlines()[:5] == [
         "{user=team-a-etl}",
-        "  ~ producer_byte_rate  1024  ->  10485760  raised x10200",
+        "  ~ producer_byte_rate  1024  ->  10485760  raised × 10,240",
         "",
         "{user=team-a-web, client-id=<default>}",
         "  + request_percentage  unset  ->  12.5  set",

@@ -260,6 +260,17 @@ def test_entities_have_one_grammar(run: Run, command: str, text: str, components
     assert (query.get("entity") or query.get("filter")) == components
 
 
+def test_a_scope_is_one_condition_in_the_same_grammar(run: Run, tmp_path: Path):
+    file = tmp_path / "document.yaml"
+    file.write_text("quotas: []")
+    ran = run(["plan", str(file), "--scope", r"user=CN=a\,O=b", "--scope", "ip"], Reply(200, PLAN))
+    ((*_, body),) = ran.service.asked
+    assert body["scope"] == ["user=CN=a,O=b", "ip"]
+    ran = run(["plan", str(file), "--scope", "user=a,client-id=b"], Reply(200, PLAN))
+    assert (ran.code, ran.service.asked) == (2, [])
+    assert "--scope takes one condition" in ran.err
+
+
 def test_an_entity_that_cannot_be_read_is_refused(run: Run):
     ran = run("audit --entity user=alice,etl", Reply(200, {}))
     assert (ran.code, ran.service.asked) == (2, [])
