@@ -101,6 +101,11 @@ STEPS = (
     Step("stores", 12, (STORES,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
     Step("prometheus", 6, ("tests/faults/prometheus",)),
+    Step(
+        "round-trips",
+        6,
+        ("tests/unit/client/test_every_document.py", "tests/unit/documents", "tests/unit/domain"),
+    ),
     Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/other_versions.py", "kafka"), script=True),

@@ -37,7 +37,10 @@ _ANYWHERE: Final = argparse.SUPPRESS
 """Options that may stand before or after a subcommand have no default: the later one wins."""
 
 SUBCOMMANDS: Final = {
-    "export": ("describe", "write the quotas as a document that plan and apply take"),
+    "export": (
+        "describe",
+        "write the quotas as YAML, JSON or CSV that plan and apply take",
+    ),
     "plan": ("plan", "show what would change for a document to hold; change nothing"),
     "apply": ("plan", "make a document hold, or nothing if the cluster moves meanwhile"),
     "import": ("imports", "turn what another tool keeps into a document"),

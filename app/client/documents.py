@@ -19,7 +19,7 @@ from yaml.nodes import Node, SequenceNode
 from app.client.entities import json_number
 from app.client.errors import UsageError, reason
 from app.documents import API_VERSION, nodes, tables
-from app.documents.faults import Faults, UnreadableDocumentError
+from app.documents.faults import MAX_FAULTS, Faults, UnreadableDocumentError
 from app.documents.nodes import Kind, items_of, kind_of, line_of, members
 from app.documents.quotas import Document, read_yaml
 from app.domain.entities import ENTITY_TYPES, visible
@@ -41,7 +41,8 @@ def reading(file: str) -> Iterator[None]:
         faults = error.faults
         lines = [f"{file}:{fault.line}: {visible(fault.detail)}" for fault in faults[:_MAX_LINES]]
         if len(faults) > _MAX_LINES:
-            lines.append(f"and {len(faults) - _MAX_LINES} more")
+            at_least = "at least " if len(faults) == MAX_FAULTS else ""
+            lines.append(f"and {at_least}{len(faults) - _MAX_LINES} more")
         raise UsageError("\n".join(lines)) from error
 
 

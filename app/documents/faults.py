@@ -6,6 +6,9 @@ from typing import Final
 
 UNREADABLE: Final = "unreadable-document"
 
+MAX_FAULTS: Final = 1_000
+"""So many are collected; then the text is not read any further."""
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Fault:
@@ -39,8 +42,10 @@ class Faults:
         self._faults: list[Fault] = []
 
     def add(self, line: int, detail: str, pointer: str = "", code: str = UNREADABLE) -> None:
-        """Note a fault."""
+        """Note a fault; the last that is collected reports them all."""
         self._faults.append(Fault(line, detail, code, pointer))
+        if len(self._faults) == MAX_FAULTS:
+            self.refuse_if_any()
 
     def refuse_if_any(self) -> None:
         """Report them.

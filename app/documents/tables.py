@@ -7,6 +7,7 @@ key is a key that is not mentioned.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ HEADER: Final = (*KINDS, *TYPES, "key", "value")
 
 _COLUMNS: Final = frozenset({*HEADER, *QUOTA_KEY_RULES})
 _DELIMITERS: Final = (",", ";", "\t")
+_LONGEST_HEADING: Final = 1_000
 _KIND_WORDS: Final = ("name", "default", "absent")
 
 
@@ -58,6 +60,8 @@ def read_csv(text: str, most: int | None = None) -> Document:
     delimiter = max(_DELIMITERS, key=lambda each: len(_COLUMNS & {*_cells(first, each)}))
     heading = _cells(first, delimiter)
     faults, is_long = Faults(), KINDS[0] in heading
+    if len(first) == _LONGEST_HEADING:
+        raise UnreadableDocumentError([Fault(1, "the heading is too long")])
     (_check_long if is_long else _check_short)(heading, faults)
     faults.refuse_if_any()
     rows = _rows(text, delimiter, skips_blanks=not is_long)
@@ -70,7 +74,8 @@ def read_csv(text: str, most: int | None = None) -> Document:
 
 
 def _first_line(text: str) -> str:
-    return next(iter(io.StringIO(text.removeprefix("\ufeff"), newline="")), "").rstrip("\r\n")
+    reader = io.StringIO(text.removeprefix("\ufeff"), newline="")
+    return reader.readline(_LONGEST_HEADING).rstrip("\r\n")
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -101,7 +106,7 @@ def _check_long(heading: Sequence[str], faults: Faults) -> None:
 
 
 def _check_short(heading: Sequence[str], faults: Faults) -> None:
-    for name in sorted({name for name in heading if heading.count(name) > 1 and name}):
+    for name in sorted(name for name, number in Counter(heading).items() if name and number > 1):
         faults.add(1, f"the column {name} is there twice")
     if not set(heading) & {*TYPES}:
         faults.add(1, "the heading names user, client-id or ip, then quota keys")

@@ -195,9 +195,14 @@ def _summary(plan: Mapping[str, Any]) -> str:
     )
 
 
+_FILE: Final = "a document (YAML, JSON or CSV); - reads stdin"
+
+
 def add_plan_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
-    parser.add_argument("file", metavar="FILE", help="a document (YAML or JSON); - reads stdin")
+    parser.add_argument(
+        "file", metavar="FILE", help="a document: YAML, JSON, or CSV; - reads stdin"
+    )
     _add_options(parser)
 
 
@@ -212,7 +217,9 @@ def run_plan(context: Context) -> int:
 
 def add_apply_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a document; - reads stdin")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="a document: YAML, JSON, or CSV; - reads stdin"
+    )
     parser.add_argument("--plan", metavar="ID", help="apply a plan that was made before")
     _add_options(parser)
     parser.add_argument("--force", action="store_true", help="take over what other owners hold")

@@ -1,5 +1,6 @@
 """``POST /quotas/plans``: what a document would change; a plan, and applying it."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
@@ -89,11 +90,12 @@ class PlanRequest(RequestBody):
     """What may be touched: entities that any of these matches; none means every entity. Components
     as in the parameter `filter` of `GET /quotas`."""
     _quotas: tuple[DesiredQuota, ...] = PrivateAttr(())
+    _written: str | None = PrivateAttr(None)
     _text: Document | None = PrivateAttr(None)
 
     @property
     def text(self) -> Document | None:
-        """The document with its lines; null where it was no text."""
+        """The document with its lines, once it is read; null where it was no text."""
         return self._text
 
     def wanted(self, principal: str) -> plans.PlanRequest:
@@ -110,32 +112,39 @@ class PlanRequest(RequestBody):
         return (component for text in self.scope if (component := parse_component(text)))
 
     def broken_rules(self) -> Iterator[Violation]:
-        """Read the document, then yield what is wrong with it and with the other members."""
-        yield from self._read_document()
+        """Yield what is wrong with the document, if it is an object, and the other members."""
+        document: Any = self.document
+        if isinstance(document, str):
+            self._written = document
+        else:
+            self._quotas = document.desired()
+            yield from document.broken_rules()
+        yield from self._broken_format()
         for index, component in enumerate(self._components()):
             yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
         if self.owner is not None and not _is_owner(self.owner):
             detail = f"An owner is 1 to {MAX_OWNER_CHARACTERS} printable characters."
             yield Violation("/owner", "bad-owner", detail)
 
-    def _read_document(self) -> Iterator[Violation]:
-        document: Any = self.document
+    def _broken_format(self) -> Iterator[Violation]:
         document_format: Any = self.format
-        is_text = isinstance(document, str)
-        if is_text is (document_format is MISSING):
-            wanted = "say so: yaml or csv" if is_text else "belongs to a document that is text"
-            detail = f"The format of the document is wrong: {wanted}."
+        if (self._written is None) is not (document_format is MISSING):
+            wanted = "belongs to a document that is text"
+            if self._written is not None:
+                wanted = f"of a document that is text is one of {', '.join(READERS)}"
+            detail = f"format {wanted}."
             broken = Violation("/format", "wrong-format", detail)
             raise UnreadableRequestError(detail, violations=[broken])
-        if not is_text:
-            self._quotas = document.desired()
-            yield from document.broken_rules()
-        elif document_format in READERS:
-            self._text = read_text(document, document_format)
-            self._quotas = tuple(self._text.quotas)
-        else:
+        if self._written is not None and document_format not in READERS:
             detail = f"{quote(document_format)} is unknown; format is one of {', '.join(READERS)}."
             yield Violation("/format", "unknown-word", detail)
+
+    async def read(self) -> None:
+        """Read a document that is text; it takes too long for the event loop."""
+        document_format: Any = self.format
+        if self._written is not None and document_format in READERS:
+            self._text = await asyncio.to_thread(read_text, self._written, document_format)
+            self._quotas = tuple(self._text.quotas)
 
 
 def _is_owner(owner: str) -> bool:
@@ -259,6 +268,7 @@ PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
 )
 async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
     """Say what would have to change for a document to hold; nothing is changed."""
+    await body.read()
     wanted = body.wanted(granted.caller.principal)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large

@@ -63,6 +63,39 @@ def test_an_export_plans_to_nothing(
     assert command.printed("plan", str(file)).splitlines()[-1] == "No changes."
 
 
+def test_a_spreadsheet_of_500_users_is_one_command(
+    command: Command, raw: RawQuotas, tmp_path: Path
+):
+    raw.become({entity_of({"user": "u7"}): {R: 5.0}})
+    file = tmp_path / "users.csv"
+    rows = [f"u{number};{number + 1} MiB;{'unset' if number == 7 else ''}" for number in range(500)]
+    heading = f"user;{P};{R}"
+    file.write_bytes("\r\n".join(["\ufeff" + heading, *rows, ";;", ""]).encode())
+    applied = command("apply", str(file), "--yes", "--owner=sheet")
+    assert (applied.code, applied.out) == (0, "")
+    wanted = {
+        entity_of({"user": f"u{number}"}): {P: (number + 1) * 2.0**20} for number in range(500)
+    }
+    wait_until(lambda: raw.everything() == wanted)
+    assert command.printed("plan", str(file), "--owner=sheet") == "No changes.\n"
+    names = tmp_path / "names.csv"
+    names.write_text("user\nu7\n")
+    assert f"{P}={8 * 2**20} " in command.printed("resolve", str(names), "--what-if", str(file))
+
+
+def test_a_rule_that_a_table_breaks_is_reported_with_its_line(command: Command, tmp_path: Path):
+    file = tmp_path / "users.csv"
+    file.write_text(f"user,{P},{I}\nalice,4MiB,\nbob,0.5,\n")
+    ran = command("plan", str(file))
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{file}:3 (/document/quotas/1/values/{P}): {{user=bob}}: " in ran.err
+    file.write_text(f"user,{P}\nalice,4MX\nbob,5,6\n")
+    ran = command("plan", str(file))
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{file}:2: {{user=alice}} {P}=4MX: units of a byte rate are" in ran.err
+    assert f"{file}:3: a cell stands in a column without a name" in ran.err
+
+
 def test_a_plan_tells_what_would_change_by_its_exit_code(
     command: Command, raw: RawQuotas, tmp_path: Path
 ):

@@ -121,6 +121,13 @@ def test_a_key_twice_is_refused_with_both_lines():
     ]
 
 
+def test_a_text_that_is_wrong_throughout_is_not_read_to_its_end():
+    lines = faults("user,request_percentage\n" + "a,x\n" * 2_000_000)
+    assert len(lines) == 1_000
+    (heading,) = faults("user" + ",request_percentage" * 400_000 + "\n")[:1]
+    assert heading == "1: the heading is too long"
+
+
 def test_no_more_is_read_than_was_asked_for():
     text = "user,request_percentage\n" + "".join(f"u{number},1\n" for number in range(9))
     assert faults(text, 8) == ["10: over 8 entities; split the file"]

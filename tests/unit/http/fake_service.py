@@ -253,7 +253,7 @@ class FakeService:
 
     async def get(self, path: str, principal: str | None = "alice", **headers: str) -> Answer:
         """Send a GET; a header's underscores are dashes."""
-        raw = [*_credentials(principal), *raw_headers(**headers)]
+        raw = [*credentials(principal), *raw_headers(**headers)]
         return await send(self.app, "GET", path, headers=raw)
 
     async def post(
@@ -281,7 +281,7 @@ class FakeService:
     ) -> Answer:
         """Send a request with a JSON body, or without one, and hold its answer against OpenAPI."""
         raw = [
-            *_credentials(principal),
+            *credentials(principal),
             *([] if body is None else [(b"content-type", b"application/json")]),
             *raw_headers(**headers),
         ]
@@ -333,7 +333,7 @@ def _template(path: str) -> str:
     return path if re.fullmatch("/[a-z/]*", path) else "/quotas/{entity_key}"
 
 
-def _credentials(principal: str | None) -> list[tuple[bytes, bytes]]:
+def credentials(principal: str | None) -> list[tuple[bytes, bytes]]:
     return [] if principal is None else [(b"authorization", f"Bearer {principal}".encode())]
 
 
