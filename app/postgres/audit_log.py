@@ -93,6 +93,8 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
     entities = [entry for entry in start["entities"] if entry["entity"] is not None]
     started = {entry["ordinal"]: entry for entry in entities}
     rejected = _results(start["rejected"])
+    for event in later:
+        rejected |= _results(event["rejected"])
     concluded = _results(entities) | _ends(later, started)
     open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
     reported = {entry["ordinal"] for event in later for entry in event["entities"]}

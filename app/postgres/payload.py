@@ -349,10 +349,6 @@ def start_event(
             document["result"] = result_to_json(result)
             columns |= _verdict(document["result"])
         entities[ordinal] = canonical_bytes(document), columns
-    rejected = [
-        {"ordinal": ordinal, "entity": result.entity.as_dict(), "result": result_to_json(result)}
-        for ordinal, result in request.local_refusals.items()
-    ]
     names = {
         "cluster_id": request.cluster_id,
         "principal": request.caller.principal,
@@ -368,7 +364,15 @@ def start_event(
         "broker_id": request.broker_id,
     }
     event = _event(request.alteration_id, kind, entities, **names, **details)
-    return replace(event, columns={**event.columns, **names}, rejected=rejected)
+    columns = {**event.columns, **names}
+    return replace(event, columns=columns, rejected=_rejected(request.local_refusals))
+
+
+def _rejected(results: Mapping[int, AlterationResult]) -> list[Document]:
+    return [
+        {"ordinal": ordinal, "entity": result.entity.as_dict(), "result": result_to_json(result)}
+        for ordinal, result in results.items()
+    ]
 
 
 def outcome_event(conclusion: AuditConclusion) -> Event:
@@ -377,12 +381,13 @@ def outcome_event(conclusion: AuditConclusion) -> Event:
     for n, result in sorted(conclusion.results.items()):
         document = result_to_json(result)
         entities[n] = canonical_bytes({"ordinal": n, "result": document}), _verdict(document)
-    return _event(
+    event = _event(
         conclusion.alteration_id,
         "outcome",
         entities,
         events=[[time.isoformat(), event, detail] for time, event, detail in conclusion.events],
     )
+    return replace(event, rejected=_rejected(conclusion.rejected))
 
 
 def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:

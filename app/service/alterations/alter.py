@@ -10,7 +10,6 @@ from app.domain.alterations import (
     AlterationResult,
     KafkaRefusal,
     Outcome,
-    Quotas,
     failed_expectations,
     moved_beside,
 )
@@ -174,7 +173,7 @@ class AlterQuotas:
             request.alteration_id,
             request.cluster_id,
             command.validate_only,
-            in_order({**request.local_refusals, **conclusion.results}),
+            in_order({**conclusion.rejected, **conclusion.results}),
             await self._wait(command, conclusion),
         )
         raise_unless_done(report, conclusion, all_or_nothing=command.all_or_nothing)
@@ -183,11 +182,8 @@ class AlterQuotas:
     async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
         cluster_id = await self._admin.cluster_id()
         broker_id = await self._admin.preferred_broker()
-        every = [alteration.entity for alteration in judgement.alterations]
-        stored = await self._present.read(every, broker_id)
-        return await off_loop(
-            len(every), _audit_request, command, judgement, stored, cluster_id, broker_id
-        )
+        number = len(judgement.alterations)
+        return await off_loop(number, _audit_request, command, judgement, cluster_id, broker_id)
 
     async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         """Check everything as a real alteration would, without locks and without a change."""
@@ -197,7 +193,7 @@ class AlterQuotas:
         await self._journal.record_final(request, conclusion.results)
         if conclusion.error is not None:
             raise conclusion.error
-        return conclusion
+        return replace(conclusion, rejected=request.local_refusals)
 
     async def _change(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
         async with self._intents.committed(command, request) as intent:
@@ -206,6 +202,7 @@ class AlterQuotas:
                 request, conclusion = await self._conclude(
                     command, intent, validate_first=validate_first
                 )
+            conclusion = replace(conclusion, rejected=request.local_refusals)
             try:
                 await self._sending.record(request, conclusion)
             except OutcomeNotRecordedError as error:
@@ -279,22 +276,24 @@ class AlterQuotas:
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)
 
 
-def _refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, AlterationResult]:
-    """Return the results of the entities that break a rule, each with its first violation."""
+def _refused_locally(judgement: Judgement) -> dict[int, AlterationResult]:
+    """Return the results of the entities that break a rule, each with its first violation.
+
+    What holds is read behind the barrier.
+    """
     refused: dict[int, AlterationResult] = {}
     for violation in judgement.violations:
         if violation.index is not None and violation.index not in refused:
             entity = judgement.alterations[violation.index].entity
             error = KafkaRefusal(violation.kafka_error, violation.detail)
-            values = stored.get(entity, {})
             refused[violation.index] = AlterationResult(
-                entity, Outcome.REFUSED, changed=False, before=values, after=values, error=error
+                entity, Outcome.REFUSED, changed=False, error=error
             )
     return refused
 
 
 def _audit_request(
-    command: AlterCommand, judgement: Judgement, stored: Quotas, cluster_id: str, broker_id: int
+    command: AlterCommand, judgement: Judgement, cluster_id: str, broker_id: int
 ) -> AuditRequest:
     """Return what may be sent under a new id, and what our own rules refuse of it."""
     refused = {violation.index for violation in judgement.violations}
@@ -309,7 +308,7 @@ def _audit_request(
             for ordinal, alteration in enumerate(judgement.alterations)
             if ordinal not in refused
         ),
-        local_refusals=_refused_locally(judgement, stored),
+        local_refusals=_refused_locally(judgement),
         reason=command.reason,
         decision=command.evidence,
         options=command.options,

@@ -354,7 +354,11 @@ class Intents:
         Raises:
             NotSentError: The barrier was not passed in time.
         """
-        entities = [*(audited.alteration.entity for audited in request.entities), *beside]
+        entities = [
+            *(audited.alteration.entity for audited in request.entities),
+            *(refused.entity for refused in request.local_refusals.values()),
+            *beside,
+        ]
         broker_id = request.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
@@ -370,4 +374,9 @@ def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
     entities = [
         replace(each, before=values.get(each.alteration.entity, {})) for each in request.entities
     ]
-    return replace(request, entities=tuple(entities))
+    refusals = {
+        ordinal: replace(refused, before=present, after=present)
+        for ordinal, refused in request.local_refusals.items()
+        for present in (values.get(refused.entity, {}),)
+    }
+    return replace(request, entities=tuple(entities), local_refusals=refusals)

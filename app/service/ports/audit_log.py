@@ -68,6 +68,7 @@ class AuditConclusion:
 
     Attributes:
         results: One for each entity, by ordinal.
+        rejected: The same of what our own rules refused, with what holds where that was read.
         events: (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
         sent: Whether a request that changes something was handed to a broker.
         broker_id: The broker that answered, or null.
@@ -84,6 +85,7 @@ class AuditConclusion:
     retry_after_s: float | None = None
     error: QuotaError | None = None
     late: Awaitable[AlterAnswer] | None = None
+    rejected: Mapping[int, AlterationResult] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

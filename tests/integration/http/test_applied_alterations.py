@@ -212,3 +212,30 @@ def test_before_and_changed_are_true_where_another_tool_has_just_changed_it(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = [item for wrong in pool.map(tried, range(AT_ONCE)) for item in wrong]
     assert not found, f"{len(found)} of {TRIES}: {found[:3]}"
+
+
+APIS = ("DescribeQuorum", "DescribeClientQuotas", "AlterClientQuotas")
+
+
+def requests_to_brokers(service: RunningService) -> list[float]:
+    """Return how many requests of each API the service has sent."""
+    text = service.api().get("/metrics").text
+    return [
+        sum(
+            float(line.split()[-1])
+            for line in text.splitlines()
+            if line.startswith(f'kafka_request_seconds_count{{api="{api}"')
+        )
+        for api in APIS
+    ]
+
+
+def test_one_alteration_is_a_barrier_a_read_and_the_change(service: RunningService) -> None:
+    """The fewest of several: the image and the watch for drift describe in between."""
+    taken = []
+    for _ in range(4):
+        before = requests_to_brokers(service)
+        assert service.alter(change({"user": unique()}, {P: 5}), wait="none").status_code == 200
+        after = requests_to_brokers(service)
+        taken.append([now - then for then, now in zip(before, after, strict=True)])
+    assert min(taken) == [1, 1, 1]

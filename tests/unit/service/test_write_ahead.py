@@ -164,11 +164,8 @@ async def test_what_was_only_judged_keeps_its_values(
 @in_virtual_time
 async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> None:
     describe = world.brokers.describe_client_quotas
-    answers = iter([describe])
 
     async def unreadable(*arguments: object, **options: object) -> object:
-        for healthy in answers:
-            return await healthy(*arguments, **options)  # type: ignore[arg-type]
         raise BrokerError("The broker's answer cannot be read.")
 
     world.brokers.describe_client_quotas = unreadable  # type: ignore[assignment, method-assign]
