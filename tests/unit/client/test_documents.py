@@ -158,3 +158,26 @@ def test_an_empty_file_of_identities_is_refused(file: Path, text: str):
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=":1: the file is empty; write a list of identities"):
         read_identities(str(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("user,producer_byte_rate\na,1\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
+        (
+            "user,producer_byte_rate\na,1\n\u00fc,2\n".encode("cp1252"),
+            ":3: this is not UTF-8: save",
+        ),
+    ],
+)
+def test_a_file_that_is_not_utf_8_says_how_to_save_it(file: Path, content: bytes, sentence: str):
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        read_document(str(file))
+    assert str(refused.value).startswith(f"{file}{sentence}")
+
+
+def test_more_faults_than_are_listed_are_counted(file: Path):
+    rows = "".join(f"u{number},x\n" for number in range(2_000))
+    lines = faults(file, f"user,request_percentage\n{rows}")
+    assert (len(lines), lines[-1]) == (101, "and at least 900 more")
