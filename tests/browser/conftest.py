@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +29,20 @@ from tests.testkit.proxy import KafkaProxy, kafka_proxy
 from tests.testkit.service import RunningService, running_service
 
 DEADLINE_MS = 30_000
+NEXT_DAY = "2026-11-21T06:00:00Z"
+"""The day after that of which use is published."""
+
 MIB = 1024 * 1024
+
+HOSTILE = {
+    "long": "W" * 512,
+    "marks": "a" + "\u0301" * 255,
+    "right to left": "\u05d0" * 255,
+    "invisible": "\u200b\u202e\ufeff" * 56,
+    "controls": "\x01\x1b[31m" * 80,
+    "blanks": "a " * 255,
+}
+"""Names that would destroy a table."""
 
 QUIET = {"bucket_id": 2, "bucket_user": "bob", "quota_user": "", "quota_user_default": True}
 LIMITED = {"limit": 8.0 * MIB, "p50": 3.0 * MIB, "p95": 7.0 * MIB, "p99": 7.5 * MIB}
@@ -40,14 +54,28 @@ def busy_rate(number: int) -> float:
 
 
 USE: Rows = {
-    DIM_BUCKET: [bucket(), bucket(level=6, **QUIET)],
+    DIM_BUCKET: [
+        bucket(),
+        bucket(level=6, **QUIET),
+        *(
+            bucket(bucket_id=number, bucket_user=name, quota_user=name, bucket_client="W" * 512)
+            for number, name in enumerate(HOSTILE.values(), 10)
+        ),
+    ],
     UTILIZATION_DAILY: [
         day(**LIMITED, peak=8.5 * MIB, util_p99=0.94),
         day(bucket_id=2, level=6, util_p99=0.31, **{**LIMITED, "p99": 2.5 * MIB}, peak=3.0 * MIB),
+        *(
+            day(bucket_id=number, **LIMITED, peak=1.0 * MIB, util_p99=0.01)
+            for number in range(10, 10 + len(HOSTILE))
+        ),
     ],
     # Bins of 3 and of 8.5 MiB/s.
     UTILIZATION_HIST: [minutes(3, 1503), minutes(1, 1608)],
-    THROTTLE_INCIDENT: [incident("i-1", 840, est_deferred_bytes=90 * MIB)],
+    THROTTLE_INCIDENT: [
+        incident("i-1", 840, est_deferred_bytes=90 * MIB),
+        incident("i-2", 840, bucket_id=10),
+    ],
     BUCKET_HOUR: [
         hour(number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(24)
     ],
@@ -123,9 +151,10 @@ class Visitors:
     urls: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
-    def visit(self, path: str, who: str | None = "alice") -> Page:
-        """Return a tab at a path, signed in unless nobody is named."""
+    def visit(self, path: str, who: str | None = "alice", now: str = NEXT_DAY) -> Page:
+        """Return a tab at a path, signed in unless nobody is named, at a time."""
         context = self.chrome.new_context(viewport={"width": 1280, "height": 900})
+        context.clock.set_fixed_time(now)
         if who is not None:
             context.add_init_script(f"sessionStorage.setItem('token', '{who}')")
         page = context.new_page()
@@ -142,9 +171,9 @@ class Visitors:
             self.faults.append(text)
 
 
-@pytest.fixture
-def visitors(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
-    """Tabs, none of which may send anything elsewhere or have a fault."""
+@contextmanager
+def visitors_of(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
+    """Open tabs on a service; none of them may send anything elsewhere or have a fault."""
     visitors = Visitors(chrome, site)
     yield visitors
     for context in chrome.contexts:
@@ -152,3 +181,10 @@ def visitors(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
     assert visitors.faults == []
     origins = (f"{site.url}/", f"blob:{site.url}/")
     assert [url for url in visitors.urls if not url.startswith(origins)] == []
+
+
+@pytest.fixture
+def visitors(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
+    """Tabs on the service."""
+    with visitors_of(chrome, site) as visitors:
+        yield visitors

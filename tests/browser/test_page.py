@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Locator, Page, expect
+from playwright.sync_api import Browser, Error, Page, expect
 
 from app.domain.entities import ClientQuotaEntity
 from scripts.npm_packages import axe
 from tests.browser.conftest import MIB, EmptyPage, Visitors
+from tests.browser.page_calls import button, field, link, row, set_quota, values_of
 from tests.integration.http.service_calls import C, P, change
 from tests.testkit.event_loops import served
 from tests.testkit.fake_kafka.server import ALTER
@@ -30,34 +31,6 @@ SCREENS = {
     "Edit user seen": f"/ui/edit/{ClientQuotaEntity.of({'user': 'seen'}).key}",
 }
 """By the heading that each has."""
-
-
-def link(entity: dict[str, str | None], screen: str = "entity") -> str:
-    return f"/ui/{screen}/{ClientQuotaEntity.of(entity).key}"
-
-
-def set_quota(site: RunningService, entity: dict[str, str | None], **values: float) -> None:
-    ops = [{"key": key, "value": value} for key, value in values.items()]
-    site.alter({"entity": entity, "ops": ops}).raise_for_status()
-
-
-def values_of(site: RunningService, user: str) -> dict[str, float]:
-    answer = site.api("bob").get("/quotas", params={"filter": f"user={user}", "strict": "true"})
-    found = answer.json()["quotas"]
-    return dict(found[0]["values"]) if found else {}
-
-
-def button(page: Page | Locator, name: str) -> Locator:
-    return page.get_by_role("button", name=name, exact=True)
-
-
-def field(page: Page | Locator, name: str) -> Locator:
-    return page.get_by_label(name, exact=True)
-
-
-def row(page: Page, table: str, text: str) -> Locator:
-    found = page.get_by_role("table", name=table, exact=True).get_by_role("row")
-    return found.filter(has_text=text).first
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,34 +92,6 @@ def test_a_new_quota_is_checked_and_then_applied_with_its_reason(
         ("alter", entity, "INC-1"),
         ("validate", entity, "INC-1"),
     ]
-
-
-TYPED = {
-    "1048576": [1048576, "1 MiB/s"],
-    "1.5 MiB/s": [1572864, "1.5 MiB/s"],
-    "2 kB": [2000, "1.95 KiB/s"],
-    "1e3": [1000, "1,000 bytes/s"],
-    "unlimited": [9223372036854776000, "unlimited"],
-    "9223372036854775807": [9223372036854776000, "unlimited"],
-    "": [None, "unlimited"],
-    "10 apples": [None, ""],
-    "1,5": [None, ""],
-}
-"""What is typed to a byte rate: its value, null where there is none, and its words.
-
-2^63 is as JavaScript writes it."""
-
-
-def test_values_are_read_with_their_units_and_written_in_words(visitors: Visitors):
-    page = visitors.visit("/ui/quotas")
-    read = """async (typed) => {
-        const { readValue, inWords } = await import('/ui/quantities.js');
-        const key = 'producer_byte_rate';
-        const values = typed.map((text) => readValue(key, text));
-        const words = (value) => [value, inWords(key, value)];
-        return values.map((value) => (Number.isNaN(value) ? [null, ''] : words(value)));
-    }"""
-    assert dict(zip(TYPED, page.evaluate(read, list(TYPED)), strict=True)) == TYPED
 
 
 def test_each_violation_stands_beside_its_field(visitors: Visitors):

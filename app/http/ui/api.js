@@ -85,7 +85,8 @@ export function newKey() {
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+/** Return a text as one word of a shell. */
+export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** Return the command that does the same in a shell, with the token in `$TOKEN`. */
 export function curl(path, { method, body, headers, accept } = {}) {

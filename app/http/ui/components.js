@@ -2,6 +2,7 @@
 import { Problem, curl, get } from "./api.js";
 import { TYPES, entityKey } from "./entities.js";
 import { html, useEffect, useId, useRef, useState } from "./lib.js";
+import { escapes, visible } from "./text.js";
 import { inWords, timeInWords, withDigits } from "./quantities.js";
 
 /** Load something when `keys` change; `reload` does so again and keeps what was there meanwhile. */
@@ -18,6 +19,22 @@ export function useLoaded(load, keys) {
     return () => controller.abort();
   }, [...keys, round]);
   return { ...state, reload: () => setRound((number) => number + 1) };
+}
+
+/**
+ * Load the first page of a list, and further ones with `more`; `merge` joins a page to those before.
+ *
+ * `path` is the request of the first page; `data` is the page with all the rows so far.
+ */
+export function usePages(path, merge, load = (url, signal) => get(url, { signal }), round = 0) {
+  const first = useLoaded((signal) => load(path, signal), [path, round]);
+  const [further, setFurther] = useState({});
+  const data = further.after === first.data && further.page ? further.page : first.data;
+  const more = async () => {
+    const next = await load(`${path}&page_token=${data.next_page_token}`);
+    setFurther({ after: first.data, page: { ...next, ...merge(data, next) } });
+  };
+  return { ...first, data, more, path };
 }
 
 /** Load a document; null where its code says that there is none. */
@@ -48,7 +65,7 @@ export function Refusal({ error, isAtField = () => false, children }) {
     return html`<div class="refusal" role="alert" ref=${alert}>${String(error.message ?? error)}</div>`;
   }
   const { title, detail, code, type, errors, kafka_error, request_id } = error.document;
-  const others = (errors ?? []).filter((violation) => !isAtField(violation));
+  const others = (errors ?? []).filter((violation) => !isAtField(violation) && violation.detail !== detail);
   return html`<div class="refusal" role="alert" ref=${alert}>
     <strong>${title}</strong>
     <p>${detail}</p>
@@ -59,6 +76,24 @@ export function Refusal({ error, isAtField = () => false, children }) {
       ${kafka_error && ` · ${kafka_error}`}${request_id && html` · request <code>${request_id}</code>`}
     </p>
   </div>`;
+}
+
+/** What stands where a screen cannot be read: the right that is missing. */
+export function Missing({ me, title, ask }) {
+  return html`<${Heading} title=${title} />
+    <div class="refusal" role="alert">
+      <strong><${Text} of=${me.principal} whole /> may not read this</strong>
+      <p>It needs DESCRIBE_CONFIGS on the Cluster, which an administrator grants with an ACL.</p>
+      <p><button type="button" onClick=${ask}>Look again</button></p>
+    </div>`;
+}
+
+/** Why a caller may only read; nothing for who may alter. */
+export function ReadOnly({ me }) {
+  if (me.mayAlter) return null;
+  return html`<p class="notice">Read only: ${me.permissions.alter
+    ? "the policy of this service lets you change nothing."
+    : html`a change needs ALTER_CONFIGS on the Cluster, which <${Text} of=${me.principal} whole /> does not have.`}</p>`;
 }
 
 /** What a screen shows of something that is loaded: its error, that it loads, or the thing. */
@@ -79,8 +114,13 @@ export function Entity({ entity, link = true }) {
     : html`<span class="entity">${names}</span>`;
 }
 
+/** A name, cut where there is no width for it; the whole of it is its title. */
 export const Name = ({ name }) =>
-  name === null ? html`<span class="badge">default</span>` : html`<bdi>${name}</bdi>`;
+  name === null ? html`<span class="badge">default</span>` : html`<${Text} of=${name} />`;
+
+/** A text of somebody else's, with what cannot be seen as escapes; `whole` shows all of it. */
+export const Text = ({ of, whole = false }) => html`<bdi class="text ${whole ? "whole" : ""}" title=${visible(of)}>${
+  escapes(of).map(({ text, escaped }) => (escaped ? html`<span class="escape">${text}</span>` : text))}</bdi>`;
 
 /** A value in words; every digit is its title. */
 export const Value = ({ of, value }) =>
@@ -88,24 +128,28 @@ export const Value = ({ of, value }) =>
     ? html`<span class="muted">not set</span>`
     : html`<span class="value" title=${withDigits(of, value)}>${inWords(of, value)}</span>`;
 
+/** From so many columns on there is less width for a name. */
+const WIDE = 8;
+
 /**
- * A table that is a list of cards on a narrow screen; a row is `{ cells, key, ...attributes }`.
+ * A table that is a list of cards on a narrow screen; a row is `{ cells, key, below, ...attributes }`,
+ * where `below` stands under the row, over all columns.
  *
  * The roles are those that its elements lose where they are no table's boxes any more.
  */
 export function Table({ name, columns, rows, empty = "Nothing here.", caption = false, pairs = false }) {
-  return html`<div class="table ${pairs ? "pairs" : ""}">
+  return html`<div class="table ${pairs ? "pairs" : ""} ${columns.length >= WIDE ? "wide" : ""}">
     <table aria-label=${name} role="table">
       ${caption && html`<caption>${name}</caption>`}
       <thead role="rowgroup"><tr role="row">
         ${columns.map((column) => html`<th scope="col" role="columnheader">${column}</th>`)}
       </tr></thead>
       <tbody role="rowgroup">
-        ${rows.map(({ cells, key, ...attributes }) => html`<tr key=${key} role="row" ...${attributes}>
+        ${rows.flatMap(({ cells, key, below, ...attributes }) => [html`<tr key=${key} role="row" ...${attributes}>
           ${cells.map((cell, i) => html`<td role="cell" data-column=${label(columns[i])} class=${cell === null || cell === "" ? "none" : ""}>
             ${cell ?? html`<span aria-hidden="true">–</span><span class="hidden">not set</span>`}
           </td>`)}
-        </tr>`)}
+        </tr>`, below && html`<tr key="${key} below" class="below" role="row"><td role="cell" colspan=${columns.length}>${below}</td></tr>`])}
         ${rows.length === 0 && html`<tr role="row"><td role="cell" colspan=${columns.length} class="muted">${empty}</td></tr>`}
       </tbody>
     </table>

@@ -2,9 +2,10 @@
 import { get } from "./api.js";
 import { Answer, useAlteration } from "./alter.js";
 import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
-import { go } from "./go.js";
+import { go, useUnsaved } from "./go.js";
 import { html, useState } from "./lib.js";
-import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./components.js";
+import { Checkbox, Curl, Entity, Field, Heading, Loaded, ReadOnly, Text, ValueTable, orNull, useLoaded } from "./components.js";
+import { visible } from "./text.js";
 import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
 
 const CHECK = { validate_only: true, impact: true };
@@ -28,6 +29,7 @@ export function EditScreen({ me, parameter, query }) {
 export function NewScreen({ me, query }) {
   const initial = Object.fromEntries(Object.keys(TYPES).filter((type) => type in query).map((type) => [type, query[type]]));
   const [entity, setEntity] = useState(initial);
+  if (!me.mayAlter) return html`<${Heading} title="New quota" /><${ReadOnly} me=${me} />`;
   return html`
     <${Heading} title="New quota" />
     <${Form} me=${me} entity=${entity} setEntity=${setEntity} held=${{}} />`;
@@ -44,6 +46,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const [reason, setReason] = useState("");
   const [base, setBase] = useState(null);
   const [fault, setFault] = useState("");
+  const [touched, setTouched] = useState(false);
   const alteration = useAlteration();
   const now = base ?? held;
   const textOf = (key) => typed[key] ?? asTyped(key, now[key]);
@@ -55,8 +58,15 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const expected = Object.fromEntries(ops.map(({ key }) => [key, now[key] ?? null]));
   const body = { reason: reason.trim() || undefined, alterations: [{ entity, ops, expected }] };
   const faults = faultsOf(alteration.error, ops);
+  const unreadable = keys.find((key) => Number.isNaN(values[key]));
+  const isNamed = setEntity && !base && Object.keys(entity).length > 0;
+  useUnsaved(Boolean(touched && (ops.length || unreadable || body.reason || isNamed)));
+  const change = (set) => {
+    set();
+    setTouched(true);
+    if (alteration.report?.validate_only) alteration.clear();
+  };
   const send = async (validate_only) => {
-    const unreadable = keys.find((key) => Number.isNaN(values[key]));
     setFault(unreadable ? "Some values cannot be read; see the fields." : ops.length ? "" : "Nothing is changed: write a value first.");
     if (unreadable || !ops.length) return alteration.clear();
     const report = await alteration.send("/quotas/alterations", validate_only ? { ...CHECK, ...body } : body);
@@ -66,6 +76,8 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     if (outcome !== "applied") return;
     setBase(results[0].after);
     setTyped({});
+    setReason("");
+    setTouched(false);
   };
   const again = (current) => html`
     ${current && html`<${ValueTable} name="Present values" values=${current} />`}
@@ -81,36 +93,38 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   };
   const submit = (event) => {
     event.preventDefault();
-    send(true);
+    if (me.mayAlter) send(true);
   };
   return html`<form onSubmit=${submit} novalidate>
+    <${ReadOnly} me=${me} />
     <fieldset>
       <legend>Entity</legend>
-      ${setEntity ? html`<${EntityFields} entity=${entity} onEntity=${(next) => { setEntity(next); alteration.clear(); }} errors=${faults} />`
+      ${setEntity ? html`<${EntityFields} entity=${entity} onEntity=${(next) => change(() => { setEntity(next); alteration.clear(); })} errors=${faults} />`
         : html`<${Entity} entity=${entity} />`}
     </fieldset>
     <fieldset>
       <legend>Limits</legend>
       <div class="fields">${keys.map((key) => html`<${Field} key=${key} label=${key} value=${textOf(key)}
-        inputmode="text" placeholder="not set" class="digits"
+        inputmode="text" placeholder="not set" class="digits" readonly=${!me.mayAlter}
         error=${Number.isNaN(values[key]) ? "Write a number, such as 1048576 or 1 MiB/s." : faults[key]}
         hint=${hint(key, values[key], capabilities.data?.keys[key])}
-        onInput=${(event) => setTyped({ ...typed, [key]: event.target.value })} />`)}</div>
+        onInput=${(event) => change(() => setTyped({ ...typed, [key]: event.target.value }))} />`)}</div>
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
       ${me.policy && html`<${Policy} rules=${me.policy} />`}
     </fieldset>
-    <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log, for example a ticket."
-      error=${faults.reason} onInput=${(event) => setReason(event.target.value)} />
+    ${me.mayAlter && html`<${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log, for example a ticket."
+      error=${faults.reason} onInput=${(event) => change(() => setReason(event.target.value))} />`}
     <div class="buttons">
-      <button disabled=${alteration.busy}>Check</button>
-      <button type="button" class="primary" disabled=${alteration.busy} onClick=${() => send(false)}>Apply</button>
+      ${me.mayAlter && html`<button disabled=${alteration.busy}>Check</button>
+        <button type="button" class="primary" disabled=${alteration.busy} onClick=${() => send(false)}>Apply</button>`}
       <button type="button" onClick=${() => (reload ? go(`/ui/entity/${entityKey(entity)}`) : go("/ui/quotas"))}>Back</button>
     </div>
     ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
     <${Answer} alteration=${alteration} settled=${settle} actions=${refused}
       isAtField=${(violation) => fieldOf(violation, ops) in faults} />
-    <${Curl} path="/quotas/alterations" body=${{ ...CHECK, ...body }} title="curl, to check" />
-    <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />
+    ${me.mayAlter ? html`<${Curl} path="/quotas/alterations" body=${{ ...CHECK, ...body }} title="curl, to check" />
+      <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />`
+      : html`<${Curl} path="/quotas/${entityKey(entity)}" />`}
   </form>`;
 }
 
@@ -145,7 +159,7 @@ function hint(key, value, rule) {
 const Policy = ({ rules }) => html`<details class="command">
   <summary>${rules.length ? "The policy bounds what you may change" : "The policy lets you change nothing"}</summary>
   <ul>${rules.map((rule) => html`<li>
-    <strong>${rule.name}</strong> for ${rule.entities.map((each) => each.join(" and ")).join(", or ")}:${" "}
+    <strong><${Text} of=${rule.name} whole /></strong> for ${visible(rule.entities.map((each) => each.join(" and ")).join(", or "))}:${" "}
     ${Object.entries(rule.keys).map(([key, { min, max }]) => `${key} ${bounds(key, min, max)}`).join("; ")}
   </li>`)}</ul>
 </details>`;

@@ -1,4 +1,5 @@
 // Entities: their key in paths, their filter, and what is theirs in words.
+import { visible } from "./text.js";
 
 /** The types, with the names of their fields. */
 export const TYPES = { user: "User", "client-id": "Client ID", ip: "IP address" };
@@ -33,13 +34,22 @@ export function filterOf(entity) {
   );
 }
 
+const IS_FILTER = /^((user|client-id|ip)([\^~]?=|:(default|any|absent)$)|any~=)/;
+
+/** Return the filter that somebody types: a component, or else a text that some name contains. */
+export function filterOfText(typed) {
+  const text = typed.trim();
+  if (!text) return undefined;
+  return IS_FILTER.test(text) ? text : `any~=${text}`;
+}
+
 const component = (type, name) => (name === null ? `${type}:default` : `${type}=${name}`);
 
 /** Return an entity as plain text: `user alice, default client-id`. */
 export function entityText(entity) {
   return Object.keys(TYPES)
     .filter((type) => type in entity)
-    .map((type) => (entity[type] === null ? `default ${type}` : `${type} ${entity[type]}`))
+    .map((type) => (entity[type] === null ? `default ${type}` : `${type} ${visible(entity[type])}`))
     .join(", ");
 }
 

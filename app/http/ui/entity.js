@@ -6,9 +6,9 @@ import { present } from "./edit.js";
 import { entityText, filterOf, levelText, readEntityKey, sameEntity, sharing } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
-import { AskReason, Curl, Entity, Heading, Loaded, More, Table, Value, orNull, useLoaded } from "./components.js";
+import { AskReason, Curl, ReadOnly, Entity, Heading, Loaded, More, Table, Value, useLoaded } from "./components.js";
 import { withDigits } from "./quantities.js";
-import { UseByHour, UseTable, newestDays } from "./usage.js";
+import { Through, UseTable, usePublished } from "./usage.js";
 
 export function EntityScreen({ me, parameter }) {
   const entity = readEntityKey(parameter);
@@ -30,19 +30,23 @@ function EntityDetails({ me, entity, entityKey }) {
   return html`
     <${Heading} title=${entityText(entity)}>
       <button onClick=${() => go(withQuery("/ui/resolve", identityOf(entity)))}>Who gets what</button>
-      ${me.permissions.alter && html`
+      ${me.mayAlter && html`
         <button class="primary" onClick=${() => go(`/ui/edit/${entityKey}`)}>Edit</button>
         <button class="danger" disabled=${none} onClick=${() => setDeleting(true)}>Delete</button>`}
     <//>
+    <${ReadOnly} me=${me} />
     ${deleted && html`<${Report} report=${deleted} />`}
     <${Loaded} of=${values}>${() => html`<${Values} entity=${entity} values=${held} />`}<//>
     <${Curl} path="/quotas/${entityKey}" />
     <h2>Use</h2>
-    <${Use} entity=${entity} />
+    <${Use} me=${me} entity=${entity} />
     <h2>History</h2>
-    <${Loaded} of=${audit}>${(rows) => html`
-      <${AuditTable} name="History" rows=${rows} me=${me} onReverted=${reload} />
-      <${More} token=${audit.token} onMore=${audit.more} />`}<//>
+    ${!me.permissions.audit && html`<p class="muted">Only your own changes: seeing everybody's needs the audit permission.</p>`}
+    <${Loaded} of=${audit}>${({ rows, next_page_token }) => html`
+      <${AuditTable} name="History" rows=${rows} me=${me} onReverted=${reload}
+        empty=${me.permissions.audit ? "No change of it is recorded." : "No change of yours is recorded."} />
+      <${More} token=${next_page_token} onMore=${audit.more} />`}<//>
+    <${Curl} path=${audit.path} title="curl, of its history" />
     ${deleting && html`<${Delete} entity=${entity} values=${held} close=${() => setDeleting(false)}
       onDone=${(report) => { setDeleted(report); reload(); }} />`}`;
 }
@@ -62,7 +66,7 @@ function Values({ entity, values }) {
       html`<code>${key}</code>`,
       html`<${Value} of=${key} value=${values[key]} />`,
       html`<span class="digits">${withDigits(key, values[key])}</span>`,
-      html`<${Overrides} entity=${entity} quota=${resolved.data?.quotas[key]} of=${key} />`,
+      html`<${Overrides} entity=${entity} quota=${resolved.data?.quotas[key]} of=${key} error=${resolved.error} />`,
     ],
   }));
   return html`
@@ -71,7 +75,8 @@ function Values({ entity, values }) {
       empty="This entity has no values; the next less specific rule applies." />`;
 }
 
-function Overrides({ entity, quota, of }) {
+function Overrides({ entity, quota, of, error }) {
+  if (error) return html`<span class="muted">not known: ${error.message}</span>`;
   if (!quota?.source) return html`<span class="muted">–</span>`;
   if (!sameEntity(quota.source.entity, entity)) {
     return html`<span class="mark">overridden</span> by <${Entity} entity=${quota.source.entity} />`;
@@ -82,18 +87,13 @@ function Overrides({ entity, quota, of }) {
 }
 
 /** The last day's use of the buckets that this entity limits. */
-function Use({ entity }) {
-  const use = useLoaded(
-    (signal) => orNull(withQuery("/analytics/utilization", { entity: filterOf(entity), page_size: 200 }), "no-run", { signal }),
-    [],
-  );
-  return html`<${Loaded} of=${use}>${(page) => {
-    if (!page) return html`<p class="muted">No run of the pipeline has published use yet.</p>`;
-    const days = newestDays(page.rows);
-    if (!days.length) return html`<p class="muted">Nothing was seen of it.</p>`;
-    return html`<${UseTable} name="Use of the last day" days=${days} buckets=${page.buckets} />
-      <${UseByHour} day=${days[0]} />`;
-  }}<//>`;
+function Use({ me, entity }) {
+  const use = usePublished(withQuery("/analytics/utilization", { entity: filterOf(entity), page_size: 200 }));
+  return html`<${Loaded} of=${use}>${(page) => html`
+    <${Through} page=${page} />
+    ${page && html`<${UseTable} name="Use of the last day" page=${page} me=${me} />
+      <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
+    <${Curl} path=${use.path} title="curl, of its use" />`;
 }
 
 function Delete({ entity, values, close, onDone }) {

@@ -1,8 +1,52 @@
-// Moves to another screen from within one.
+// Moves to another screen from within one, and asks first where something would be lost.
+import { useEffect } from "./lib.js";
 
-/** Show the screen of an address; `replace` leaves no step back. */
+const QUESTION = "What you typed is not applied. Leave without it?";
+
+let unsaved = false;
+let steps = history.state?.steps ?? history.length;
+history.replaceState({ steps }, "");
+
+/** Ask before this screen is left, for as long as `isUnsaved`. */
+export function useUnsaved(isUnsaved) {
+  useEffect(() => {
+    unsaved = isUnsaved;
+    return () => {
+      unsaved = false;
+    };
+  }, [isUnsaved]);
+}
+
+/** Whether this screen may be left. */
+export const mayLeave = () => !unsaved || confirm(QUESTION);
+
+/** Show the screen of an address; `replace` leaves no step back, and is of the same screen. */
 export function go(path, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", path);
-  window.dispatchEvent(new PopStateEvent("popstate"));
+  if (!replace && !mayLeave()) return;
+  if (!replace) steps += 1;
+  history[replace ? "replaceState" : "pushState"]({ steps }, "", path);
+  shown.dispatchEvent(new Event("moved"));
   if (!replace) window.scrollTo(0, 0);
 }
+
+/** Tells when another address is shown (`moved`). */
+export const shown = new EventTarget();
+
+// Back and forward have happened when they are heard of: they are undone where they are not wanted.
+let undone = false;
+window.addEventListener("popstate", ({ state }) => {
+  if (undone) {
+    undone = false;
+    return;
+  }
+  const there = state?.steps ?? steps;
+  if (there !== steps && !mayLeave()) {
+    undone = true;
+    history.go(steps - there);
+    return;
+  }
+  steps = there;
+  shown.dispatchEvent(new Event("moved"));
+});
+
+window.addEventListener("beforeunload", (event) => unsaved && event.preventDefault());

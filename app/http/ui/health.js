@@ -1,11 +1,16 @@
 // Health: readiness, what is held, unknown outcomes, and the age of what decisions rest on.
 import { Problem, call, get, withQuery } from "./api.js";
 import { shadowedKeys } from "./entities.js";
-import { html } from "./lib.js";
-import { Curl, Entity, Heading, Loaded, Outcome, Refusal, Table, Time, Value, orNull, useLoaded } from "./components.js";
+import { html, useState } from "./lib.js";
+import {
+  Curl, Entity, Heading, Loaded, More, Outcome, Table, Text, Time, Value, orNull, useLoaded, usePages,
+} from "./components.js";
 import { duration, number } from "./quantities.js";
+import { Through } from "./usage.js";
 
-export function HealthScreen() {
+const ENTITIES = 10_000;
+
+export function HealthScreen({ me }) {
   const ready = useLoaded(async (signal) => {
     const [reads, writes] = await Promise.all(["/readyz", "/readyz?for=write"].map((path) => probe(path, signal)));
     return { reads, writes };
@@ -14,50 +19,74 @@ export function HealthScreen() {
     const text = (await call("/metrics", { signal, accept: "text/plain" })).document;
     return readMetrics(text);
   }, []);
-  const held = useLoaded((signal) => get("/quotas?page_size=1&max_age_ms=60000", { signal }), []);
-  const idle = useLoaded(loadShadowed, []);
-  const runs = useLoaded((signal) => orNull("/analytics/runs?page_size=10", "no-run", { signal }), []);
   const version = useLoaded((signal) => get("/version", { signal }), []);
-  const reload = () => [ready, metrics, held, idle, runs].forEach((each) => each.reload());
+  const [round, setRound] = useState(0);
+  const reload = () => {
+    ready.reload();
+    metrics.reload();
+    setRound(round + 1);
+  };
   return html`
     <${Heading} title="Health"><button onClick=${reload}>Refresh</button><//>
     <${Loaded} of=${ready}>${({ reads, writes }) => html`
       <dl class="tiles">
         <${Tile} name="Reads"><${Ready} of=${reads} /><//>
         <${Tile} name="Changes"><${Ready} of=${writes} /><//>
-        <${Tile} name="Entities with quotas">${held.data?.total ?? "–"}<//>
         <${Figures} of=${metrics} />
       </dl>
       <${Problems} of=${{ ...reads.problems, ...writes.problems }} />`}<//>
-    ${held.error && html`<${Refusal} error=${held.error} />`}
-    ${metrics.error && html`<p class="muted">The metrics are not on this port.</p>`}
+    ${metrics.error && html`<p class="notice open">${metrics.error.status === 404 ? "The metrics are on another port, so their figures are not known here."
+      : `The figures of the metrics are not known: ${metrics.error.message}`}</p>`}
     <p><a href="/ui/audit?outcome=unknown">Changes with an unknown outcome</a> · <a href="/ui/audit?action=drift">Changes made outside this service</a></p>
+    ${me.permissions.describe ? html`<${Stored} round=${round} /><${Runs} round=${round} />`
+      : html`<p class="notice">What is stored is for those who may describe: DESCRIBE_CONFIGS on the Cluster.</p>`}
+    <p class="muted">Version ${version.data?.version ?? "not known"}</p>
+    <${Curl} path="/readyz?for=write" />`;
+}
+
+/** What is stored, and which of it has no effect. */
+function Stored({ round }) {
+  const held = useLoaded((signal) => get("/quotas?page_size=1&max_age_ms=60000", { signal }), [round]);
+  const idle = useLoaded(loadShadowed, [round]);
+  return html`
+    <h2>Entities with quotas</h2>
+    <${Loaded} of=${held}>${({ total }) => html`<p><a href="/ui/quotas">${number(total)}</a></p>`}<//>
     <h2>Values that never apply</h2>
     <p class="muted">A client-id's rule has no effect where the default user has one for the same key.</p>
-    <${Loaded} of=${idle}>${(found) => html`<${Table} name="Values that never apply" empty="None."
-      columns=${["Entity", "Key", "Value"]} rows=${found.map(({ entity, key, value }, i) => ({
-        key: i,
-        cells: [html`<${Entity} entity=${entity} />`, html`<code>${key}</code>`, html`<${Value} of=${key} value=${value} />`],
-      }))} />`}<//>
+    <${Loaded} of=${idle}>${({ found, isCut }) => html`
+      ${isCut && html`<p class="notice open">Only the first ${number(ENTITIES)} entities were looked at.</p>`}
+      <${Table} name="Values that never apply" empty=${isCut ? "None among these." : "None."}
+        columns=${["Entity", "Key", "Value"]} rows=${found.map(({ entity, key, value }, i) => ({
+          key: i,
+          cells: [html`<${Entity} entity=${entity} />`, html`<code>${key}</code>`, html`<${Value} of=${key} value=${value} />`],
+        }))} />`}<//>`;
+}
+
+/** What the pipeline has published, newest first. */
+function Runs({ round }) {
+  const runs = usePages("/analytics/runs?page_size=10", (before, next) => ({ rows: [...before.rows, ...next.rows] }),
+    (path, signal) => orNull(path, "no-run", { signal }), round);
+  return html`
     <h2>Runs of the pipeline</h2>
-    <${Loaded} of=${runs}>${(page) => html`<${Table} name="Runs" empty="None yet."
-      columns=${["Job", "State", "Began", "Ended", "Note"]} rows=${(page?.rows ?? []).map((run) => ({
+    <${Loaded} of=${runs}>${(page) => html`
+      <${Through} page=${page?.rows.length ? { data_through: page.rows[0].data_through, coverage: null } : null} />
+      ${page?.rows.length > 0 && html`<${Table} name="Runs" columns=${["Job", "State", "Began", "Ended", "Note"]} rows=${page.rows.map((run) => ({
         key: run.run_id,
         cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Time} at=${run.started_at} />`,
-          run.ended_at && html`<${Time} at=${run.ended_at} />`, run.error ?? ""],
-      }))} />`}<//>
-    <p class="muted">Version ${version.data?.version ?? ""}</p>
-    <${Curl} path="/readyz?for=write" />`;
+          run.ended_at && html`<${Time} at=${run.ended_at} />`, run.error && html`<${Text} of=${run.error} whole />`],
+      }))} /><${More} token=${page.next_page_token} onMore=${runs.more} />`}`}<//>
+    <${Curl} path=${runs.path} title="curl, of the runs" />`;
 }
 
 /** Return the values of client-ids that a rule of the default user hides. */
 async function loadShadowed(signal) {
   const [clients, defaults] = await Promise.all(
     [["client-id", "user:absent"], ["user:default"]].map((filter) =>
-      get(withQuery("/quotas", { filter, page_size: 10_000, max_age_ms: 60_000 }), { signal })),
+      get(withQuery("/quotas", { filter, page_size: ENTITIES, max_age_ms: 60_000 }), { signal })),
   );
-  return clients.quotas.flatMap((quota) =>
+  const found = clients.quotas.flatMap((quota) =>
     shadowedKeys(quota, defaults.quotas).map((key) => ({ entity: quota.entity, key, value: quota.values[key] })));
+  return { found, isCut: Boolean(clients.next_page_token ?? defaults.next_page_token) };
 }
 
 /** A probe's document, whether it is ready or not. */
@@ -85,7 +114,7 @@ const FIGURES = [
   ["quota_oldest_open_intent_seconds", "The oldest of them", (seconds) => (seconds ? duration(seconds) : "–")],
   ["audit_outcomes_waiting", "Outcomes not yet recorded", number],
   ["authz_acl_age_seconds", "Age of the ACLs", duration],
-  ["quota_drift_scan_age_seconds", "Last look for outside changes", (seconds) => `${duration(seconds)} ago`],
+  ["quota_drift_scan_age_seconds", "Since the last look for outside changes, or the start", duration],
 ];
 
 const Figures = ({ of }) => FIGURES.filter(([name]) => of.data?.has(name)).map(

@@ -1,7 +1,8 @@
 // The page: who is signed in, the bar that is always there, and which screen an address has.
 import { events, get, token } from "./api.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { Field, Heading, Refusal } from "./components.js";
+import { Field, Heading, Missing, Refusal, Text } from "./components.js";
+import { go, mayLeave, shown } from "./go.js";
 import { timeInWords } from "./quantities.js";
 import { AuditScreen, AlterationScreen } from "./audit.js";
 import { EditScreen, NewScreen } from "./edit.js";
@@ -33,18 +34,22 @@ const SCREENS = {
   usage: UsageScreen,
   health: HealthScreen,
 };
+/** The rights that a screen needs one of. */
+const NEEDS = { audit: ["describe", "audit"], alteration: ["describe", "audit"], health: null };
 const SECTIONS = { entity: "quotas", edit: "quotas", new: "quotas", alteration: "audit" };
 
 const READY_EVERY_MS = 15_000;
 
 function App() {
   const [me, setMe] = useState(null);
+  const [locked, setLocked] = useState(false);
   const [error, setError] = useState(null);
   const [starting, setStarting] = useState(Boolean(token.read()));
   const signIn = async (text) => {
     if (text !== undefined) token.keep(text);
     try {
-      setMe(await get("/me"));
+      setMe(callerOf(await get("/me")));
+      setLocked(false);
       setError(null);
     } catch (problem) {
       token.forget();
@@ -53,6 +58,7 @@ function App() {
     setStarting(false);
   };
   const signOut = () => {
+    if (!mayLeave()) return;
     token.forget();
     setMe(null);
     setError(null);
@@ -61,16 +67,21 @@ function App() {
     if (token.read()) signIn();
     const refused = () => {
       setError((before) => before ?? new Error("The token is no longer valid: sign in again."));
-      setMe(null);
+      setLocked(true);
       token.forget();
     };
     events.addEventListener("refused", refused);
     return () => events.removeEventListener("refused", refused);
   }, []);
   if (starting) return html`<p class="starting" role="status">Loading …</p>`;
-  if (!me) return html`<${SignIn} error=${error} signIn=${signIn} />`;
-  return html`<${SignedIn} me=${me} signOut=${signOut} />`;
+  const isIn = me && !locked;
+  return html`
+    ${me && html`<div hidden=${locked}><${SignedIn} key=${me.principal} me=${me} signOut=${signOut} ask=${() => signIn()} /></div>`}
+    ${!isIn && html`<${SignIn} error=${error} signIn=${signIn} />`}`;
 }
+
+/** Add to what the service says of a caller whether a change can be applied: a right, and a rule that allows some. */
+const callerOf = (me) => ({ ...me, mayAlter: me.permissions.alter && me.policy?.length !== 0 });
 
 function SignIn({ error, signIn }) {
   const [text, setText] = useState("");
@@ -93,20 +104,22 @@ function SignIn({ error, signIn }) {
   </main>`;
 }
 
-function SignedIn({ me, signOut }) {
+function SignedIn({ me, signOut, ask }) {
   const [current, setCurrent] = useState(address());
   useEffect(() => {
     const moved = () => setCurrent(address());
-    window.addEventListener("popstate", moved);
+    shown.addEventListener("moved", moved);
     document.addEventListener("click", followLink);
     return () => {
-      window.removeEventListener("popstate", moved);
+      shown.removeEventListener("moved", moved);
       document.removeEventListener("click", followLink);
     };
   }, []);
   const { screen, parameter, query } = current;
   const Screen = SCREENS[screen] ?? NoScreen;
   const section = SECTIONS[screen] ?? screen;
+  const needs = screen in NEEDS ? NEEDS[screen] : ["describe"];
+  const isMissing = needs && !needs.some((right) => me.permissions[right]);
   return html`
     <a class="skip" href="#main">Skip to the content</a>
     <header>
@@ -117,7 +130,8 @@ function SignedIn({ me, signOut }) {
       </nav>
     </header>
     <main id="main" tabindex="-1">
-      <${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />
+      ${isMissing ? html`<${Missing} me=${me} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
+        : html`<${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />`}
     </main>
     <footer>
       <a href="/docs">API</a> <a href="/problems/">Problems</a>
@@ -151,7 +165,7 @@ function TopBar({ me, signOut }) {
       <div><dt>Cluster</dt><dd><code>${me.cluster_id}</code></dd></div>
       ${asOf && html`<div><dt>As of</dt><dd><time datetime=${asOf} title=${asOf}>${timeInWords(asOf)} UTC</time></dd></div>`}
       ${ready && html`<div><dt>State</dt><dd><span class="outcome ${ready.kind}" title=${ready.why}>${ready.word}</span></dd></div>`}
-      <div><dt>Signed in as</dt><dd>${me.principal}</dd></div>
+      <div><dt>Signed in as</dt><dd><${Text} of=${me.principal} /></dd></div>
       <div><dt>May</dt><dd>${rights(me.permissions)}</dd></div>
     </dl>
     <button type="button" onClick=${signOut}>Sign out</button>
@@ -188,9 +202,7 @@ function followLink(event) {
   if (link.hasAttribute("download") || !link.pathname.startsWith("/ui/")) return;
   if (link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
-  history.pushState(null, "", link.href);
-  window.dispatchEvent(new PopStateEvent("popstate"));
-  window.scrollTo(0, 0);
+  go(link.href);
 }
 
 render(html`<${App} />`, document.getElementById("page"));

@@ -1,11 +1,12 @@
 // Plan: what would have to change for a document to hold, then exactly that.
-import { get, call } from "./api.js";
+import { get, call, quoted } from "./api.js";
 import { Answer, useAlteration } from "./alter.js";
 import { entityText, sameEntity } from "./entities.js";
-import { go } from "./go.js";
+import { go, useUnsaved } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./components.js";
-import { inWords, number } from "./quantities.js";
+import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, ReadOnly, Refusal, Table, Text, Time, Value } from "./components.js";
+import { factorInWords, inWords } from "./quantities.js";
+import { visible } from "./text.js";
 import { PastUse } from "./usage.js";
 
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
@@ -18,6 +19,10 @@ export function PlanScreen({ me, query }) {
   const [plan, setPlan] = useState(null);
   const [sent, setSent] = useState(null);
   const [error, setError] = useState(null);
+  const [applied, setApplied] = useState(null);
+  const typed = JSON.stringify([text, owner, scope, prune]);
+  const isOther = sent !== null && sent.typed !== typed;
+  useUnsaved(Boolean(text.trim()) && applied !== typed);
   useEffect(() => {
     if (query.id && query.id !== plan?.plan_id) get(`/quotas/plans/${query.id}`).then(setPlan, setError);
   }, [query.id]);
@@ -26,9 +31,8 @@ export function PlanScreen({ me, query }) {
     setError(null);
     setPlan(null);
     try {
-      const scopes = scope.split("\n").map((line) => line.trim()).filter(Boolean);
-      const body = { document: text, format: formatOf(text), owner: owner.trim() || undefined, prune, scope: scopes, impact: true };
-      setSent(body);
+      const body = { document: text, format: formatOf(text), owner: owner.trim() || undefined, prune, scope: scopesOf(scope), impact: true };
+      setSent({ typed, body });
       const { document: made } = await call("/quotas/plans", { body });
       setPlan(made);
       go(`/ui/plan?id=${made.plan_id}`, { replace: true });
@@ -58,8 +62,10 @@ export function PlanScreen({ me, query }) {
       <div class="buttons"><button class="primary">Plan</button></div>
     </form>
     ${error && html`<${Refusal} error=${error} />`}
-    ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} />`}
-    ${sent && html`<${Curl} path="/quotas/plans" body=${sent} title="curl, to plan" />`}
+    ${plan && isOther && html`<p class="notice open" role="status">What you typed has changed since this plan: plan again to see what it would do now.</p>`}
+    ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} isOther=${isOther} onApplied=${() => setApplied(typed)} />`}
+    ${sent ? html`<${Curl} path="/quotas/plans" body=${sent.body} title="curl, to plan" />`
+      : plan && html`<${Curl} path="/quotas/plans/${plan.plan_id}" title="curl, of this plan" />`}
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
 }
 
@@ -70,8 +76,11 @@ function formatOf(text) {
   return COLUMNS.test(text.split(/\r|\n/, 1)[0]) ? "csv" : "yaml";
 }
 
+const scopesOf = (typed) => typed.split("\n").map((line) => line.trim()).filter(Boolean);
+
 function commandLine(owner, scope, prune) {
-  const options = [owner && `--owner ${owner}`, scope && `--scope '${scope}'`, prune && "--prune"].filter(Boolean).join(" ");
+  const scopes = scopesOf(scope).map((each) => `--scope ${quoted(each)}`);
+  const options = [owner.trim() && `--owner ${quoted(owner.trim())}`, ...scopes, prune && "--prune"].filter(Boolean).join(" ");
   const words = `--server ${location.origin} --token-file token`;
   return `kafka-client-quotas ${words} plan quotas.yaml ${options}\nkafka-client-quotas ${words} apply quotas.yaml ${options} --yes`;
 }
@@ -79,7 +88,7 @@ function commandLine(owner, scope, prune) {
 /** Return for each key what its callers get, in words. */
 function effects({ entity, impact }) {
   return Object.entries(impact.keys).map(([key, { change, factor, source, effective_before, effective_after, more_specific }]) => {
-    const words = [factor ? `${change}, × ${number(factor)}` : change];
+    const words = [factor ? `${change} ${factorInWords(factor)}` : change];
     const then = inWords(key, effective_after);
     if (change === "removed") words.push(source ? `then ${then} of ${entityText(source.entity)}` : "then unlimited");
     else if (source && !sameEntity(source.entity, entity)) words.push(`but ${then} of ${entityText(source.entity)} goes before it`);
@@ -89,12 +98,14 @@ function effects({ entity, impact }) {
   });
 }
 
-function Result({ plan, me }) {
+function Result({ plan, me, isOther, onApplied }) {
   const [force, setForce] = useState(false);
   const [reason, setReason] = useState("");
   const alteration = useAlteration();
   const body = { reason: reason.trim() || undefined, ...(force ? { force } : {}) };
   const path = `/quotas/plans/${plan.plan_id}/apply`;
+  const settle = (report) => report?.outcome === "applied" && onApplied();
+  const apply = async () => settle(await alteration.send(path, body));
   const changes = plan.changes.map((change, i) => ({
     key: i,
     class: Object.keys(change.before).length ? (Object.keys(change.after).length ? "edit" : "delete") : "create",
@@ -107,23 +118,24 @@ function Result({ plan, me }) {
   }));
   return html`<section>
     <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${plan.changes.length} changes`}</h2>
-    <p class="muted">For ${plan.owner}${plan.scope.length ? `, within ${plan.scope.join(", ")}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
+    <p class="muted">For <${Text} of=${plan.owner} whole />${plan.scope.length ? `, within ${visible(plan.scope.join(", "))}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
     ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
       <${PastUse} impact=${plan.impact} />`}
     ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
       <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
         key: i,
         cells: [
-          html`<${Entity} entity=${each.entity} />`, html`<code>${each.key}</code>`, each.owner,
+          html`<${Entity} entity=${each.entity} />`, html`<code>${each.key}</code>`, html`<${Text} of=${each.owner} />`,
           html`<${Value} of=${each.key} value=${each.current} />`, html`<${Value} of=${each.key} value=${each.proposed} />`,
         ],
       }))} />
-      <${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} />`}
+      ${me.mayAlter && html`<${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} />`}`}
     ${plan.kept.length > 0 && html`<p class="muted">Pruning leaves ${plan.kept.length} keys that others own or changed.</p>`}
-    ${me.permissions.alter && html`
+    <${ReadOnly} me=${me} />
+    ${me.mayAlter && html`
       <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log." onInput=${(event) => setReason(event.target.value)} />
-      <div class="buttons"><button class="primary" disabled=${alteration.busy} onClick=${() => alteration.send(path, body)}>Apply</button></div>`}
-    <${Answer} alteration=${alteration} />
-    <${Curl} path=${path} body=${body} title="curl, to apply" />
+      <div class="buttons"><button class="primary" disabled=${alteration.busy || isOther} onClick=${apply}>Apply</button></div>`}
+    <${Answer} alteration=${alteration} settled=${settle} />
+    ${me.mayAlter && html`<${Curl} path=${path} body=${body} title="curl, to apply" />`}
   </section>`;
 }

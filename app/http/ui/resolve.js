@@ -5,6 +5,7 @@ import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Entity, Field, Heading, Loaded, Refusal, Select, Table, useLoaded } from "./components.js";
+import { visible } from "./text.js";
 import { inWords, readValue, withDigits } from "./quantities.js";
 
 export function ResolveScreen({ query }) {
@@ -88,7 +89,7 @@ function verdict(level, wins) {
 function scopeText({ scope, shared_by, value }) {
   const where = scope === "cluster" ? "In the cluster" : "On each broker";
   const sharers = Object.entries(shared_by ?? {}).filter(([, name]) => name !== "");
-  const who = sharers.length ? sharers.map(([type, name]) => `${type} ${name}`).join(" with ") : "everybody";
+  const who = sharers.length ? sharers.map(([type, name]) => `${type} ${visible(name)}`).join(" with ") : "everybody";
   return value === null ? "Nothing limits it." : `${where}, spent together by ${who}.`;
 }
 
@@ -103,6 +104,10 @@ function WhatIf({ answer, identity, onAnswer }) {
   const value = readValue(key, typed);
   const op = value === null ? { key, remove: true } : { key, value };
   const body = { identities: [identity], alterations: [{ entity: levels[level]?.entity, ops: [op] }] };
+  const change = (set) => {
+    set();
+    onAnswer(null);
+  };
   const submit = async (event) => {
     event.preventDefault();
     onAnswer(null);
@@ -115,14 +120,14 @@ function WhatIf({ answer, identity, onAnswer }) {
     }
   };
   return html`<details class="what-if"><summary>What if?</summary><form class="filters" onSubmit=${submit}>
-    <${Select} label="Key" value=${key} onChange=${(event) => setKey(event.target.value)} options=${keys.map((name) => [name, name])} />
-    <${Select} label="Rule" value=${level} onChange=${(event) => setLevel(Number(event.target.value))}
+    <${Select} label="Key" value=${key} onChange=${(event) => change(() => setKey(event.target.value))} options=${keys.map((name) => [name, name])} />
+    <${Select} label="Rule" value=${level} onChange=${(event) => change(() => setLevel(Number(event.target.value)))}
       options=${levels.map((each, i) => [i, `${each.level} ${entityText(each.entity)}`])} />
-    <${Field} label="New value" value=${typed} placeholder="empty removes it" onInput=${(event) => setTyped(event.target.value)}
+    <${Field} label="New value" value=${typed} placeholder="empty removes it" onInput=${(event) => change(() => setTyped(event.target.value))}
       error=${Number.isNaN(value) ? "Write a number, such as 1048576 or 1 MiB/s." : ""} />
     <button>Try</button>
   </form>
   ${error && html`<${Refusal} error=${error} />`}
   <p class="hint">Nothing is sent to the cluster.</p>
-  <${Curl} path="/quotas/resolve" body=${body} /></details>`;
+  <${Curl} path="/quotas/resolve" body=${body} title="curl, to try" /></details>`;
 }

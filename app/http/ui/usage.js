@@ -1,19 +1,27 @@
 // Near a limit: buckets by how much of their limit they use, by hour, and open incidents.
-import { get, withQuery } from "./api.js";
+import { withQuery } from "./api.js";
 import { entityKey, entityText, filterOf } from "./entities.js";
-import { html, useState } from "./lib.js";
-import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./components.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
+import {
+  Curl, Entity, Heading, Loaded, More, Refusal, Select, Table, Time, orNull, useLoaded, usePages,
+} from "./components.js";
 import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
 
 const HOUR_MS = 3_600_000;
 const DAYS = 14;
 const HOURS = 48;
+const OLD_AFTER_MS = 2 * 24 * HOUR_MS;
 
-export function UsageScreen({ query }) {
+/** Load results of the pipeline by pages; null where no run has published any. */
+export const usePublished = (path) =>
+  usePages(path, (before, next) => ({ rows: [...before.rows, ...next.rows], buckets: [...before.buckets, ...next.buckets] }),
+    (url, signal) => orNull(url, "no-run", { signal }));
+
+export function UsageScreen({ me, query }) {
   const { key = "", bucket } = query;
-  const path = withQuery("/analytics/utilization", { key, page_size: 500 });
-  const use = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
+  const use = usePublished(withQuery("/analytics/utilization", { key, page_size: 500 }));
+  const incidents = usePublished(withQuery("/analytics/incidents", { key, page_size: 50 }));
   return html`
     <${Heading} title="Near a limit" />
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
@@ -21,17 +29,36 @@ export function UsageScreen({ query }) {
         onChange=${(event) => go(withQuery("/ui/usage", { key: event.target.value }))} />
     </form>
     <${Loaded} of=${use}>${(page) => html`
-      ${!page && html`<${NoRun} />`}
-      <${Buckets} page=${page ?? NOTHING} bucket=${bucket} />`}<//>
-    <${Curl} path=${path} />
+      <${Through} page=${page} />
+      ${page && html`<${UseTable} key=${key} name="Near a limit" page=${page} me=${me} first=${bucket} />
+        <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
+    <${Curl} path=${use.path} />
     <h2>Incidents</h2>
-    <${Incidents} of=${key} />`;
+    <${Loaded} of=${incidents}>${(page) => page
+      ? html`<${Incidents} page=${page} /> <${More} token=${page.next_page_token} onMore=${incidents.more} />`
+      : html`<p class="muted">Whether there were any is not known.</p>`}<//>
+    <${Curl} path=${incidents.path} title="curl, of the incidents" />`;
 }
 
-const NOTHING = { rows: [], buckets: [], data_through: null, coverage: null };
+const COMMAND = "quota-pipeline run … --pg";
 
-const NoRun = () => html`<p class="notice">No run of the pipeline has published use yet.
-  <code>quota-pipeline run --pg</code> does.</p>`;
+/** Whether what is not fresh any more is old enough to say so. */
+const isOld = (at) => Date.now() - Date.parse(at) > OLD_AFTER_MS;
+const age = (at) => duration((Date.now() - Date.parse(at)) / 1000);
+
+/** How much a page of results knows: nothing before a run, and nothing of the time since the newest. */
+export function Through({ page }) {
+  if (!page) {
+    return html`<p class="notice open">No use is known: no run of the pipeline has published any.${" "}
+      <code>${COMMAND}</code> does.</p>`;
+  }
+  const { data_through: at, coverage } = page;
+  if (!at) return null;
+  return html`<p class=${isOld(at) ? "notice open" : "muted"}>
+    Data through <${Time} at=${at} /> UTC${coverage !== null && `, ${number(100 * coverage)} % of the minutes seen`}.
+    ${isOld(at) && html` <strong>It is ${age(at)} old</strong>: what was used since is not known.${" "}
+      <code>${COMMAND}</code> publishes it.`}</p>`;
+}
 
 /** Return each bucket's newest day, all brokers pooled where there is a sum, the fullest first. */
 export function newestDays(rows) {
@@ -45,24 +72,24 @@ export function newestDays(rows) {
   return [...newest.values()].sort((one, other) => (other.util_p99 ?? -1) - (one.util_p99 ?? -1));
 }
 
-function Buckets({ page, bucket }) {
+/** Buckets with their use beside their limit; the use by hour of one of them stands under its row. */
+export function UseTable({ name, page, me, first }) {
   const days = newestDays(page.rows);
-  const [chosen, setChosen] = useState(bucket);
-  const day = days.find((each) => each.bucket_id === chosen) ?? days[0];
-  return html`
-    ${page.data_through && html`<p class="muted">Data through <${Time} at=${page.data_through} /> UTC${page.coverage !== null && `, ${number(100 * page.coverage)} % of the minutes seen`}.</p>`}
-    <${UseTable} name="Near a limit" days=${days} buckets=${page.buckets} chosen=${day} onChoose=${setChosen} />
-    ${day && html`<${UseByHour} key=${`${day.bucket_id} ${day.key}`} day=${day} />`}`;
-}
-
-/** Buckets with their use beside their limit. */
-export function UseTable({ name, days, buckets, chosen, onChoose }) {
-  const who = new Map(buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
+  const who = new Map(page.buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
+  const idOf = (day) => `${day.bucket_id} ${day.key}`;
+  const [open, setOpen] = useState(() => days.find((day) => day.bucket_id === first) ?? days[0]);
+  const [isAsked, setAsked] = useState(false);
+  const toggle = (day) => {
+    setAsked(true);
+    setOpen(day === open ? undefined : day);
+  };
   const rows = days.map((day) => {
-    const bucket = who.get(`${day.bucket_id} ${day.key}`);
+    const bucket = who.get(idOf(day));
+    const isOpen = open !== undefined && idOf(day) === idOf(open);
     return {
-      key: `${day.bucket_id} ${day.key}`,
-      class: day === chosen ? "chosen" : "",
+      key: idOf(day),
+      class: isOpen ? "chosen" : "",
+      below: isOpen && html`<${UseByHour} day=${day} isAsked=${isAsked} />`,
       cells: [
         html`<${Bucket} bucket=${bucket} />`,
         html`<code>${day.key}</code>`,
@@ -72,12 +99,12 @@ export function UseTable({ name, days, buckets, chosen, onChoose }) {
         html`<span class="value">${inWords(day.key, day.peak ?? 0)}</span>`,
         day.throttled_minutes ? `${day.throttled_minutes} min` : "none",
         html`<span class="actions">
-          ${onChoose && html`<button type="button" aria-pressed=${day === chosen ? "true" : "false"} onClick=${() => onChoose(day.bucket_id)}>By hour</button>`}
-          ${limiting(bucket) && html`<a class="button" href="/ui/edit/${entityKey(limiting(bucket))}">Raise</a>`}</span>`,
+          <button type="button" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => toggle(day)}>By hour</button>
+          ${me.mayAlter && limiting(bucket) && html`<a class="button" href="/ui/edit/${entityKey(limiting(bucket))}">Raise</a>`}</span>`,
       ],
     };
   });
-  return html`<${Table} name=${name} rows=${rows} empty="No bucket is near its limit."
+  return html`<${Table} name=${name} rows=${rows} empty="No use of any bucket was seen."
     columns=${["Bucket", "Key", "p99 of limit", "p99", "Limit", "Peak", "Throttled", html`<span class="hidden">Actions</span>`]} />`;
 }
 
@@ -110,22 +137,35 @@ function Bar({ share }) {
 }
 
 /** The highest rate of each hour: of two days as bars beside the limit, of two weeks as a map. */
-export function UseByHour({ day }) {
+function UseByHour({ day, isAsked }) {
+  const figure = useRef(null);
   const until = new Date(Date.parse(day.dt) + 24 * HOUR_MS);
   const since = new Date(until - DAYS * 24 * HOUR_MS);
   const path = withQuery(`/analytics/buckets/${day.bucket_id}`, {
     since: since.toISOString(), until: until.toISOString(), page_size: 10_000,
   });
   const found = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
-  if (found.error) return html`<${Refusal} error=${found.error} />`;
-  if (!found.data) return html`<p class="muted" role="status">Loading …</p>`;
-  const hours = byHour(found.data.rows.filter((row) => row.key === day.key), since);
-  return html`<figure>
+  useEffect(() => {
+    if (!isAsked) return;
+    figure.current.focus({ preventScroll: true });
+    figure.current.scrollIntoView({ block: "nearest" });
+  }, [found.data]);
+  return html`<figure tabindex="-1" ref=${figure} aria-label="Use by hour of ${day.key}">
+    ${found.error && html`<${Refusal} error=${found.error} />`}
+    ${found.loading && html`<p class="muted" role="status">Loading …</p>`}
+    ${found.data && html`<${Hours} page=${found.data} day=${day} since=${since} until=${until} />`}
+    <${Curl} path=${path} title="curl, of these hours" />
+  </figure>`;
+}
+
+function Hours({ page, day, since, until }) {
+  const hours = byHour(page.rows.filter((row) => row.key === day.key), since);
+  return html`
     <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}; dashed: its limit, ${inWords(day.key, day.limit)}</span></figcaption>
     <${Chart} hours=${hours.slice(-HOURS)} of=${day.key} limit=${day.limit} since=${new Date(until - HOURS * HOUR_MS)} />
     <p class="small muted">The same for ${DAYS} days, by hour of the day (UTC): the stronger the colour, the nearer to its limit.</p>
     <${HeatMap} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
-  </figure>`;
+    ${page.next_page_token && html`<p class="notice open">Only the first ${page.rows.length} hours and brokers are shown.</p>`}`;
 }
 
 /** Return the highest rate of each hour; null where nothing was seen. */
@@ -187,27 +227,23 @@ function HeatMap({ hours, of, limit, since }) {
 
 const hourText = (since, i) => new Date(+since + i * HOUR_MS).toISOString().slice(11, 16);
 
-function Incidents({ of }) {
-  const found = useLoaded(
-    (signal) => orNull(withQuery("/analytics/incidents", { key: of, page_size: 50 }), "no-run", { signal }), [of]);
-  return html`<${Loaded} of=${found}>${(page) => {
-    const who = new Map((page?.buckets ?? []).map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
-    return html`<${Table} name="Incidents" empty="There are no incidents."
-      columns=${["Bucket", "Key", "Broker", "Start (UTC)", "Lasted", "Peak of limit", "Had to wait", "State"]}
-      rows=${(page?.rows ?? []).map((each) => ({
-        key: each.incident_id,
-        cells: [
-          html`<${Bucket} bucket=${who.get(`${each.bucket_id} ${each.key}`)} />`,
-          html`<code>${each.key}</code>`,
-          each.broker_id ?? "all",
-          html`<${Time} at=${each.start} />`,
-          duration((Date.parse(each.end) - Date.parse(each.start)) / 1000),
-          each.peak_ratio === null ? null : `${number(100 * each.peak_ratio)} %`,
-          each.est_deferred_bytes === null ? null : bytes(each.est_deferred_bytes),
-          each.status ?? "",
-        ],
-      }))} />`;
-  }}<//>`;
+function Incidents({ page }) {
+  const who = new Map(page.buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
+  return html`<${Table} name="Incidents" empty="No incident was seen."
+    columns=${["Bucket", "Key", "Broker", "Start (UTC)", "Lasted", "Peak of limit", "Had to wait", "State"]}
+    rows=${page.rows.map((each) => ({
+      key: each.incident_id,
+      cells: [
+        html`<${Bucket} bucket=${who.get(`${each.bucket_id} ${each.key}`)} />`,
+        html`<code>${each.key}</code>`,
+        each.broker_id ?? "all",
+        html`<${Time} at=${each.start} />`,
+        duration((Date.parse(each.end) - Date.parse(each.start)) / 1000),
+        each.peak_ratio === null ? null : `${number(100 * each.peak_ratio)} %`,
+        each.est_deferred_bytes === null ? null : bytes(each.est_deferred_bytes),
+        each.status ?? "",
+      ],
+    }))} />`;
 }
 
 /** What a checked change would have meant for the traffic of the last days. */
@@ -216,7 +252,12 @@ export function PastUse({ impact }) {
   if (impact.reason) return html`<p class="muted">${NO_PAST[impact.reason] ?? impact.reason}</p>`;
   if (!impact.length) return html`<p class="muted">No use of those whose limit would change is published.</p>`;
   return impact.map((each) => html`<p key=${each.bucket_id} class="notice ${each.share_of_minutes_over === 0 ? "" : "open"}">
-    ${each.key} of ${bucketText(each.shared_by)}, ${each.days === 1 ? "last day" : `last ${each.days} days`}: ${pastUse(each)}</p>`);
+    ${each.key} of ${bucketText(each.shared_by)}, ${period(each)}: ${pastUse(each)}</p>`);
+}
+
+function period({ days, data_through: at }) {
+  const length = days === 1 ? "day" : `${days} days`;
+  return isOld(at) ? `the ${length} until ${at.slice(0, 10)}, ${age(at)} ago` : `last ${length}`;
 }
 
 const NO_PAST = {
