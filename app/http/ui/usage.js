@@ -162,6 +162,7 @@ function Hours({ page, day, since, until }) {
   const hours = byHour(page.rows.filter((row) => row.key === day.key), since);
   return html`
     <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}; dashed: its limit, ${inWords(day.key, day.limit)}</span></figcaption>
+    ${hours.every((rate) => rate === null) && html`<p class="notice open">No hour of these ${DAYS} days was published for it.</p>`}
     <${Chart} hours=${hours.slice(-HOURS)} of=${day.key} limit=${day.limit} since=${new Date(until - HOURS * HOUR_MS)} />
     <p class="small muted">The same for ${DAYS} days, by hour of the day (UTC): the stronger the colour, the nearer to its limit.</p>
     <${HeatMap} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
