@@ -1,5 +1,5 @@
 // Moves to another screen from within one, and asks first where something would be lost.
-import { useEffect } from "./lib.js";
+import { useLayoutEffect } from "./lib.js";
 
 const QUESTION = "What you typed is not applied. Leave without it?";
 
@@ -9,7 +9,7 @@ history.replaceState({ steps }, "");
 
 /** Ask before this screen is left, for as long as `isUnsaved`. */
 export function useUnsaved(isUnsaved) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     unsaved = isUnsaved;
     return () => {
       unsaved = false;
