@@ -16,7 +16,13 @@ from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
 from app.policy_file import PolicyFileError, read_policy
 from app.postgres.connect import read_url
 from app.postgres.pool import Database
-from app.postgres.schema import ServerFacts, ensure_partitions, schema_problem, server_facts
+from app.postgres.schema import (
+    ServerFacts,
+    clocks_apart,
+    ensure_partitions,
+    schema_problem,
+    server_facts,
+)
 from app.server import Listener
 from app.service.recovery import FINAL_AFTER_S
 from app.settings import (
@@ -27,8 +33,6 @@ from app.settings import (
     unusable_file,
     variable,
 )
-
-MAX_CLOCK_DIFFERENCE_S: Final = 5.0
 
 _STRICT_SSL: Final = "verify-full"
 _SYSTEM_AUTHORITIES: Final = "system"
@@ -368,11 +372,8 @@ def _server_faults(facts: ServerFacts, settings: Settings) -> Iterator[str]:
             logger.warning("unsafe: QUOTAS_DATABASE_URL: %s", sentence)
         else:
             yield sentence
-    if abs(facts.clock_ahead_s) > MAX_CLOCK_DIFFERENCE_S:
-        yield (
-            f"the clock of Postgres differs by {facts.clock_ahead_s:+.1f} s from this machine's; "
-            "at most 5 s are allowed, tokens and deadlines rest on both."
-        )
+    if apart := clocks_apart(facts):
+        yield apart
 
 
 def _warn_of_role(facts: ServerFacts) -> None:

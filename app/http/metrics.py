@@ -29,6 +29,7 @@ from app.service.ports.metrics import (
     KafkaResult,
     OpenIntents,
 )
+from app.service.runtime.clock import DATABASE_CLOCK
 
 _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
@@ -180,6 +181,12 @@ class PrometheusDependencyMetrics(DependencyMetrics):
             "Whether the brokers that answer are of another cluster than the one that is served: "
             "1, else 0; nothing is served or concluded then.",
         )
+        ahead = make.gauge(
+            "database_clock_ahead_seconds",
+            "How far the clock of Postgres is ahead of this machine's; over 5 or under -5 the "
+            "service is not ready to write.",
+        )
+        ahead.set_function(DATABASE_CLOCK.ahead_s)
         self._in_use = make.gauge(
             "db_pool_in_use",
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "

@@ -14,6 +14,7 @@ from sqlalchemy import TableClause, column, table
 from app.postgres.locks import REMOVE_EXPIRED_KEYS
 from app.postgres.plans import REMOVE_EXPIRED_PLANS
 from app.postgres.pool import Database, Lease, Row
+from app.service.runtime.clock import DATABASE_CLOCK, MOST_APART_S, boot_time
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class ServerFacts:
 
 
 async def server_facts(database: Database) -> ServerFacts:
-    """Ask the server.
+    """Ask the server, and take over its time.
 
     Raises:
         NotSentError: It does not answer.
@@ -141,10 +142,30 @@ async def server_facts(database: Database) -> ServerFacts:
     return await database.recovering.run(_read_facts)
 
 
+async def clock_problem(database: Database) -> str | None:
+    """Read Postgres's clock; return what is wrong with the difference from this machine's, or null.
+
+    Raises:
+        NotSentError: It does not answer.
+    """
+    return clocks_apart(await server_facts(database))
+
+
+def clocks_apart(facts: ServerFacts) -> str | None:
+    """Return a sentence where the clocks differ by more than ``MOST_APART_S``, or null."""
+    if abs(facts.clock_ahead_s) <= MOST_APART_S:
+        return None
+    return (
+        f"The clock of Postgres differs by {facts.clock_ahead_s:+.1f} s from this machine's; at "
+        f"most {MOST_APART_S:g} s are allowed, tokens and deadlines rest on both."
+    )
+
+
 async def _read_facts(lease: Lease) -> ServerFacts:
-    before = time.time()
+    before, booted_before = time.time(), boot_time()
     (row,) = await lease.rows(_FACTS)
-    after = time.time()
+    after, booted_after = time.time(), boot_time()
+    DATABASE_CLOCK.set(float(row.clock_s), (booted_before + booted_after) / 2)
     return ServerFacts(
         tuple(name for name in _DURABLE if getattr(row, name) == "off"),
         _distance(row.clock_s, before, after),

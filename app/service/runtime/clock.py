@@ -26,12 +26,42 @@ def boot_time() -> float:
     return time.clock_gettime(_COUNTS_SLEEP)
 
 
+MOST_APART_S: Final = 5.0
+"""How far Postgres's clock and this machine's may differ: tokens and deadlines rest on both."""
+
+
+class DatabaseClock:
+    """The time of Postgres, by which the log is ordered, whatever this machine's clock says.
+
+    Between two readings of it the boot clock goes on, which nobody sets. Before the first reading
+    it is this machine's time.
+    """
+
+    def __init__(self) -> None:
+        self._at_boot_s: float | None = None
+
+    def set(self, now_s: float, boot_s: float) -> None:
+        """Take over a reading: seconds since 1970, and ``boot_time`` then."""
+        self._at_boot_s = now_s - boot_s
+
+    def now_s(self) -> float:
+        """Return seconds since 1970."""
+        return time.time() if self._at_boot_s is None else self._at_boot_s + boot_time()
+
+    def ahead_s(self) -> float:
+        """Return how far it is ahead of this machine's clock, in seconds."""
+        return self.now_s() - time.time()
+
+
+DATABASE_CLOCK: Final = DatabaseClock()
+"""Of this process, which has one database."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_alteration_id() -> str:
-    """Return a UUIDv7. Source: RFC 9562, section 5.7."""
-    milliseconds = time.time_ns() // 1_000_000
+    """Return a UUIDv7 of Postgres's time. Source: RFC 9562, section 5.7."""
+    milliseconds = int(DATABASE_CLOCK.now_s() * 1000)
     value = (milliseconds & ((1 << 48) - 1)) << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -12,16 +14,20 @@ from app import startup_checks
 from app.domain.errors import NotSentError
 from app.kafka.config import KafkaSettings
 from app.postgres import schema
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.schema import ServerFacts
+from app.service.ports.audit_log import AuditQuery
+from app.service.runtime import clock
 from app.settings import Settings, SettingsError
 from app.startup_checks import check_dependencies
-from tests.integration.postgres.calls import run_as
+from tests.integration.postgres.calls import request_of, run_as
 from tests.testkit.fake_kafka.server import FakeBroker, fake_broker
 from tests.testkit.kafka import brokers_of
 from tests.testkit.patience import PATIENT, settings_of
-from tests.testkit.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase, intend
 
+SECOND = timedelta(seconds=1)
 NOBODY = "127.0.0.1:1"
 
 
@@ -91,10 +97,45 @@ async def test_a_postgres_here_is_warned_of_and_one_elsewhere_refused(
 async def test_a_clock_that_is_off_is_refused(
     audit_database: AuditDatabase, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ):
-    clock = SimpleNamespace(time=lambda: time.time() - ahead_s)
-    monkeypatch.setattr(schema, "time", clock)
-    with pytest.raises(SettingsError, match=r"the clock of Postgres differs by [+-](5|6)\d\.\d s"):
+    off = SimpleNamespace(time=lambda: time.time() - ahead_s)
+    monkeypatch.setattr(schema, "time", off)
+    with pytest.raises(
+        SettingsError, match=r"[Tt]he clock of Postgres differs by [+-](5|6)\d\.\d s"
+    ):
         await check_dependencies(settings(audit_database.service_url))
+
+
+@pytest.mark.parametrize("days", [-2, 2, 400])
+async def test_a_clock_that_jumps_is_reported_and_ids_keep_to_the_time_of_postgres(
+    audit_database: AuditDatabase, monkeypatch: pytest.MonkeyPatch, days: int
+):
+    off = SimpleNamespace(**vars(time))
+    off.time = lambda: time.time() + days * 86_400
+    off.time_ns = lambda: time.time_ns() + days * 86_400 * 1_000_000_000
+    monkeypatch.setattr(schema, "time", off)
+    monkeypatch.setattr(clock, "time", off)
+    monkeypatch.setattr(clock, "DATABASE_CLOCK", clock.DatabaseClock())
+    monkeypatch.setattr(schema, "DATABASE_CLOCK", clock.DATABASE_CLOCK)
+    database = Database(audit_database.service_url)
+    journal, begun = PostgresJournal(database), datetime.now(UTC)
+    try:
+        problem = await schema.clock_problem(database)
+        assert problem is not None
+        assert problem.startswith(f"The clock of Postgres differs by {-days * 86_400:+d}")
+        request = replace(request_of("alice"), alteration_id=clock.new_alteration_id())
+        await intend(journal, request)
+        window = AuditQuery(since=begun - SECOND, until=begun + 60 * SECOND)
+        (row,) = (await journal.audit_rows(window)).rows
+        assert row.alteration_id == request.alteration_id
+    finally:
+        await database.close()
+
+
+async def test_clocks_that_agree_are_no_problem(audit_database: AuditDatabase):
+    database = Database(audit_database.service_url)
+    assert await schema.clock_problem(database) is None
+    assert abs(clock.DATABASE_CLOCK.ahead_s()) < clock.MOST_APART_S
+    await database.close()
 
 
 async def test_a_log_of_another_version_is_refused_in_production_alone(
