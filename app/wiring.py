@@ -26,7 +26,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_users
 from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, QueryReader
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
@@ -34,7 +34,13 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.postgres.schema import keep_house, months_ahead, schema_problem
+from app.postgres.schema import (
+    clock_problem,
+    keep_house,
+    months_ahead,
+    schema_problem,
+    server_facts,
+)
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.replace import RevertAlterations
@@ -57,20 +63,23 @@ from app.service.auth.sessions import (
     RecordReader,
     Sessions,
 )
-from app.service.ports.brokers import QuotaReader
+from app.service.ports.brokers import Described, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.clock import AdaptiveDeadline
-from app.service.runtime.dependencies import Readiness, without_addresses
+from app.service.runtime.dependencies import Cache, Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 _LEAST_DRAIN_S: Final = 1.0
+
+_CLOCK_S: Final = 10.0
+"""How often Postgres's clock is read."""
 
 _KEEP_S: Final = 60.0
 """How often missing partitions are made, three months ahead, and expired rows removed."""
@@ -145,6 +154,8 @@ class Alterations:
         self.tasks.watch(self._drift.run())
         self.tasks.watch(run_forever("keeping the log", keep, pause_s=_KEEP_S, logger=logger))
         self.tasks.watch(run_forever("counting partitions", count, pause_s=_KEEP_S, logger=logger))
+        clock = partial(server_facts, database)
+        self.tasks.watch(run_forever("reading the clock", clock, pause_s=_CLOCK_S, logger=logger))
 
 
 def owner_name() -> str:
@@ -171,9 +182,15 @@ class CallerSession:
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
         image = shared.alterations.backends.image
         # Quotas have no ACLs of their own, so whoever may describe shares the image that is there.
-        describe_now = partial(
+        everything = partial(
             as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
         )
+        self._everything = Cache(everything, keeps_answer=False)
+
+        async def describe_now() -> Described:
+            described, _ = await self._everything.get(0)
+            return described
+
         barrier = shared.alterations.barrier(
             RecordReader(as_caller, shared.alterations.backends.admin)
         )
@@ -199,6 +216,7 @@ class CallerSession:
             if not at_once:
                 await self._tasks.quiet()
         finally:
+            await self._everything.close()
             await self._rights.close()
             await self._admin.close()
 
@@ -322,8 +340,9 @@ class Wiring:
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             deadline = AdaptiveDeadline(patience.broker_answer_s)
+            queries = QueryReader(admin)
             image = QuotaImage(
-                admin, cluster.custom_callback, timeout_s=patience.image_s, deadline=deadline
+                queries, cluster.custom_callback, timeout_s=patience.image_s, deadline=deadline
             )
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
@@ -353,14 +372,18 @@ class Wiring:
                     name: without_addresses(check, lambda: brokers.number)
                     for name, check in reading.items()
                 },
-                {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
+                {
+                    "audit_log": journal.check_writable,
+                    "schema": partial(schema_problem, database),
+                    "clock": partial(clock_problem, database),
+                },
                 within_s=patience.check_s,
             )
             yield Services(
                 authenticator=authenticator,
                 authorizer=authorizer,
                 denials=denials,
-                describe=DescribeQuotas(admin, image, images),
+                describe=DescribeQuotas(queries, image, images),
                 alter=alterations.alter,
                 revert=RevertAlterations(audit, alterations.alter),
                 resolve=ResolveQuotas(image),

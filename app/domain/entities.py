@@ -224,6 +224,11 @@ class MatchType(StrEnum):
     CONTAINS = "contains"
     ABSENT = "absent"
 
+    @property
+    def names_an_entity(self) -> bool:
+        """Whether it means one entity of its type: that of a name, or the default."""
+        return self in (MatchType.EXACT, MatchType.DEFAULT)
+
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilterComponent:
@@ -343,6 +348,11 @@ class ClientQuotaFilter:
             ),
             self.strict,
         )
+
+    @property
+    def names_an_entity(self) -> bool:
+        """Whether a component names one entity of its type, or the default: few match that."""
+        return any(component.match_type.names_an_entity for component in self.components)
 
     def matches(self, entity: ClientQuotaEntity) -> bool:
         """Tell whether the entity meets every condition. Source: ``ClientQuotasImage.describe``."""

@@ -1,16 +1,18 @@
 """Fairness: what one caller may have of this process, so that there is enough for the others."""
 
+import asyncio
 import hashlib
 import ipaddress
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final, NoReturn, TypeVar
+from weakref import WeakValueDictionary
 
 from app.domain.errors import NotSentError
 from app.http.errors import RateLimitedError
@@ -102,8 +104,29 @@ class Limits:
     public_per_s: float = 0.0
 
 
+MOST_READS: Final = 2
+"""For so many reads of one principal at a time entities are looked through; others wait."""
+
+
+class Turns:
+    """Lets so many of each name go on at a time; the others wait for their turn."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        """Wait for a turn of the name, and have it until the block ends."""
+        semaphore = self._semaphores.setdefault(name, asyncio.Semaphore(self._most))
+        async with semaphore:
+            yield
+
+
 class RateLimits:
-    """Keeps count, refuses with ``RateLimitedError``; ``bodies`` has the slots for large ones.
+    """Keeps count, refuses with ``RateLimitedError``.
+
+    ``bodies`` has the slots for large ones, ``reads`` the turns of reads.
 
     ``count`` is called with the limit that was reached.
     """
@@ -126,6 +149,7 @@ class RateLimits:
         }
         self._working: Counter[str] = Counter()
         self.bodies = LargeBodies()
+        self.reads = Turns(MOST_READS)
 
     def admit(self, principal: str, kind: Limited) -> None:
         """Count a request."""

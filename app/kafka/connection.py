@@ -346,9 +346,13 @@ _REAUTHENTICATION_MARGIN_S: Final = 30.0
 
 
 class Purpose(Enum):
-    """What a connection is for."""
+    """What a connection is for.
+
+    READ is what alterations and the cluster's metadata need, QUERY what callers read.
+    """
 
     READ = auto()
+    QUERY = auto()
     QUORUM = auto()
     ALTER = auto()
     LISTEN = auto()
@@ -356,11 +360,13 @@ class Purpose(Enum):
 
 MAX_CONNECTIONS: Final[Mapping[Purpose, int]] = {
     Purpose.READ: 8,
+    Purpose.QUERY: 8,
     Purpose.QUORUM: 8,
     Purpose.ALTER: 16,
     Purpose.LISTEN: 64,
 }
-"""How many there may be at once, so that what waits for a controller holds up no read."""
+"""How many there may be at once, so that neither what waits for a controller nor what callers read
+holds up an alteration."""
 
 
 @dataclass(eq=False)

@@ -148,12 +148,14 @@ class KafkaClientQuotaAdmin:
         *,
         broker_id: int | None = None,
         timeout_s: float | None = None,
+        purpose: Purpose = Purpose.READ,
     ) -> Described:
         """See ``ClientQuotaAdmin``."""
         return await self._brokers.read(
             partial(self._describe, quota_filter),
             broker_id=broker_id,
             timeout_s=self._patience.broker_answer_s if timeout_s is None else timeout_s,
+            purpose=purpose,
         )
 
     async def alter_client_quotas(
@@ -276,6 +278,25 @@ class KafkaClientQuotaAdmin:
             return listening.result()
         answer = in_flight.answer({}, "The broker has not answered in time.")
         return answer if in_flight.validate_only else replace(answer, late=LateAnswer(listening))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReader:
+    """Describes what callers ask for, over connections that no alteration waits for."""
+
+    admin: KafkaClientQuotaAdmin
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Described:
+        """See ``QuotaReader``."""
+        return await self.admin.describe_client_quotas(
+            quota_filter, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUERY
+        )
 
 
 async def _encode(

@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from app.domain.broker_metrics import tag_of_client_id, tag_of_user
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity
+from app.http.middleware import context_of
 from app.http.query_params import (
     READ_INTEGER,
     Filter,
@@ -87,8 +88,11 @@ async def show_quota_gauges(
     `kafka_client_quota_tags` has its tags, so that rules can join both.
     """
     asked = DescribeQuery(parse_filter(query.filter, strict=False), query.has_key, _AGE_MS)
-    listing = await services_of(request).describe.describe(asked)
-    chunks = await off_loop(len(listing.entries), exposition, listing.entries, query.limit)
+    services = services_of(request)
+    read = await services.describe.read(asked)
+    async with services.limits.reads.of(context_of(request).principal or ""):
+        listing = await services.describe.select(asked, read)
+        chunks = await off_loop(len(listing.entries), exposition, listing.entries, query.limit)
     return StreamingResponse(_sent(chunks), media_type=_MEDIA_TYPE)
 
 

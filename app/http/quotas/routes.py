@@ -14,6 +14,7 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.headers import list_field, names_tag
+from app.http.middleware import context_of
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS, JsonResponse
 from app.http.query_params import (
     StrictQuery,
@@ -41,8 +42,9 @@ from app.http.quotas.formats import (
 )
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
-from app.http.route import Services, feature_router, may_describe, services_of
+from app.http.route import feature_router, may_describe, services_of
 from app.service.queries.describe import DescribeQuery, Entry, SortedSnapshot
+from app.service.queries.describe import QuotaListing as Listing
 from app.service.runtime.tasks import off_loop
 
 _OLDEST_BROKER = "2.6"
@@ -74,7 +76,8 @@ router = feature_router("quotas")
 _BOUND: Final = {"filter", "strict", "has_key"}
 """What the pages of one query have in common."""
 
-_POSITION: Final = TypeAdapter(dict[Annotated[str, AfterValidator(EntityType)], str | None])
+_Position = dict[Annotated[str, AfterValidator(EntityType)], str | None]
+_POSITION: Final = TypeAdapter(_Position)
 """Of a page: its last entity."""
 
 _DEFAULT_PAGE_SIZE = 1000
@@ -125,8 +128,16 @@ async def describe_quotas(
     """Describe the quotas that match the filter, sorted by user, client-id and ip."""
     services = services_of(request)
     media_type = negotiate(list_field(request.headers, "accept"))
-    answer, snapshot, page = await _answer(services, query)
-    written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
+    wanted = DescribeQuery(
+        parse_filter(query.filter, strict=query.strict), query.has_key, query.max_age_ms
+    )
+    fingerprint = query_fingerprint("quotas", query.model_dump(include=_BOUND))
+    after = read_page_token(query.page_token, fingerprint, _POSITION)
+    read = await services.describe.read(wanted)
+    async with services.limits.reads.of(context_of(request).principal or ""):
+        listing = await services.describe.select(wanted, read)
+        answer, snapshot, page = _answer(query, listing, after, fingerprint)
+        written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -158,19 +169,11 @@ async def _write(
     return written, snapshot.memo[name]
 
 
-async def _answer(
-    services: Services, parameters: DescribeParameters
+def _answer(
+    parameters: DescribeParameters, listing: Listing, after: _Position | None, fingerprint: str
 ) -> tuple[QuotaListingResponse, SortedSnapshot, str]:
     """Return the answer, what is cached with its entries, and which page of the whole it is."""
-    query = DescribeQuery(
-        parse_filter(parameters.filter, strict=parameters.strict),
-        parameters.has_key,
-        parameters.max_age_ms,
-    )
     size, token = parameters.page_size or _DEFAULT_PAGE_SIZE, parameters.page_token
-    fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
-    after = read_page_token(token, fingerprint, _POSITION)
-    listing = await services.describe.describe(query)
     answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
     if parameters.page_size is None and token is None:
         return answer, listing.snapshot or _own(listing.entries), ""

@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import (
     ALL_ENTITIES,
     ClientQuotaEntity,
     ClientQuotaFilter,
-    MatchType,
     SortKey,
     check_filter,
     filter_violations,
@@ -27,8 +26,6 @@ Entry = tuple[ClientQuotaEntity, Values]
 
 FEW_CHANGES: Final = 1_000
 """Up to so many changes a list is patched; for more it is sorted anew."""
-
-_NAMED: Final = frozenset({MatchType.EXACT, MatchType.DEFAULT})
 
 
 @dataclass(slots=True)
@@ -95,7 +92,9 @@ class SortedSnapshot:
     def candidates(self, quota_filter: ClientQuotaFilter) -> Collection[ClientQuotaEntity]:
         """Return a few entities that hold all that match, or all entities there are."""
         named = [
-            component for component in quota_filter.components if component.match_type in _NAMED
+            component
+            for component in quota_filter.components
+            if component.match_type.names_an_entity
         ]
         if not named:
             return self.quotas.keys()
@@ -154,7 +153,9 @@ def matching(
 
 def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     components = quota_filter.components
-    return bool(components) and all(component.match_type in _NAMED for component in components)
+    return bool(components) and all(
+        component.match_type.names_an_entity for component in components
+    )
 
 
 def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:
@@ -172,8 +173,8 @@ class DescribeQuery:
 
     Attributes:
         has_key: Keep entities that have any of these keys; empty keeps all.
-        max_age_ms: 0 asks the broker now; more allows an image that old. Who asks for everything
-            at the same time as others shares what was asked after his call.
+        max_age_ms: 0 asks the broker now; more allows an image that old. Who asks for more than
+            named entities at the same time as others shares what was asked after his call.
     """
 
     quota_filter: ClientQuotaFilter = ALL_ENTITIES
@@ -192,6 +193,13 @@ class QuotaListing:
     as_of: datetime
     entries: Sequence[Entry]
     snapshot: SortedSnapshot | None = None
+
+
+class Read(NamedTuple):
+    """What was described for a query, and whether it is an image that others use, too."""
+
+    described: Described
+    is_image: bool
 
 
 class DescribeQuotas:
@@ -223,8 +231,11 @@ class DescribeQuotas:
             InvalidRequestError: The filter breaks a rule of the broker.
             NotSentError: No broker answers.
         """
-        check_filter(query.quota_filter)
-        described, is_image = await self._describe(query)
+        return await self.select(query, await self.read(query))
+
+    async def select(self, query: DescribeQuery, read: Read) -> QuotaListing:
+        """Return every matching entity of what was read; that is work of this process."""
+        described, is_image = read
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._images.in_order(described)
             entries = arranged.entries
@@ -255,16 +266,22 @@ class DescribeQuotas:
         """
         return await self._describe_now()
 
-    async def _describe(self, query: DescribeQuery) -> tuple[Described, bool]:
-        """Return what holds all that matches, and whether it is an image that others use, too.
+    async def read(self, query: DescribeQuery) -> Read:
+        """Return what holds all that matches.
 
-        Where there is no image that is young enough a broker selects, and nobody waits for one.
+        A broker selects where the filter names an entity and no image is young enough; nobody waits
+        for one then. Whatever else may match much, so it comes from the describe that all share.
+
+        Raises:
+            InvalidRequestError: The filter breaks a rule of the broker.
+            NotSentError: No broker answers.
         """
+        check_filter(query.quota_filter)
         wanted, max_age_ms = query.quota_filter.for_broker(), query.max_age_ms
-        if wanted == ALL_ENTITIES:
+        if not query.quota_filter.names_an_entity:
             if max_age_ms == 0:
-                return await self._describe_now(), False
-            return await self._image.image(max_age_ms=max_age_ms), True
+                return Read(await self._describe_now(), is_image=False)
+            return Read(await self._image.image(max_age_ms=max_age_ms), is_image=True)
         if max_age_ms and (young := self._image.young(max_age_ms=max_age_ms)):
-            return young, True
-        return await self._admin.describe_client_quotas(wanted), False
+            return Read(young, is_image=True)
+        return Read(await self._admin.describe_client_quotas(wanted), is_image=False)

@@ -32,10 +32,18 @@ class Cache(Generic[T]):
 
     Ages are taken from ``time.monotonic``: uvloop's own clock stands still within a millisecond, so
     that what was asked before a call could pass for asked at the call.
+
+    Args:
+        ask: Asks the question.
+        keeps_answer: Whether it is kept for those who come later; else those alone share it who
+            wait for it.
     """
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], *, keeps_answer: bool = True
+    ) -> None:
         self._ask = ask
+        self._keeps_answer = keeps_answer
         self._in_flight: _Asked[T] | None = None
         self._answered: _Asked[T] | None = None
         self._not_before = float("-inf")
@@ -78,7 +86,7 @@ class Cache(Generic[T]):
 
     def _keep(self, task: asyncio.Task[T]) -> None:
         asked, self._in_flight = self._in_flight, None
-        if not task.cancelled() and task.exception() is None:
+        if not task.cancelled() and task.exception() is None and self._keeps_answer:
             self._answered = asked
 
 
