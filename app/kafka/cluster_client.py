@@ -120,7 +120,7 @@ class Brokers:
                     self.invalidate_metadata()
                 else:
                     self._mark_failed(lease.pool.address)
-                detail = f"Broker {lease.broker_id} did not answer within {timeout_s:g} s."
+                detail = f"Broker {lease.broker_id} did not answer within {timeout_s:.3g} s."
                 raise unreachable(detail) from error
             finally:
                 lease.release()

@@ -83,7 +83,7 @@ class AlterationInFlight:
                 payload = await self.payload
             verdicts = await decoded(read, payload, self.version)
         except TimeoutError:
-            return self.answer({}, f"No answer came within {listen_for_s:g} s.")
+            return self.answer({}, f"No answer came within {listen_for_s:.3g} s.")
         except AnswerLostError as lost:
             return self.answer({}, f"The broker's answer was lost: {lost.detail}")
         except UnreadableAnswerError as error:

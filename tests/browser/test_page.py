@@ -205,6 +205,14 @@ def test_rows_of_a_spreadsheet_are_a_document(visitors: Visitors):
     expect(row(page, "Changes", "sheet")).to_contain_text("4 MiB/s")
 
 
+def test_a_plan_warns_of_a_name_that_is_no_pattern(visitors: Visitors):
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill("user,producer_byte_rate\ntenant-*,4MiB\n")
+    button(page, "Plan").click()
+    expect(row(page, "Changes", "tenant-*")).to_be_visible()
+    expect(page.get_by_text("Kafka matches names literally")).to_be_visible()
+
+
 def test_a_change_is_reverted_after_a_reason(visitors: Visitors, site: RunningService):
     set_quota(site, {"user": "back"}, producer_byte_rate=1 * MIB)
     set_quota(site, {"user": "back"}, producer_byte_rate=9 * MIB)

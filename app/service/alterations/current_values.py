@@ -234,7 +234,7 @@ class Barrier:
                     )
                 values = await self.present.read(entities, broker_id)
         except TimeoutError:
-            detail = f"Broker {broker_id} did not catch up within {within_s:g} s."
+            detail = f"Broker {broker_id} did not catch up within {within_s:.3g} s."
             raise NotSentError(detail, code="cluster-unreachable") from None
         return BarrierRead(values, state)
 
