@@ -157,6 +157,25 @@ def test_the_picture_of_the_layers_is_the_contract():
     ]
 
 
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+RECIPES = CONTRIBUTING[CONTRIBUTING.index("**A quota key**") : CONTRIBUTING.index("## Names")]
+
+
+def test_each_file_and_name_of_the_recipes_is_there(subtests: pytest.Subtests):
+    files = set(re.findall(r"`([a-z_/]+\.(?:py|yaml|toml|md))`", RECIPES))
+    names = set(re.findall(r"`(_?[A-Za-z]{3}[A-Za-z_]*)`", RECIPES))
+    assert (len(files), len(names)) > (20, 10)
+    sources = [path for folder in ("app", "tests") for path in (ROOT / folder).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    code += (ROOT / "app/http/openapi.yaml").read_text(encoding="utf-8")
+    for file in files:
+        with subtests.test(file=file):
+            assert (ROOT / file).is_file()
+    for name in names:
+        with subtests.test(name=name):
+            assert re.search(rf"\b{name}\b", code)
+
+
 def test_links_are_found():
     assert len({target for document in DOCUMENTS for target in links(document)}) > 30
 
