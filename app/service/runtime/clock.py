@@ -82,6 +82,10 @@ def time_of(alteration_id: str) -> datetime:
         raise ValueError(message) from error
 
 
+_LONGER_S: Final = 0.6
+"""How much longer than a transaction may take whoever needs its end waits for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Time-outs in seconds; the others are computed from those that are set.
@@ -103,8 +107,8 @@ class Patience:
 
     @property
     def record_s(self) -> float:
-        """How long an answer waits for the record of its outcome."""
-        return self.database_answer_s * 15 / 7
+        """How long an answer waits for the record of its outcome: until that has failed, too."""
+        return self.conclusion_s + _LONGER_S
 
     @property
     def entity_wait_s(self) -> float:
@@ -112,17 +116,17 @@ class Patience:
 
         It is longer than an intent takes: who waited so long finds the other's key in the log.
         """
-        return self.database_answer_s * 10 / 7
+        return self.database_answer_s + _LONGER_S
 
     @property
     def statement_s(self) -> float:
         """Postgres's own limit for a statement that writes: it ends what nobody waits for."""
-        return self.database_answer_s * 10 / 7
+        return self.database_answer_s + _LONGER_S
 
     @property
     def lock_s(self) -> float:
-        """Postgres's own limit for the wait for a lock."""
-        return self.database_answer_s * 5 / 14
+        """Postgres's own limit for the wait for a lock: a transaction may wait for a few."""
+        return self.database_answer_s / 3
 
     @property
     def idle_s(self) -> float:
