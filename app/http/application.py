@@ -23,9 +23,9 @@ from app.http.middleware import (
     ON_OPERATIONS_PORT,
     RequestMiddleware,
     action_of,
-    answer,
-    answer_to_fault,
     context_of,
+    error_response,
+    fault_response,
 )
 from app.http.openapi import describe
 from app.http.plans import routes as plans
@@ -59,17 +59,17 @@ async def _on_error(request: Request, error: Exception) -> Response:
     match error:
         case RefusedAtTheActError():
             await _record_attempt(request, error)
-            return answer(request, error)
+            return error_response(request, error)
         case QuotaError():
             number = len(error.results or ()) + len(error.violations)
-            return await off_loop(number, answer, request, error)
+            return await off_loop(number, error_response, request, error)
         case HTTPException(status_code=HTTPStatus.NOT_FOUND):
-            return answer(request, NotFoundError(_NOWHERE), error.headers)
+            return error_response(request, NotFoundError(_NOWHERE), error.headers)
         case HTTPException(status_code=HTTPStatus.METHOD_NOT_ALLOWED):
             detail = "This path does not take that method; use one of the header Allow."
             allowed = {"Allow": ", ".join(_allowed_methods(request))}
-            return answer(request, QuotaError(detail, code="method-not-allowed"), allowed)
-    return answer_to_fault(request)
+            return error_response(request, QuotaError(detail, code="method-not-allowed"), allowed)
+    return fault_response(request)
 
 
 async def _record_attempt(request: Request, error: RefusedAtTheActError) -> None:

@@ -112,7 +112,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that alter nothing. Source: RFC 9110, 9.2.1."""
 
 
-def answer(
+def error_response(
     request: Request, error: QuotaError, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the answer for an error, and note its code for the log and the metrics."""
@@ -122,13 +122,15 @@ def answer(
     return problem_response(error, context.request_id, instance, headers)
 
 
-def answer_to_fault(request: Request) -> Response:
+def fault_response(request: Request) -> Response:
     """Return the answer for what should not happen; what it was stands in the log only.
 
     How far a request came that may alter something is open then.
     """
     sent = Sent.NO if request.method in _SAFE else Sent.MAYBE
-    return answer(request, QuotaError("A fault of this service; report the request id.", sent=sent))
+    return error_response(
+        request, QuotaError("A fault of this service; report the request id.", sent=sent)
+    )
 
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -192,10 +194,10 @@ class RequestMiddleware:
     ) -> None:
         self._app = app
         self._metrics = metrics
-        self._answer: ASGIApp = self._answered
+        self._handle: ASGIApp = self._handle_errors
         if cors_origins:
-            self._answer = _Cors(
-                self._answered,
+            self._handle = _Cors(
+                self._handle_errors,
                 allow_origins=cors_origins,
                 allow_methods=_CORS_METHODS,
                 allow_headers=_CORS_REQUEST_HEADERS,
@@ -217,28 +219,28 @@ class RequestMiddleware:
         exchange = scope["state"]["exchange"] = _ResponseRecorder(context, send)
         self._metrics.active_requests.inc()
         try:
-            await self._answer(scope, receive, exchange.send)
+            await self._handle(scope, receive, exchange.send)
         except PreflightRefusedError as error:
-            await answer(Request(scope), error)(scope, receive, exchange.send)
+            await error_response(Request(scope), error)(scope, receive, exchange.send)
         finally:
             context.work.close()
             context.held.close()
             self._metrics.active_requests.dec()
             self._record(scope, method, exchange)
 
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_errors(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: _ResponseRecorder = scope["state"]["exchange"]
         try:
             refuse_bad_headers(scope)
             await self._app(scope, receive, send)
         except QuotaError as error:
-            await answer(Request(scope), error)(scope, receive, send)
+            await error_response(Request(scope), error)(scope, receive, send)
         except ClientDisconnect:
             logger.info("the caller went away during the answer")
         except Exception:
             logger.exception("fault")
             if exchange.status is None:
-                await answer_to_fault(Request(scope))(scope, receive, send)
+                await fault_response(Request(scope))(scope, receive, send)
             elif not exchange.whole:
                 raise  # the server then cuts the answer off, so that nobody takes it for whole
 

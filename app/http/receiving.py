@@ -24,7 +24,7 @@ from app.http.problems import raw_problem
 
 
 class Stage(StrEnum):
-    """What a caller is waited for, as the metric ``receive_deadline_closed_total`` names it."""
+    """What the service waits for; the label ``stage`` of ``receive_deadline_closed_total``."""
 
     IDLE = "idle"
     HEADERS = "headers"
@@ -34,7 +34,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveLimits:
-    """How long callers are waited for, in seconds, and how much they may hold.
+    """How long the service waits for callers, in seconds, and how much they may hold.
 
     Attributes:
         idle_s: For the first byte of a request.
@@ -51,10 +51,10 @@ class ReceiveLimits:
     header_bytes: int = 64 * 1024
 
 
-_LOOKS: Final = 5
-"""How often a connection is looked at within its shortest deadline."""
+_CHECKS_PER_DEADLINE: Final = 5
+"""How often each deadline is checked before it is over: a connection ends a fifth late at most."""
 
-_LONGEST_PAUSE_S: Final = 0.5
+_LONGEST_CHECK_INTERVAL_S: Final = 0.5
 _LINGER_S: Final = 1.0
 """How long the rest of a refused request is thrown away, so that the refusal can be read."""
 
@@ -102,7 +102,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._metrics = metrics
         self._limits = limits
         shortest = min(limits.idle_s, limits.headers_s, limits.body_s, limits.answer_s)
-        self._pause_s = min(_LONGEST_PAUSE_S, shortest / _LOOKS)
+        self._check_interval_s = min(_LONGEST_CHECK_INTERVAL_S, shortest / _CHECKS_PER_DEADLINE)
         self._stage: Stage | None = Stage.IDLE
         self._since = self.loop.time()
         self._unread_since: float | None = None
@@ -111,7 +111,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._bare_bytes = 0
         self._body_came = False
         self._fault: QuotaError | None = None
-        self._look_later: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
         self._tls: dict[object, object] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -123,15 +123,15 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         connection = transport.get_extra_info("socket")
         if connection is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        self._look_later = self.loop.call_later(self._pause_s, self._look)
+        self._next_check = self.loop.call_later(self._check_interval_s, self._check_deadline)
         if self._slot.is_refused:
             detail = "There are too many connections; come back after Retry-After."
             self._refuse(NotSentError(detail, code="too-many-connections", retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
-        if self._look_later is not None:
-            self._look_later.cancel()
+        if self._next_check is not None:
+            self._next_check.cancel()
         self._metrics.connections.dec()
         super().connection_lost(exc)
         self._slot.end()
@@ -216,7 +216,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._unread_since = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Leave idle connections to ``_look``."""
+        """Leave idle connections to ``_check_deadline``."""
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser could not read, or ``on_headers_complete`` did not take."""
@@ -231,9 +231,9 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._stage = stage
         self._since = self.loop.time()
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         """Close the connection if the caller is too late; look again soon."""
-        self._look_later = self.loop.call_later(self._pause_s, self._look)
+        self._next_check = self.loop.call_later(self._check_interval_s, self._check_deadline)
         now = self.loop.time()
         stage = self._overdue_stage(now)
         if stage is None:

@@ -45,10 +45,10 @@ from app.service.runtime.tasks import Tasks
 
 @dataclass(eq=False)
 class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
-    """The broker refused the caller a read that was thought allowed; nothing was sent.
+    """The broker refused the caller a read that the service thought allowed.
 
-    An alteration that meets it is concluded like any that was not sent. Repeating is of no use
-    before an ACL is changed.
+    For the caller it is a 403, and repeating is of no use before an ACL is changed; for the log it
+    is an alteration of which nothing was sent.
     """
 
     retry: Retry = Retry.NEVER

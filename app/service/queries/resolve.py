@@ -30,13 +30,13 @@ from app.service.runtime.tasks import off_loop, pause_gc
 MAX_OVERLAY: Final = 2_000
 """With so many changed entities laid over it an index is merged with them."""
 
-SHARE: Final = 5
-"""A renewal in the background begins this many times as long after the last one as a describe keeps
-a broker busy, so that renewing takes a fifth of its time at most."""
+RENEWAL_SPACING: Final = 5
+"""Where a describe keeps a broker busy for 1 s the next begins in the background 5 s after it began,
+so that renewing takes a fifth of a broker's time at most."""
 
-LAST: Final = 5
-"""The shortest of so many describes tells how long that is: the others waited for busy machines.
-The longest of them tells how early the next one must begin so that nobody waits for it."""
+MEASURED_DESCRIBES: Final = 5
+"""Of so many describes the shortest says how long a broker is busy: the others waited for busy
+machines. The longest says how early the next must begin so that nobody waits for it."""
 
 _MARGIN: Final = 1.25
 
@@ -117,7 +117,7 @@ class QuotaImage:
         self._acknowledged: dict[ClientQuotaEntity, _Acknowledged] = {}
         self._laying_over = asyncio.Lock()
         self._changed_at = self._not_before = self._renew_from = float("-inf")
-        self._took_s: deque[float] = deque(maxlen=LAST)
+        self._took_s: deque[float] = deque(maxlen=MEASURED_DESCRIBES)
 
     async def now(self) -> Described:
         """Describe everything; all who wait for it share the answer.
@@ -225,7 +225,7 @@ class QuotaImage:
             self._deadline.note(time.monotonic() - begun_at)
         finally:
             self._took_s.append(time.monotonic() - begun_at)
-            self._renew_from = begun_at + SHARE * min(self._took_s)
+            self._renew_from = begun_at + RENEWAL_SPACING * min(self._took_s)
         current = _Current(begun_at, described)
         if self._indexes.is_used:
             await self._lay_over(current)

@@ -19,8 +19,8 @@ from app.service.queries import resolve as module
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import (
     BELIEVED_S,
-    LAST,
-    SHARE,
+    MEASURED_DESCRIBES,
+    RENEWAL_SPACING,
     Identity,
     QuotaImage,
     ResolveQuery,
@@ -103,7 +103,7 @@ async def test_renewing_takes_a_fifth_of_the_time_at_most_however_long_a_describ
     await world.resolve()
     for takes_s in (0.01, 0.8, 2.0):
         world.broker.takes_s = takes_s
-        for _ in range(LAST):
+        for _ in range(MEASURED_DESCRIBES):
             await world.resolve(max_age_ms=0)
         world.broker.describes.clear()
         for _ in range(2000):
@@ -113,7 +113,7 @@ async def test_renewing_takes_a_fifth_of_the_time_at_most_however_long_a_describ
             await asyncio.sleep(0.05)
         first, last = world.broker.describes[0][0], world.broker.describes[-1][0]
         busy_s = sum(end - begin for begin, end in world.broker.describes[:-1])
-        assert busy_s <= (last - first) / SHARE + 1e-6
+        assert busy_s <= (last - first) / RENEWAL_SPACING + 1e-6
     await world.image.close()
 
 
