@@ -31,7 +31,7 @@ MAX_OVERLAY: Final = 2_000
 """With so many changed entities laid over it an index is merged with them."""
 
 RENEWAL_SPACING: Final = 5
-"""Where a describe keeps a broker busy for 1 s the next begins in the background 5 s after it began,
+"""Where a describe keeps a broker busy for 1 s the next one begins in the background 5 s after it,
 so that renewing takes a fifth of a broker's time at most."""
 
 MEASURED_DESCRIBES: Final = 5
