@@ -44,11 +44,16 @@ def read_components(text: str, option: str) -> list[str]:
     beside them.
     """
     components = []
-    for item in _ITEM.findall(text):
+    for number, item in enumerate(_ITEM.findall(text), start=1):
         if _COMPONENT.match(item):
             components.append(_unescape(item.strip(), option))
-        else:
+        elif "=" in item:
             components.append("=".join(_pair(item, option, escaped=True)))
+        else:
+            raise UsageError(
+                f"{option}: condition {number} is none. Write user=alice, user^=team-, user:any or "
+                "client-id:default; if a comma belongs to a name, write \\, for it."
+            )
     return components
 
 

@@ -274,7 +274,7 @@ def test_a_scope_is_one_condition_in_the_same_grammar(run: Run, tmp_path: Path):
 def test_an_entity_that_cannot_be_read_is_refused(run: Run):
     ran = run("audit --entity user=alice,etl", Reply(200, {}))
     assert (ran.code, ran.service.asked) == (2, [])
-    assert "--entity: etl is not TYPE=NAME" in ran.err
+    assert "--entity: condition 2 is none" in ran.err
 
 
 def test_whoami_lists_what_is_allowed_and_what_is_not(run: Run):
