@@ -172,7 +172,7 @@ def quota_samples(text: str) -> Iterator[Sample]:
         raise ValueError("no line of it is a metric")
     for number, line in lines:
         named = _NAME.match(line)
-        if named is None or not _is_of_quotas(named[1]):
+        if named is None or not is_quota_metric(named[1]):
             continue
         sample = _SAMPLE.fullmatch(line)
         value = None if sample is None else _number_of(sample[3])
@@ -182,7 +182,8 @@ def quota_samples(text: str) -> Iterator[Sample]:
 
 
 @lru_cache(maxsize=65_536)
-def _is_of_quotas(metric: str) -> bool:
+def is_quota_metric(metric: str) -> bool:
+    """Tell whether a metric that an exporter names so is a rate, a delay or tokens of a quota."""
     name = _plain_metric(metric)
     return name.startswith("kafka_") and _EXPORTED.get(name, _OTHER)[1] not in _NO_SAMPLE
 

@@ -15,7 +15,15 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, counts_of_used, tally
 from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
-from app.pipeline.ingest.inputs import FORMATS, KAFKA, Inputs, file_inputs, topic_inputs
+from app.pipeline.ingest.inputs import (
+    FORMATS,
+    KAFKA,
+    PROMETHEUS,
+    Inputs,
+    file_inputs,
+    server_inputs,
+    topic_inputs,
+)
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import (
@@ -26,6 +34,7 @@ from app.pipeline.ingest.minutes import (
     sum_minutes,
 )
 from app.pipeline.ingest.points import UNNAMED, Rules
+from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
 from app.pipeline.ingest.read import broken_files, read_points, unreadable_points
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
@@ -50,7 +59,9 @@ def rules_of(job: Job) -> Rules:
     if FORMATS[kind].labelled:
         metric_map.require_labels(kind)
     if not options.input:
-        message = "--input is missing: name the files to read, a folder of them, or a topic."
+        message = (
+            "--input is missing: name the files to read, a folder of them, a topic, or a server."
+        )
         raise UsageError(message)
     tags = FORMATS[kind].tags if metric_map.urlencoded is None else metric_map.urlencoded
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,12 +78,15 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
 
     Raises:
         UsageError: There is no such input, or a file lacks a column.
-        InfrastructureError: The brokers of a topic do not answer.
+        InfrastructureError: The brokers of a topic, or a server, do not answer.
     """
     uris, kind = job.options.input, job.options.format
     if kind == KAFKA:
         offsets = offsets_of_file(job.options.offsets) if job.options.offsets else None
         inputs = topic_inputs(uris, settings_of_file(job.options.kafka_config), offsets)
+    elif kind == PROMETHEUS:
+        servers = [server_of(uri, job.options) for uri in uris]
+        inputs = server_inputs(servers, rules, job.options.step)
     else:
         inputs = file_inputs(job.session, uris, kind, rules.map)
     job.read["inputs"] = inputs.read
@@ -104,10 +118,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON of an earlier report: read the same offsets of a topic again",
     )
+    add_prometheus_options(parser)
     parser.epilog = (
         f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern (* ? "
         "[] {}) of files below the folder in front of it; for kafka-json "
-        "kafka://HOST:PORT[,HOST:PORT]/TOPIC. Days are replaced as a whole."
+        "kafka://HOST:PORT[,HOST:PORT]/TOPIC, for prometheus the server's URL. Days are replaced "
+        "as a whole."
     )
 
 

@@ -5,7 +5,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any, Final
 from urllib.parse import unquote
@@ -16,10 +16,13 @@ from pyspark.sql import SparkSession
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offsets_of, topic_of
 from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
+from app.pipeline.ingest.points import Rules
+from app.pipeline.ingest.prometheus import RangeQuery, Server, queries_of
 from app.pipeline.ingest.text_files import csv_header
 from app.pipeline.options import PATTERN
 
 KAFKA: Final = "kafka-json"
+PROMETHEUS: Final = "prometheus"
 GZIP: Final = b"\x1f\x8b"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
@@ -53,6 +56,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     "csv": Format((".csv", ".tsv", ".txt"), tags=False),
     "adapter-json": Format(_LINES, tags=True, labelled=True),
     KAFKA: Format((), tags=True, labelled=True),
+    PROMETHEUS: Format((), tags=True, labelled=True),
     "collect": Format((".parquet",), tags=True, parquet=True),
 }
 
@@ -97,14 +101,15 @@ class Inputs:
 
     Attributes:
         kind: The format.
-        names: Of the inputs, by their numbers: paths, or partitions of a topic.
+        names: Of the inputs, by their numbers: paths, partitions of a topic, or queries.
         groups: The files.
         unreadable: Why a file cannot be read, by its number.
         ranges: Of the topics, with the number of the input and the servers of each.
         settings: Of the Kafka client.
+        queries: Of Prometheus' API, with the number of the input and the server of each.
         cut_day: The last day of which retention has removed messages of a topic; null for none.
-        read: What a run over them follows from: path, size and time of change of each file, or
-            the offsets of topics.
+        read: What a run over them follows from: path, size and time of change of each file,
+            the offsets of topics, or what servers are asked.
         firsts: The number of the first file of each ``--input``.
         rows: How many rows the footers of the files count; null where they have none.
     """
@@ -115,6 +120,7 @@ class Inputs:
     unreadable: dict[int, str] = field(default_factory=dict)
     ranges: list[tuple[int, str, OffsetRange]] = field(default_factory=list)
     settings: Settings = field(default_factory=dict)
+    queries: list[tuple[int, Server, RangeQuery]] = field(default_factory=list)
     cut_day: date | None = None
     read: list[Any] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
@@ -142,6 +148,23 @@ def topic_inputs(
             inputs.ranges.append((len(inputs.names), servers, item))
             inputs.read.append(item.as_json())
             inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
+    return inputs
+
+
+def server_inputs(servers: Iterable[Server], rules: Rules, step_ms: int) -> Inputs:
+    """Ask servers which quota metrics they have; each metric and hour is an input.
+
+    Raises:
+        UsageError: The period lacks a beginning or an end, or a credential is no good.
+        InfrastructureError: A server does not answer.
+    """
+    inputs = Inputs(PROMETHEUS)
+    for server in dict.fromkeys(servers):
+        inputs.firsts.append(len(inputs.names))
+        for query in queries_of(server, rules.since_us, rules.until_us, step_ms):
+            inputs.queries.append((len(inputs.names), server, query))
+            inputs.names.append(f"{server.url} {query.name}")
+            inputs.read.append([server.url, *asdict(query).values()])
     return inputs
 
 

@@ -17,6 +17,7 @@ from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
 from app.pipeline.ingest.kafka_topic import read_topics
 from app.pipeline.ingest.metric_map import Columns, MetricMap
 from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
+from app.pipeline.ingest.prometheus import read_prometheus
 from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows, number_of, time_of
 from app.pipeline.ingest.text_files import (
     SeriesLabels,
@@ -50,6 +51,9 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
     if inputs.ranges:
         messages = read_topics(session, inputs.ranges, inputs.settings, rules.map)
         frames.append(_judge_rows(messages, rules))
+    if inputs.queries:
+        answers = read_prometheus(session, inputs.queries, rules.map)
+        frames.append(_judge_rows(answers, rules))
     if inputs.unreadable or not frames:
         frames.append(unreadable_points(session, inputs.unreadable))
     return reduce(DataFrame.unionByName, frames)

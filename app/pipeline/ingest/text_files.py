@@ -205,10 +205,17 @@ def _add_export_line(number: int, line: bytes, rows: Rows, names: SeriesLabels) 
 def read_query_range(stream: BinaryIO, rows: Rows, names: SeriesLabels) -> Iterator[pa.RecordBatch]:
     """Read the answer of Prometheus' ``query_range`` (or ``query``); a line is a series."""
     try:
-        result = json.loads(stream.read())["data"]["result"]
+        document = json.loads(stream.read())
     except (ValueError, RecursionError) as error:
         rows.reject(0, UNREADABLE, f"no JSON: {error}")
         return
+    yield from read_answer(document, rows, names)
+
+
+def read_answer(document: Any, rows: Rows, names: SeriesLabels) -> Iterator[pa.RecordBatch]:
+    """Read a parsed answer; a line is a series."""
+    try:
+        result = document["data"]["result"]
     except (TypeError, KeyError):
         result = None
     if not isinstance(result, list):
