@@ -42,7 +42,7 @@ from app.postgres.schema import (
     server_facts,
 )
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
 from app.service.auth.authorize import (

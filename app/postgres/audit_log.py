@@ -21,8 +21,6 @@ from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.locks import find_key, recent_values
 from app.postgres.log_writer import (
     BatchRejectedError,
-    IntentBatch,
-    OutcomeBatch,
     append,
     can_share,
     write_intent,
@@ -53,7 +51,6 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.runtime.clock import new_alteration_id, time_of
-from app.service.runtime.dependencies import Batcher
 from app.service.runtime.tasks import off_loop
 
 
@@ -201,8 +198,12 @@ def _history(
                 yield at, "recovery", f"{entry['detail']}{of}"
 
 
-_PATIENCE_S: Final = 0.2
-"""A transaction that takes longer holds up no other."""
+def _in_doubt(intent: Intent, error: QuotaError) -> QuotaError:
+    """Return the error with the intent's id where the log may have it all the same."""
+    if not isinstance(error, CommitInDoubtError):
+        return error
+    alteration_id = intent.request.alteration_id
+    return NotSentError(error.detail, code=error.code, alteration_id=alteration_id)
 
 
 class PostgresJournal:
@@ -211,32 +212,35 @@ class PostgresJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._patience = database.patience
-        self._intents = Batcher(self._write_intents, IntentBatch, max_batch_wait_s=_PATIENCE_S)
-        self._outcomes = Batcher(self._write_outcomes, OutcomeBatch, max_batch_wait_s=_PATIENCE_S)
 
-    async def record_intent(self, intent: Intent) -> Intent:
-        """See ``AuditJournal``."""
+    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+        """See ``AuditJournal``; who cannot share the transaction, or not be served, goes alone."""
+        shared = [intent for intent in intents if can_share(intent)]
+        errors: dict[int, Exception | None] = {}
+        if len(shared) > 1:
+            try:
+                written = await self._database.writing.run(partial(write_intents, shared))
+            except BatchRejectedError:
+                written = []
+            except QuotaError as error:
+                errors = {id(intent): _in_doubt(intent, error) for intent in shared}
+                written = []
+            errors |= {id(intent): None for intent in written if intent is not None}
+        alone = [intent for intent in intents if id(intent) not in errors]
+        answers = await asyncio.gather(*map(self._record_alone, alone), return_exceptions=True)
+        for intent, answer in zip(alone, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+                raise answer
+            errors[id(intent)] = answer if isinstance(answer, Exception) else None
+        return [errors[id(intent)] for intent in intents]
+
+    async def _record_alone(self, intent: Intent) -> None:
         if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
-            committed = await self._intents.submit(intent)
-            if committed is None:
-                committed = await self._database.writing.run(partial(write_intent, intent))
-        except CommitInDoubtError as error:
-            alteration_id = intent.request.alteration_id
-            raise NotSentError(
-                error.detail, code=error.code, alteration_id=alteration_id
-            ) from error
-        return committed
-
-    async def _write_intents(self, batch: Sequence[Intent]) -> Sequence[Intent | None]:
-        """Write a batch of intents; null is an intent to try alone."""
-        if not can_share(batch[0]):
-            return [None]
-        try:
-            return await self._database.writing.run(partial(write_intents, batch))
-        except BatchRejectedError:
-            return [None] * len(batch)
+            await self._database.writing.run(partial(write_intent, intent))
+        except QuotaError as error:
+            raise _in_doubt(intent, error) from error
 
     async def recent_values(self, intent: Intent) -> Quotas:
         """See ``AuditJournal``."""
@@ -246,14 +250,15 @@ class PostgresJournal:
         """See ``AuditJournal``."""
         return await self._database.writing.run(partial(find_key, key_hash))
 
-    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
-        """See ``AuditJournal``."""
-        await self._outcomes.submit(conclusion)
+    async def record_conclusions(
+        self, conclusions: Sequence[AuditConclusion]
+    ) -> Sequence[Exception | None]:
+        """See ``AuditJournal``; where a transaction is rejected, each is written alone."""
+        return await self._write_outcomes(conclusions)
 
     async def _write_outcomes(
         self, batch: Sequence[AuditConclusion], *, alone: bool = False
-    ) -> Sequence[QuotaError | ValueError | None]:
-        """Write a batch of outcomes; where it is rejected, each of them alone."""
+    ) -> Sequence[Exception | None]:
         work = partial(write_outcomes, batch)
         try:
             return await self._database.writing.run(work, within_s=self._patience.conclusion_s)

@@ -161,25 +161,6 @@ def _rows(intent: Intent) -> int:
     return 1 + len(intent.locks)
 
 
-class IntentBatch:
-    """The intents of one transaction, while it fills: no entity and no key is there twice."""
-
-    def __init__(self) -> None:
-        self._claimed: set[object] = set()
-        self._rows = 0
-
-    def __call__(self, intent: Intent) -> bool:
-        """Take one more in, if it fits."""
-        key = intent.key
-        claimed = {*intent.locks.values(), *(() if key is None else (key.key_hash,))}
-        rows = self._rows + (_rows(intent) if can_share(intent) else MAX_BATCH_ROWS)
-        fits = rows < MAX_BATCH_ROWS and self._claimed.isdisjoint(claimed)
-        if fits or not self._rows:
-            self._claimed |= claimed
-            self._rows = rows
-        return fits
-
-
 async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Intent | None]:
     """Write those that get their keys and locks at once, and commit; null for the others.
 
@@ -295,23 +276,6 @@ async def _why_not(intent: Intent, lease: Lease) -> Exception:
         return KeyTakenError(stored)
     hashes = {entity_hash(entity): entity for entity in intent.locks.values()}
     return await busy_error(intent.request, hashes, lease)
-
-
-class OutcomeBatch:
-    """The conclusions of one transaction, while it fills."""
-
-    def __init__(self) -> None:
-        self._ids: set[str] = set()
-        self._results = 0
-
-    def __call__(self, conclusion: AuditConclusion) -> bool:
-        """Take one more in, if it fits."""
-        results = self._results + len(conclusion.results)
-        fits = results < MAX_BATCH_ROWS and conclusion.alteration_id not in self._ids
-        if fits or not self._ids:
-            self._ids.add(conclusion.alteration_id)
-            self._results = results
-        return fits
 
 
 async def write_outcomes(

@@ -32,9 +32,8 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.current_values import Barrier
-from app.service.alterations.sending import record_in_portions
-from app.service.alterations.write_ahead import AlterContext
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.write_ahead import AlterContext, record_in_portions
 from app.service.ports.audit_log import (
     AuditedState,
     Drift,

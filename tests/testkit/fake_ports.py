@@ -23,7 +23,7 @@ from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
 from app.service.ports.audit_log import (
     AlterationRecord,
@@ -209,8 +209,13 @@ class FakeJournal:
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
 
-    async def record_intent(self, intent: Intent) -> Intent:
-        """Keep an intent with its locks and its key."""
+    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+        """Keep intents with their locks and their keys."""
+        answers = await asyncio.gather(*map(self.record_intent, intents), return_exceptions=True)
+        return [answer if isinstance(answer, Exception) else None for answer in answers]
+
+    async def record_intent(self, intent: Intent) -> None:
+        """Keep one of them."""
         self._do("record_intent")
         request, key = intent.request, intent.key
         if key is not None and key.key_hash in self.keys:
@@ -225,7 +230,6 @@ class FakeJournal:
         if key is not None:
             self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
-        return intent
 
     async def recent_values(self, intent: Intent) -> Quotas:
         entities = intent.locks.values()
@@ -235,8 +239,17 @@ class FakeJournal:
         self._do("stored_key")
         return self.keys.get(key_hash)
 
+    async def record_conclusions(
+        self, conclusions: Sequence[AuditConclusion]
+    ) -> Sequence[Exception | None]:
+        """Keep conclusions; free the locks of what is certain."""
+        answers = await asyncio.gather(
+            *map(self.record_conclusion, conclusions), return_exceptions=True
+        )
+        return [answer if isinstance(answer, Exception) else None for answer in answers]
+
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
-        """Keep a conclusion; free the locks of what is certain."""
+        """Keep one of them."""
         self._do("record_conclusion")
         self.conclusions.append(conclusion)
         for result in conclusion.results.values():

@@ -15,7 +15,14 @@ from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
 from app.service.alterations.write_ahead import locks_of
-from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Intent, KeyClaim
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditEntity,
+    AuditJournal,
+    AuditRequest,
+    Intent,
+    KeyClaim,
+)
 from app.service.runtime.clock import new_alteration_id
 
 SETTINGS = {"fsync": "off", "track_commit_timestamp": "on", "scram_iterations": "1"}
@@ -140,5 +147,20 @@ def intent_of(
     return Intent(request, owner, key, supersedes, locks=locks, send_within_s=SEND_WITHIN_S)
 
 
+async def record_intent(journal: AuditJournal, intent: Intent) -> Intent:
+    """Record one intent; return it, or raise why not."""
+    (error,) = await journal.record_intents([intent])
+    if error is not None:
+        raise error
+    return intent
+
+
+async def record_conclusion(journal: AuditJournal, conclusion: AuditConclusion) -> None:
+    """Record one conclusion, or raise what is wrong with it."""
+    (error,) = await journal.record_conclusions([conclusion])
+    if error is not None:
+        raise error
+
+
 async def intend(journal: AuditJournal, request: AuditRequest) -> None:
-    await journal.record_intent(intent_of(request))
+    await record_intent(journal, intent_of(request))

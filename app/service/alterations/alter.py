@@ -1,8 +1,10 @@
-"""Alter: validate, take the locks, record the intent, send, record the outcome, answer."""
+"""Alter: judge, take the locks, run with a group, wait for the record, answer."""
 
+import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +12,7 @@ from app.domain.alterations import (
     AlterationResult,
     KafkaRefusal,
     Outcome,
-    failed_expectations,
+    Quotas,
     moved_beside,
 )
 from app.domain.errors import (
@@ -18,9 +20,10 @@ from app.domain.errors import (
     ExpectationFailedError,
     NotSentError,
     OutcomeNotRecordedError,
-    Violation,
+    Sent,
 )
 from app.domain.validation import Judgement, judge
+from app.service.alterations.barrier import Barrier
 from app.service.alterations.command import (
     NOT_AS_EXPECTED,
     AlterationReport,
@@ -31,9 +34,21 @@ from app.service.alterations.command import (
     raise_unless_done,
     replayed_report,
 )
-from app.service.alterations.current_values import Barrier
-from app.service.alterations.sending import AlterExecutor, unexpected
-from app.service.alterations.write_ahead import AlterContext, Intents, not_sent, with_before
+from app.service.alterations.pipeline import (
+    AlterPipeline,
+    Concluded,
+    Ready,
+    alterations_of,
+    as_expected,
+    entities_to_read,
+    judgement,
+    unexpected,
+)
+from app.service.alterations.write_ahead import (
+    AlterContext,
+    locks_of,
+    send_within_s,
+)
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditEntity,
@@ -43,8 +58,9 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.ports.metrics import Phase
 from app.service.runtime.clock import new_alteration_id
-from app.service.runtime.tasks import Tasks, off_loop
+from app.service.runtime.tasks import Tasks, off_loop, timed
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +80,12 @@ class AlterQuotas:
         tasks: Tasks,
     ) -> None:
         self.large = context.large
-        self._policy = context.policy
+        self._context = context
         self._journal = context.journal
         self._admin = admin
-        self._present = barrier.present
-        self._intents = Intents(context, barrier)
-        self._sending = AlterExecutor(context, admin, tasks)
+        self._barrier = barrier
+        self._pipeline = AlterPipeline(context, admin, barrier, tasks)
         self._tasks = tasks
-        self._image = context.image
 
     async def alter(
         self, command: AlterCommand, check: Callable[[], None] = no_check
@@ -92,7 +106,7 @@ class AlterQuotas:
             UnknownOutcomeError: Sent, and no definite answer.
             TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
-        command = await self._policy.admitted(command)
+        command = await self._context.policy.admitted(command)
         replay = await self.replay(command)
         if replay is not None:
             return replay
@@ -126,26 +140,27 @@ class AlterQuotas:
 
     async def _confirm(self, command: AlterCommand) -> AlterationReport:
         request = await self._request(command, _NOTHING)
+        ready = Ready(command, self._intent(command, request))
+        values = await self._verified_values(ready)
         beside = command.plan.beside if command.plan else {}
-        if beside:
-            values = await self._intents.verified_values(request, beside=beside)
-            failed = await off_loop(len(beside), moved_beside, beside, values)
-            if failed:
-                raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
-        try:
-            async with self._intents.committed(command, request):
-                return AlterationReport(
-                    request.alteration_id, request.cluster_id, validate_only=False, results=()
-                )
-        except KeyTakenError as error:
-            return await self._replay(command, error.stored)
+        failed = await off_loop(len(beside), moved_beside, beside, values)
+        if failed:
+            raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
+        (committed,) = await self._pipeline.commit_intents([await self._confirmed(ready)])
+        if isinstance(committed, KeyTakenError):
+            return await self._replay(command, committed.stored)
+        if isinstance(committed, Exception):
+            raise committed
+        return AlterationReport(
+            request.alteration_id, request.cluster_id, validate_only=False, results=()
+        )
 
     async def _judge(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
         judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
             entities = [alteration.entity for alteration in command.alterations]
-            stored = await self._present.read(entities)
+            stored = await self._barrier.present.read(entities)
             judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
             judgement = replace(judgement, violations=command.violations + judgement.violations)
@@ -156,12 +171,11 @@ class AlterQuotas:
         with self.large.work(command.caller.principal, len(command.alterations)):
             return await self._alter(command, judgement)
 
-    async def _alter(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
-        request = await self._request(command, judgement)
+    async def _alter(self, command: AlterCommand, judged: Judgement) -> AlterationReport:
+        request = await self._request(command, judged)
         try:
-            conclusion = await (self._validate if command.validate_only else self._change)(
-                command, request
-            )
+            work = self._validate if command.validate_only else self._change
+            conclusion, readable = await work(command, request)
         except KeyTakenError as error:
             return await self._replay(command, error.stored)
         except EntityBusyError:
@@ -174,7 +188,7 @@ class AlterQuotas:
             request.cluster_id,
             command.validate_only,
             in_order({**conclusion.rejected, **conclusion.results}),
-            await self._wait(command, conclusion),
+            await self._wait(command, conclusion, readable),
         )
         raise_unless_done(report, conclusion, all_or_nothing=command.all_or_nothing)
         return report
@@ -185,93 +199,162 @@ class AlterQuotas:
         number = len(judgement.alterations)
         return await off_loop(number, _audit_request, command, judgement, cluster_id, broker_id)
 
-    async def _validate(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
+    async def _validate(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditConclusion, None]:
         """Check everything as a real alteration would, without locks and without a change."""
-        request = replace(request, decision=await command.confirmed_evidence())
-        request, failed = await self._as_expected(command, request)
-        conclusion = unexpected(request, failed) if failed else await self._sending.judge(request)
+        ready = await self._confirmed(Ready(command, self._intent(command, request)))
+        values = await self._verified_values(ready)
+        request, failed = await as_expected(command, ready.intent.request, values, with_plan=False)
+        if failed:
+            conclusion = unexpected(request, failed)
+        else:
+            answer = await self._admin.alter_client_quotas(
+                alterations_of(request), validate_only=True, broker_id=request.broker_id
+            )
+            conclusion = await off_loop(len(request.entities), judgement, request, answer)
         await self._journal.record_final(request, conclusion.results)
         if conclusion.error is not None:
             raise conclusion.error
-        return replace(conclusion, rejected=request.local_refusals)
+        return replace(conclusion, rejected=request.local_refusals), None
 
-    async def _change(self, command: AlterCommand, request: AuditRequest) -> AuditConclusion:
-        async with self._intents.committed(command, request) as intent:
-            validate_first = command.all_or_nothing and len(request.entities) > 1
-            async with self._sending.turn(request, validate_first=validate_first):
-                request, conclusion = await self._conclude(
-                    command, intent, validate_first=validate_first
-                )
-            conclusion = replace(conclusion, rejected=request.local_refusals)
-            try:
-                await self._sending.record(request, conclusion)
-            except OutcomeNotRecordedError as error:
-                await self._renew_image(error.results or ())
-                raise
-            await self._renew_image(conclusion.results.values())
-        return conclusion
+    async def _verified_values(self, ready: Ready) -> Quotas:
+        broker_id = ready.intent.request.broker_id
+        if broker_id is None:
+            raise NotSentError("No broker was chosen.", code="cluster-unreachable")
+        with timed(self._context.metrics, Phase.BARRIER):
+            read = await self._barrier.read([*entities_to_read(ready)], broker_id=broker_id)
+        return read.values
 
-    async def _conclude(
-        self, command: AlterCommand, intent: Intent, *, validate_first: bool
-    ) -> tuple[AuditRequest, AuditConclusion]:
-        try:
-            request, failed = await self._as_expected(command, intent.request, intent)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
-            return intent.request, not_sent(intent.request, error)
-        if failed:
-            return request, unexpected(request, failed)
-        return request, await self._sending.send(
-            request, send_by=intent.send_by, validate_first=validate_first
+    def _intent(self, command: AlterCommand, request: AuditRequest) -> Intent:
+        key, plan = command.key, command.plan
+        locks = locks_of(request, plan.beside if plan else ())
+        tables = 2 + (plan is not None) + (command.supersedes is not None)
+        return Intent(
+            request,
+            self._context.owner,
+            key.claim(request.caller.principal, request.cluster_id) if key else None,
+            command.supersedes,
+            plan,
+            locks=locks,
+            send_within_s=send_within_s(
+                len(locks),
+                self._context.patience,
+                tables=tables,
+                barrier_s=self._barrier.deadline.seconds,
+            ),
         )
+
+    async def _confirmed(self, ready: Ready) -> Ready:
+        """Return it with evidence that is young enough; raise the refusal where there is none."""
+        decision = await ready.command.confirmed_evidence()
+        intent = ready.intent
+        return replace(
+            ready, intent=replace(intent, request=replace(intent.request, decision=decision))
+        )
+
+    async def _change(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditConclusion, "asyncio.Future[bool] | None"]:
+        context, began = self._context, time.monotonic()
+        context.outcomes.refuse_if_full()
+        ready = Ready(command, self._intent(command, request))
+        try:
+            entities = ready.intent.locks.values()
+            async with context.locks.hold(entities, request.alteration_id) as deadline:
+                context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+                context.failpoints.reach("before_intent")
+                concluded = await self._run_when_free(await self._confirmed(ready), deadline)
+                await self._recorded(concluded)
+        except EntityBusyError:
+            context.metrics.slot_was_taken()
+            raise
+        return concluded.conclusion, concluded.readable
+
+    async def _run_when_free(self, ready: Ready, deadline: float) -> Concluded:
+        """Run, waiting until the deadline for other processes that will soon be done."""
+        pause = _FIRST_RETRY_S
+        while True:
+            try:
+                return await self._pipeline.run(replace(ready, at=time.monotonic()))
+            except EntityBusyError as error:
+                held_for_s = error.retry_after_s or 0
+                if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
+                    raise
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            pause = min(pause * 2, _LONGEST_RETRY_S)
+
+    async def _recorded(self, concluded: Concluded) -> None:
+        """Wait for the record; what was applied shows in the image in any case.
+
+        Raises:
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            QuotaError: That of the request.
+        """
+        conclusion, context = concluded.conclusion, self._context
+        results = conclusion.results.values()
+        with timed(context.metrics, Phase.TX2):
+            written = await context.outcomes.is_written(concluded.recorded, len(results))
+        await self._renew_image(results)
+        unknown = any(each.outcome is Outcome.UNKNOWN for each in results)
+        if not written and conclusion.sent and not unknown:
+            raise OutcomeNotRecordedError(
+                "The cluster has answered; its answer is not in the audit log yet and will be "
+                "written as soon as the log takes it. Ask for the alteration instead of repeating.",
+                sent=Sent.YES,
+                alteration_id=conclusion.alteration_id,
+                results=in_order(conclusion.results),
+            )
+        context.failpoints.reach("after_conclusion")
+        if conclusion.error is not None:
+            raise conclusion.error
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""
         if any(result.outcome is Outcome.UNKNOWN for result in results):
-            self._image.forget()
+            self._context.image.forget()
         if after := applied_quotas(results):
-            await self._image.note(after)
+            await self._context.image.note(after)
 
-    async def _as_expected(
-        self, command: AlterCommand, request: AuditRequest, intent: Intent | None = None
-    ) -> tuple[AuditRequest, Sequence[Violation]]:
-        """Return the request with what truly held before, and what was not to be expected.
-
-        What a plan rests on is looked at once the intent is committed.
-        """
-        beside = command.plan.beside if command.plan and intent else {}
-        values = await self._intents.verified_values(request, intent, beside=beside)
-        request = await off_loop(len(values), with_before, request, values)
-        expected, precondition = command.expected, command.precondition
-        failed: Sequence[Violation] = ()
-        if expected or precondition is not None:
-            before = {entity.ordinal: entity.before or {} for entity in request.entities}
-            failed = await off_loop(
-                len(expected), failed_expectations, expected, before, precondition
-            )
-        moved = await off_loop(len(beside), moved_beside, beside, values)
-        return request, [*failed, *moved]
-
-    async def _wait(self, command: AlterCommand, conclusion: AuditConclusion) -> bool | None:
+    async def _wait(
+        self,
+        command: AlterCommand,
+        conclusion: AuditConclusion,
+        readable: "asyncio.Future[bool] | None",
+    ) -> bool | None:
         """Wait until the brokers that count show what was applied; null where nobody looks."""
         after = applied_quotas(conclusion.results.values())
         if command.wait is Wait.NONE or not after:
             return None
         within_s = command.wait_ms / 1000
-        brokers: Sequence[int | None] = (conclusion.broker_id,)
+        shows = False
+        if command.wait is Wait.ALL_BROKERS:
+            shows = await self._is_readable_everywhere(after, within_s)
+        elif readable is not None:
+            await asyncio.wait({readable}, timeout=within_s)
+            shows = readable.done() and readable.result()
+        await self._context.image.note(after)
+        return shows
+
+    async def _is_readable_everywhere(self, after: Quotas, within_s: float) -> bool:
         began = time.monotonic()
-        readable = False
         try:
-            if command.wait is Wait.ALL_BROKERS:
-                brokers = await self._admin.live_brokers(timeout_s=within_s)
+            brokers = await self._admin.live_brokers(timeout_s=within_s)
             left_s = within_s - (time.monotonic() - began)
-            readable = await self._present.until_readable(after, within_s=left_s, brokers=brokers)
+            present = self._barrier.present
+            return await present.until_readable(after, within_s=left_s, brokers=brokers)
         except NotSentError:
-            pass
+            return False
         except Exception:  # whatever it is, the change was applied, and the caller must learn it
             logger.exception("whether a change is readable was not found out")
-        await self._image.note(after)
-        return readable
+            return False
 
+
+_FIRST_RETRY_S: Final = 0.02
+_LONGEST_RETRY_S: Final = 0.25
+
+_SOON_S: Final = 1.0
+"""What the log says of an entity whose holder is at work: it may be free at any time."""
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)
 

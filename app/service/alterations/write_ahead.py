@@ -1,36 +1,33 @@
-"""The write-ahead log: intents committed with their locks; outcomes, retried until written.
+"""Around the log: locks of this process, outcomes that are retried until written, late answers.
 
 An entity has one alteration in flight: they queue in this process, and the log has a durable lock.
 """
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
-from app.domain.alterations import KafkaRefusal, Outcome, Quotas
+from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.command import AlterCommand, results_of
-from app.service.alterations.current_values import Barrier
+from app.service.alterations.command import result_of, results_of
 from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditJournal,
     AuditRequest,
-    Intent,
-    KeyTakenError,
+    Recovered,
     RecoveryJournal,
 )
-from app.service.ports.metrics import AlterationMetrics, Phase
+from app.service.ports.brokers import AlterAnswer
+from app.service.ports.metrics import AlterationMetrics, FoundBy
 from app.service.queries.resolve import QuotaImage
-from app.service.runtime.clock import USUAL, Patience, boot_time, utc_now
-from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, timed
+from app.service.runtime.clock import USUAL, Patience, utc_now
+from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -88,42 +85,61 @@ class OutcomeWriter:
             detail = f"{self.waiting} outcomes wait for the audit log; nothing was sent."
             raise NotSentError(detail, code="audit-log-unavailable")
 
-    async def write(self, conclusion: AuditConclusion) -> bool:
-        """Write; tell whether it was done in the time for so many entities."""
-        task = self.tasks.start(self._until_written(conclusion))
-        wait_s = self.wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
-        done, _ = await asyncio.wait({task}, timeout=wait_s)
+    def write(self, conclusions: Sequence[AuditConclusion]) -> Mapping[str, asyncio.Task[None]]:
+        """Write them in one transaction, each again and again where it fails; begin, do not wait.
+
+        An intent that turns out not to exist needs no conclusion.
+
+        Returns:
+            By the alteration's id, what ends when the log has the conclusion.
+        """
+        first = self.tasks.start(self._try(conclusions))
+        return {
+            conclusion.alteration_id: self.tasks.start(self._until_written(n, conclusion, first))
+            for n, conclusion in enumerate(conclusions)
+        }
+
+    async def is_written(self, recorded: asyncio.Task[None], number: int) -> bool:
+        """Wait; tell whether it was done in the time for so many entities."""
+        wait_s = self.wait_s + number * WAIT_S_PER_ENTITY
+        done, _ = await asyncio.wait({recorded}, timeout=wait_s)
         return bool(done)
 
-    def write_later(self, conclusion: AuditConclusion) -> None:
-        """Write in the background; an intent that turns out not to exist needs no conclusion."""
-        self.tasks.start(self._until_written(conclusion))
+    async def _try(self, conclusions: Sequence[AuditConclusion]) -> Sequence[Exception | None]:
+        try:
+            return await self.journal.record_conclusions(conclusions)
+        except Exception as error:  # noqa: BLE001 - the truth must not be lost
+            return [error] * len(conclusions)
 
-    async def _until_written(self, conclusion: AuditConclusion) -> None:
+    async def _until_written(
+        self,
+        number: int,
+        conclusion: AuditConclusion,
+        first: asyncio.Task[Sequence[Exception | None]],
+    ) -> None:
         pause = _FIRST_PAUSE_S
         self._count(1)
         try:
-            while True:
-                try:
-                    await self.journal.record_conclusion(conclusion)
-                except NotSentError:
-                    self.metrics.audit_write_failed("tx2")
-                    logger.warning("outcome of %s not yet recorded", conclusion.alteration_id)
-                except NotFoundError:
-                    logger.warning("%s has no intent to conclude", conclusion.alteration_id)
-                    return
-                except ValueError:
-                    logger.exception("another outcome stands in the log; it is left as it is")
-                    return
-                except Exception:  # the outermost boundary of this task: the truth must not be lost
-                    self.metrics.audit_write_failed("tx2")
-                    logger.exception("outcome of %s not yet recorded", conclusion.alteration_id)
-                else:
-                    return
+            error = (await asyncio.shield(first))[number]
+            while error is not None and self._is_to_be_repeated(conclusion, error):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
+                (error,) = await self._try([conclusion])
         finally:
             self._count(-1)
+
+    def _is_to_be_repeated(self, conclusion: AuditConclusion, error: Exception) -> bool:
+        alteration_id = conclusion.alteration_id
+        if isinstance(error, NotFoundError):
+            logger.warning("%s has no intent to conclude", alteration_id)
+            return False
+        if isinstance(error, ValueError):
+            logger.error("another outcome stands in the log, and is left", exc_info=error)
+            return False
+        self.metrics.audit_write_failed("tx2")
+        unexpected = None if isinstance(error, NotSentError) else error
+        logger.warning("outcome of %s not yet recorded", alteration_id, exc_info=unexpected)
+        return True
 
     def _count(self, step: int) -> None:
         self.waiting += step
@@ -156,13 +172,6 @@ def send_within_s(
     """
     record_s = 2 * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
     return record_s + barrier_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
-
-
-_FIRST_RETRY_S: Final = 0.02
-_LONGEST_RETRY_S: Final = 0.25
-
-_SOON_S: Final = 1.0
-"""What the log says of an entity whose holder is at work: it may be free at any time."""
 
 
 class EntityLocks:
@@ -253,130 +262,63 @@ def locks_of(
     return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
 
 
-class Intents:
-    """Commits intents under the locks of their entities."""
+PORTION: Final = 1000
+"""How many findings are one transaction."""
 
-    def __init__(self, context: AlterContext, barrier: Barrier) -> None:
-        self._context = context
-        self._barrier = barrier
 
-    @asynccontextmanager
-    async def committed(
-        self, command: AlterCommand, request: AuditRequest
-    ) -> AsyncIterator[Intent]:
-        """Commit the intent and hold the entities while the block runs.
+async def record_in_portions(
+    journal: RecoveryJournal, found: Sequence[Recovered]
+) -> AsyncIterator[Sequence[Recovered]]:
+    """Record findings; yield those of each portion once they are in the log.
 
-        Raises:
-            EntityBusyError: Another alteration holds a lock for too long.
-            KeyTakenError: The idempotency key was used before.
-            NotSentError: The log cannot be written.
-            UnauthenticatedError, ClusterAuthorizationError: The caller may not any more.
-        """
-        self._context.outcomes.refuse_if_full()
-        key, plan = command.key, command.plan
-        locks = locks_of(request, plan.beside if plan else ())
-        tables = 2 + (plan is not None) + (command.supersedes is not None)
-        intent = Intent(
-            request,
-            self._context.owner,
-            key.claim(request.caller.principal, request.cluster_id) if key else None,
-            command.supersedes,
-            plan,
-            locks=locks,
-            send_within_s=send_within_s(
-                len(locks),
-                self._context.patience,
-                tables=tables,
-                barrier_s=self._barrier.deadline.seconds,
-            ),
+    Raises:
+        NotSentError: The rest is not recorded; what was yielded is.
+    """
+    for begin in range(0, len(found), PORTION):
+        portion = found[begin : begin + PORTION]
+        left = await journal.record_recovery(portion)
+        for (alteration_id, _), why in left.items():
+            logger.warning("%s was concluded elsewhere: %s", alteration_id, why)
+        yield [finding for finding in portion if finding.key not in left]
+
+
+_DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
+
+
+async def record_late_answer(
+    request: AuditRequest,
+    coming: Awaitable[AlterAnswer],
+    journal: RecoveryJournal,
+    metrics: AlterationMetrics,
+) -> None:
+    """Listen on for the answer to an alteration that ran out of time, and record it."""
+    late = await coming
+    found = await off_loop(len(request.entities), _definite, request, late)
+    for _ in found:
+        metrics.outcome_came_late()
+    seconds = (late.answered_at - late.sent_at).total_seconds()
+    try:
+        async for recorded in record_in_portions(journal, found):
+            for finding in recorded:
+                metrics.recovered(finding.result.outcome.value, FoundBy.LATE_ANSWER, seconds)
+    except NotSentError as error:
+        logger.warning("the late answer to %s was not recorded: %s", request.alteration_id, error)
+
+
+def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
+    verdicts = ((audited, late.verdicts[audited.alteration.entity]) for audited in request.entities)
+    return [
+        Recovered(
+            request.alteration_id,
+            entity.ordinal,
+            result_of(entity, verdict),
+            final=True,
+            evidence={
+                "late_answer": verdict.outcome.value,
+                "broker_id": late.broker_id,
+                "answered_at": late.answered_at.isoformat(),
+            },
         )
-        context, began = self._context, time.monotonic()
-        try:
-            async with context.locks.hold(locks.values(), request.alteration_id) as deadline:
-                context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
-                context.failpoints.reach("before_intent")
-                decision = await command.confirmed_evidence()
-                intent = replace(intent, request=replace(request, decision=decision))
-                committed = await self._commit(intent, deadline)
-                context.failpoints.reach("after_intent")
-                yield committed
-        except EntityBusyError:
-            context.metrics.slot_was_taken()
-            raise
-
-    async def _commit(self, intent: Intent, deadline: float) -> Intent:
-        try:
-            with timed(self._context.metrics, Phase.TX1):
-                committed = await self._commit_when_free(intent, deadline)
-        except NotSentError as error:
-            self._context.metrics.audit_write_failed("tx1")
-            if error.alteration_id is not None:
-                self._context.outcomes.write_later(not_sent(intent.request, error))
-            raise
-        except (QuotaError, KeyTakenError):
-            raise
-        except Exception as fault:  # the log may have the intent
-            unsent = fault_before_sending(intent.request, fault)
-            self._context.outcomes.write_later(not_sent(intent.request, unsent))
-            raise unsent from fault
-        if intent.supersedes is not None:
-            self._context.metrics.superseded()
-        return committed
-
-    async def _commit_when_free(self, intent: Intent, deadline: float) -> Intent:
-        """Commit, waiting until the deadline for other processes that will soon be done.
-
-        The time is taken before each transaction: the database, which adds the same
-        ``send_within_s``, takes its own later.
-        """
-        pause = _FIRST_RETRY_S
-        while True:
-            try:
-                intent = replace(intent, send_by=boot_time() + intent.send_within_s)
-                self._context.failpoints.reach("intent_begun")
-                return await self._context.journal.record_intent(intent)
-            except EntityBusyError as error:
-                held_for_s = error.retry_after_s or 0
-                if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
-                    raise
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
-            pause = min(pause * 2, _LONGEST_RETRY_S)
-
-    async def verified_values(
-        self,
-        request: AuditRequest,
-        intent: Intent | None = None,
-        *,
-        beside: Iterable[ClientQuotaEntity] = (),
-    ) -> Quotas:
-        """Return what a barrier read shows of the request's entities, and of those beside them.
-
-        Raises:
-            NotSentError: The barrier was not passed in time.
-        """
-        entities = [
-            *(audited.alteration.entity for audited in request.entities),
-            *(refused.entity for refused in request.local_refusals.values()),
-            *beside,
-        ]
-        broker_id = request.broker_id
-        if broker_id is None:
-            raise NotSentError("No broker was chosen.", code="cluster-unreachable")
-        recent = None if intent is None else partial(self._context.journal.recent_values, intent)
-        self._context.metrics.barrier_may_take(self._barrier.deadline.seconds)
-        with timed(self._context.metrics, Phase.BARRIER):
-            read = await self._barrier.read(entities, broker_id=broker_id, acknowledged=recent)
-        return read.values
-
-
-def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
-    """Return the request with these values before."""
-    entities = [
-        replace(each, before=values.get(each.alteration.entity, {})) for each in request.entities
+        for entity, verdict in verdicts
+        if verdict.outcome in _DEFINITE
     ]
-    refusals = {
-        ordinal: replace(refused, before=present, after=present)
-        for ordinal, refused in request.local_refusals.items()
-        for present in (values.get(refused.entity, {}),)
-    }
-    return replace(request, entities=tuple(entities), local_refusals=refusals)

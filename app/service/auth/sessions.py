@@ -24,8 +24,8 @@ from app.domain.errors import (
     Retry,
 )
 from app.service.alterations.alter import AlterQuotas, no_check
+from app.service.alterations.barrier import Barrier
 from app.service.alterations.command import AlterationReport, AlterCommand
-from app.service.alterations.current_values import Barrier
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, Authorizer, lacks

@@ -221,15 +221,16 @@ class KeyTakenError(Exception):
 class AuditJournal(Protocol):
     """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
 
-    async def record_intent(self, intent: Intent) -> Intent:
-        """Commit the intent, its locks and its key durably, all or none; return it.
+    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+        """Commit intents, each with its locks and its key durably, all of it or none.
 
-        Where the error's ``alteration_id`` is set, the log fell silent during the commit: it may
-        hold the intent all the same, and then it wants a conclusion.
+        They are in one transaction as far as they can be; no two have an entity or a key in common.
 
-        Raises:
-            EntityBusyError: A lock is taken; ``alteration_id`` says by which. Nothing was written.
-            KeyTakenError: The idempotency key was used before. Nothing was written.
+        Returns:
+            For each intent null, or why it was not written: ``EntityBusyError``, where a lock is
+            taken (``alteration_id`` says by which), ``KeyTakenError``, or ``NotSentError``. Where
+            the last one's ``alteration_id`` is set, the log fell silent during the commit: it may
+            hold the intent all the same, and then it wants a conclusion.
         """
 
     async def recent_values(self, intent: Intent) -> Quotas:
@@ -238,17 +239,19 @@ class AuditJournal(Protocol):
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired."""
 
-    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
-        """Commit what became of an intent; at most one conclusion for each entity.
+    async def record_conclusions(
+        self, conclusions: Sequence[AuditConclusion]
+    ) -> Sequence[Exception | None]:
+        """Commit what became of intents; at most one conclusion for each entity.
 
         In the same transaction locks are freed, or quarantined where the outcome is UNKNOWN, and
         the last audited state of what was applied is stored. Where nothing was sent, or all was
         throttled, the idempotency key is free again. Repeating it is safe.
 
-        Raises:
-            NotFoundError: The log has no such intent.
-            ValueError: The log has another outcome for some of the entities; it stands, and the
-                rest is recorded.
+        Returns:
+            For each conclusion null, or what is wrong with it: ``NotFoundError``, where the log has
+            no such intent; ``ValueError``, where the log has another outcome for some of the
+            entities, which stands, and the rest is recorded; ``NotSentError``.
         """
 
     async def record_final(

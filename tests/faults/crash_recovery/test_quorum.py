@@ -26,7 +26,7 @@ from app.localdev.kafka import (
 from app.localdev.kafka_admin import silent_admin
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from tests.faults.crash_recovery.conftest import empty_log
 from tests.faults.crash_recovery.run import Outage, Run, during_a_load, out, reborn
 from tests.testkit.event_loops import in_a_thread

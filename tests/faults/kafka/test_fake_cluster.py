@@ -13,7 +13,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import AlterAnswer
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit import kafka

@@ -10,7 +10,6 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.sending import AlterBatcher
 from app.service.runtime.clock import boot_time
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit.event_loops import until
@@ -31,7 +30,7 @@ async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
     """Return a sending that has waited until its intent was too old."""
     send_by = boot_time() + SEND_WITHIN_S
     change = [setting(BOB, producer_byte_rate=2)]
-    work = AlterBatcher(admin).send(change, broker_id=None, send_by=send_by)
+    work = admin.alter_client_quotas(change, validate_only=False, send_by=send_by)
     sending: asyncio.Task[object] = asyncio.create_task(work)
     await until(lambda: boot_time() > send_by)
     return sending

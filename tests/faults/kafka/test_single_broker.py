@@ -18,7 +18,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.conftest import ALICE, BOB, NO_QUOTAS, SHORT_S, verdicts

@@ -14,7 +14,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
 from app.service.queries.resolve import QuotaImage
 from tests.testkit.accounts import granted

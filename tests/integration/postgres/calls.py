@@ -39,6 +39,8 @@ from tests.testkit.postgres import (
     audit_request,
     intend,
     intent_of,
+    record_conclusion,
+    record_intent,
 )
 
 AFTER: Values = {"producer_byte_rate": 1024.0}
@@ -123,7 +125,7 @@ async def take(
     key: KeyClaim | None = None,
     supersedes: str | None = None,
 ) -> Intent:
-    return await journal.record_intent(intent_of(request, key=key, supersedes=supersedes))
+    return await record_intent(journal, intent_of(request, key=key, supersedes=supersedes))
 
 
 async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | None:
@@ -140,13 +142,13 @@ async def opened(
     journal: PostgresJournal, *users: str, owner: str = "dead", broker_id: int | None = 1
 ) -> AuditRequest:
     request = replace(request_of(*users), broker_id=broker_id)
-    await journal.record_intent(intent_of(request, owner))
+    await record_intent(journal, intent_of(request, owner))
     return request
 
 
 async def in_doubt(journal: PostgresJournal, *users: str) -> AuditRequest:
     request = await opened(journal, *users, owner="alive")
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     return request
 
 
@@ -198,7 +200,7 @@ def every_call(database: Database, journal: PostgresJournal) -> list[Awaitable[o
         drift.keep_baseline(CLUSTER, {request.entities[0].alteration.entity: AFTER}),
         intend(journal, request),
         journal.record_final(request, {}),
-        journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None)),
+        record_conclusion(journal, concluded(request, Outcome.NOT_SENT, None)),
         journal.check_writable(),
         journal.alteration(request.alteration_id),
     ]

@@ -36,6 +36,7 @@ from tests.testkit.postgres import (
     database_of,
     intend,
     migrated_database,
+    record_conclusion,
 )
 
 LONG = "team-" + "é" * 40
@@ -91,7 +92,7 @@ async def write_rows(journal: PostgresJournal) -> list[AuditRow]:
             for entity, outcome in zip(entities, outcomes, strict=False)
             if outcome is not None
         }
-        await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
+        await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
         await journal.record_final(replace(audit_request(*entities[:1]), action="denied"), {})
         judged = {0: AlterationResult(entities[0].alteration.entity, Outcome.VALIDATED)}
         await journal.record_final(replace(audit_request(*entities[:1]), action="validate"), judged)

@@ -18,7 +18,7 @@ from app.postgres.pool import Database, Lease
 from tests.integration.postgres.calls import assert_unavailable, concluded, intent, stored
 from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
-from tests.testkit.postgres import AuditDatabase, intend
+from tests.testkit.postgres import AuditDatabase, intend, record_conclusion
 
 _COMMITS = (b"COMMIT", b"record_intents", b"append_events")
 
@@ -114,7 +114,7 @@ async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(
     assert error.alteration_id == request.alteration_id
     record = await stored(journal, request)
     assert not record.concluded
-    await journal.record_conclusion(concluded(request, Outcome.NOT_SENT, None))
+    await record_conclusion(journal, concluded(request, Outcome.NOT_SENT, None))
     record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.NOT_SENT
 
@@ -136,6 +136,6 @@ async def test_a_conclusion_whose_commit_is_not_answered_can_be_repeated(
     await intend(journal, request)
     unsent = concluded(request, Outcome.NOT_SENT, None)
     async with cut_off_at_commit(audit_database.service_url, forwards=True) as behind:
-        await assert_unavailable(behind.record_conclusion(unsent))
-    await journal.record_conclusion(unsent)
+        await assert_unavailable(record_conclusion(behind, unsent))
+    await record_conclusion(journal, unsent)
     assert (await stored(journal, request)).concluded

@@ -16,7 +16,7 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditedState, AuditQuery, AuditRow, Drift, Recovered
 from app.service.recovery import DriftWatch
 from app.service.runtime.clock import Patience
@@ -31,7 +31,15 @@ from tests.integration.postgres.calls import (
 )
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
-from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of
+from tests.testkit.postgres import (
+    CLUSTER,
+    HOSTILE_NAMES,
+    AuditDatabase,
+    intend,
+    intent_of,
+    record_conclusion,
+    record_intent,
+)
 
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
 
@@ -88,7 +96,7 @@ async def test_our_own_alterations_are_the_baseline_where_there_are_any(
 ):
     request = request_of("alice")
     await intend(journal, request)
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert await drift.baseline(CLUSTER) is None
     await drift.keep_baseline(CLUSTER, {entity_of("alice"): {"x": 1.0}, entity_of("bob"): AFTER})
     states = await baseline(drift)
@@ -174,7 +182,7 @@ async def test_an_entity_with_an_alteration_in_flight_is_left_alone(
     await intend(journal, request)
     changes = [changed("alice", {}, AFTER), changed("bob", {}, AFTER)]
     assert await drift.record_drift(CLUSTER, changes) == [entity_of("bob")]
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert await drift.record_drift(CLUSTER, changes) == []
     assert [row.entity for row in await rows(journal)] == [entity_of("bob")]
 
@@ -200,7 +208,7 @@ async def test_a_state_that_came_and_went_since_the_baseline_was_read_is_no_drif
     for after in (AFTER, {}):
         request = request_of("alice")
         await intend(journal, request)
-        await journal.record_conclusion(concluded(request, after=after))
+        await record_conclusion(journal, concluded(request, after=after))
     assert await drift.record_drift(CLUSTER, [changed("alice", {}, AFTER)]) == []
     assert await rows(journal) == []
 
@@ -222,7 +230,7 @@ async def test_a_late_apply_is_in_both_histories(
 ):
     old = request_of("bob", user)
     await intend(journal, old)
-    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(old, Outcome.UNKNOWN, None))
     await recovery.record_recovery([found(old, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     change = changed(user, {}, AFTER, version=0, linked=old.alteration_id)
     await drift.record_drift(CLUSTER, [change])
@@ -254,7 +262,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         request = request_of(user)
         ids[user] = request.alteration_id
         await intend(journal, request)
-        await journal.record_conclusion(concluded(request, outcome))
+        await record_conclusion(journal, concluded(request, outcome))
     for user, outcome in (("found", Outcome.APPLIED), ("other", Outcome.OBSERVED_OTHER)):
         request = request_of("another", user)
         ids[user] = request.alteration_id
@@ -263,7 +271,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         recovered = Recovered(request.alteration_id, 1, result, final=True, evidence={})
         await recovery.record_recovery([recovered])
     new = request_of("unknown")
-    await journal.record_intent(intent_of(new, supersedes=ids["unknown"]))
+    await record_intent(journal, intent_of(new, supersedes=ids["unknown"]))
     asked = [entity_of(user) for user in ids] + [entity_of("nobody")]
     doubtful = await drift.recent_doubtful(CLUSTER, asked)
     late = ("refused", "held back", "unknown", "found", "other")

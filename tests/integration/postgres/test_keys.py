@@ -29,7 +29,7 @@ from tests.integration.postgres.calls import (
     until_a_call_waits,
 )
 from tests.testkit.kafka import unique
-from tests.testkit.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase, record_conclusion
 from tests.testkit.sizes import size
 
 KEYS = size(100, 1000)
@@ -61,7 +61,7 @@ async def test_a_key_is_stored_with_its_intent_and_found_again(
     again, other = request_of("alice"), key_of("k", "another body")
     assert await stored_under(journal, again, key) == stored
     assert await stored_under(journal, again, other) == stored
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert await stored_under(journal, again, key) == stored
     assert await journal.alteration(again.alteration_id) is None
     assert (tables.count("idempotency"), tables.locked()) == (1, 0)
@@ -142,7 +142,7 @@ async def test_a_key_expires_a_day_after_the_conclusion(journal: PostgresJournal
     await take(journal, request, key)
     assert 86_340 < tables.run(left)[0].seconds <= 86_400
     tables.run("update idempotency set expires_at = clock_timestamp() + '1 min'")
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     assert 86_340 < tables.run(left)[0].seconds <= 86_400
 
 
@@ -190,16 +190,16 @@ async def test_a_key_is_free_again_where_its_alteration_may_be_repeated(
     key, request, again = key_of("k"), request_of("alice", "bob"), request_of("alice", "bob")
     await take(journal, request, key)
     for _ in range(2):
-        await journal.record_conclusion(ended(request, *outcomes, error=error))
+        await record_conclusion(journal, ended(request, *outcomes, error=error))
         assert (await journal.stored_key(key.key_hash) is None) is is_free
     if not is_free:
         return
     await take(journal, again, key)
-    await journal.record_conclusion(ended(request, *outcomes, error=error))
+    await record_conclusion(journal, ended(request, *outcomes, error=error))
     stored = await journal.stored_key(key.key_hash)
     assert stored is not None
     assert stored.alteration_id == again.alteration_id
-    await journal.record_conclusion(concluded(again))
+    await record_conclusion(journal, concluded(again))
     assert tables.count("idempotency") == 1
 
 
@@ -210,11 +210,11 @@ async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
     await take(journal, request, key)
     both = ended(request, *[Outcome.NOT_SENT] * 3)
     first = replace(both, results={0: both.results[0]})
-    await journal.record_conclusion(first)
+    await record_conclusion(journal, first)
     assert await journal.stored_key(key.key_hash) is not None
     await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     with pytest.raises(ValueError, match="already not_applied"):
-        await journal.record_conclusion(both)
+        await record_conclusion(journal, both)
     assert await journal.stored_key(key.key_hash) is None
 
 
@@ -231,7 +231,7 @@ async def test_a_key_is_free_where_all_was_found_not_applied(
 ):
     key, request = key_of("k"), request_of("alice", "bob")
     await take(journal, request, key)
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     for ordinal, outcome in enumerate(outcomes):
         assert await journal.stored_key(key.key_hash) is not None
         await recovery.record_recovery([found(request, outcome, final=True, ordinal=ordinal)])

@@ -40,7 +40,14 @@ from tests.integration.postgres.calls import (
     until_connected,
 )
 from tests.testkit.kafka import DEADLINE_S
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intent_of
+from tests.testkit.postgres import (
+    AuditDatabase,
+    audit_entity,
+    audit_request,
+    intent_of,
+    record_conclusion,
+    record_intent,
+)
 
 KEY = KeyClaim(b"k" * 32, b"f" * 32)
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)
@@ -53,9 +60,9 @@ async def test_an_entity_belongs_to_one_alteration_until_that_is_concluded(
         first, second = request_of("alice"), request_of("alice")
         await take(journal, first)
         assert await holder_of(journal, second) == first.alteration_id
-        await journal.record_conclusion(concluded(first, outcome))
+        await record_conclusion(journal, concluded(first, outcome))
         await take(journal, second)
-        await journal.record_conclusion(concluded(second, outcome))
+        await record_conclusion(journal, concluded(second, outcome))
     assert tables.locked() == 0
 
 
@@ -67,7 +74,7 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
     before = tables.count("audit_event")
     several = request_of("a", "b", "c")
     with pytest.raises(EntityBusyError):
-        await journal.record_intent(intent_of(several, key=KEY))
+        await record_intent(journal, intent_of(several, key=KEY))
     assert await journal.alteration(several.alteration_id) is None
     assert await journal.stored_key(KEY.key_hash) is None
     assert tables.count("audit_event") == before
@@ -77,13 +84,13 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
 
 async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):
     request = audit_request(action="apply_plan")
-    intent = await journal.record_intent(intent_of(request, key=KEY))
+    intent = await record_intent(journal, intent_of(request, key=KEY))
     assert await journal.recent_values(intent) == {}
     stored_key = await journal.stored_key(KEY.key_hash)
     assert stored_key == StoredKey(request.alteration_id, KEY.fingerprint)
     record = await stored(journal, request)
     assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert (tables.locked(), tables.audited()) == (0, 0)
 
 
@@ -91,7 +98,7 @@ async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJourna
     request = request_of("alice")
     await take(journal, request)
     tables.run(FREE)
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert tables.audited() == 0
 
 
@@ -103,10 +110,10 @@ async def test_the_next_intent_gets_what_was_applied_last(journal: PostgresJourn
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
     }
-    await journal.record_conclusion(AuditConclusion(first.alteration_id, results))
+    await record_conclusion(journal, AuditConclusion(first.alteration_id, results))
     recent = await journal.recent_values(await take(journal, second))
     assert recent == {alice: {"a": 1.5, "b": 2.0**63}}
-    await journal.record_conclusion(concluded(second, after={}))
+    await record_conclusion(journal, concluded(second, after={}))
     assert await journal.recent_values(await take(journal, third)) == {alice: {}, bob: {}}
     tables.run("update quota_entity set changed_at = changed_at - interval '1 minute'")
     assert await journal.recent_values(intent_of(third)) == {}
@@ -121,11 +128,11 @@ async def test_recovery_counts_from_the_end_of_the_time_in_which_an_intent_may_b
     """Small ones, which share a transaction, and those that cannot."""
     lost = request_of("superseded")
     await take(journal, lost)
-    await journal.record_conclusion(concluded(lost, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(lost, Outcome.UNKNOWN, None))
     for user, superseded in (("alice", None), ("superseded", lost.alteration_id)):
         request = request_of(user)
         claim = replace(intent_of(request, supersedes=superseded), send_within_s=123.0)
-        await journal.record_intent(claim)
+        await record_intent(journal, claim)
         lock = tables.locks(request)[0]
         assert lock.handed_over_by - lock.taken_at == timedelta(seconds=123.0 + STANDSTILL_S)
 
@@ -139,7 +146,7 @@ async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
     assert not open_lock.quarantined
     results = dict(concluded(request, Outcome.UNKNOWN, None).results)
     results[1] = concluded(request).results[1]
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
+    await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
     assert list(tables.locks(request)) == [0]
     lock = tables.locks(request)[0]
     assert lock.quarantined
@@ -162,7 +169,7 @@ async def test_the_age_of_what_is_in_quarantine_is_judged_by_the_clock_of_the_da
     tables.age(request, 1.0)
     (before,) = tables.run("select clock_timestamp() as now")
     sent_at = datetime.now(UTC) + wrong_by
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None, sent_at))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None, sent_at))
     quarantined = tables.locks(request)[0].handed_over_by
     assert before.now <= quarantined <= lock.handed_over_by
 
@@ -184,7 +191,7 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
 ):
     first, second = request_of("alice"), request_of("alice")
     await take(journal, first)
-    await journal.record_conclusion(concluded(first))
+    await record_conclusion(journal, concluded(first))
     values = (first.cluster_id, entity_hash(first.entities[0].alteration.entity))
     taken: Intent | BaseException = EntityBusyError("not tried yet")
     async with asyncio.timeout(DEADLINE_S):
@@ -229,7 +236,7 @@ async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_o
             assert {holding[user] for user in users} == {1}
             await asyncio.sleep(0)
             holding.subtract(users)
-            await journal.record_conclusion(concluded(request, chance.choice(DEFINITE)))
+            await record_conclusion(journal, concluded(request, chance.choice(DEFINITE)))
             done += 1
 
     await asyncio.gather(*(write(number) for number in range(30)))
@@ -277,7 +284,7 @@ async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
             except EntityBusyError:
                 continue
             applied.append(request.alteration_id)
-            await journal.record_conclusion(concluded(request))
+            await record_conclusion(journal, concluded(request))
 
     await asyncio.gather(*(write(number) for number in range(6)))
     page = await journal.audit_rows(AuditQuery(limit=1000))
@@ -294,7 +301,7 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
     assert await holder_of(journal, second) == first.alteration_id
     conclusion = concluded(first)
-    await journal.record_conclusion(conclusion)
+    await record_conclusion(journal, conclusion)
     record = await stored(journal, first)
     assert (record.request, record.results) == (first, conclusion.results)
     page = await journal.audit_rows(AuditQuery(limit=10_000))
@@ -302,7 +309,7 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     recent = await journal.recent_values(await take(journal, second))
     assert len(recent) == 10_000
     assert {tuple(values.items()) for values in recent.values()} == {tuple(AFTER.items())}
-    await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(second, Outcome.UNKNOWN, None))
     assert all(lock.quarantined for lock in tables.locks(second).values())
 
 
@@ -337,8 +344,8 @@ async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables:
     new = request_of("alice")
     await take(journal, new, supersedes=old.alteration_id)
     with pytest.raises(ValueError, match="already"):
-        await journal.record_conclusion(concluded(old))
-    await journal.record_conclusion(concluded(new))
+        await record_conclusion(journal, concluded(old))
+    await record_conclusion(journal, concluded(new))
     assert await outcomes(journal, old) == {0: "superseded"}
     assert await outcomes(journal, new) == {0: "applied"}
     assert str(tables.state(new).changed_by) == new.alteration_id
@@ -374,5 +381,5 @@ async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, 
         assert isinstance(error, EntityBusyError)
         assert error.alteration_id == won[0].alteration_id
         assert set((await outcomes(journal, old)).values()) == {"superseded"}
-        await journal.record_conclusion(concluded(won[0]))
+        await record_conclusion(journal, concluded(won[0]))
     assert tables.locked() == 0

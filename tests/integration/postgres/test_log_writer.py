@@ -17,7 +17,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.log_writer import (
     MAX_BATCH_ROWS,
     BatchRejectedError,
-    IntentBatch,
+    can_share,
     write_intents,
     write_outcomes,
 )
@@ -35,7 +35,13 @@ from tests.integration.postgres.calls import (
     run_as,
     stored,
 )
-from tests.testkit.postgres import AuditDatabase, intend, intent_of
+from tests.testkit.postgres import (
+    AuditDatabase,
+    intend,
+    intent_of,
+    record_conclusion,
+    record_intent,
+)
 
 T = TypeVar("T")
 
@@ -51,10 +57,10 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
 async def intended(
     journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
 ) -> list[Intent | BaseException]:
-    """Record a first intent, and the others in the turn that waits for it."""
+    """Record intents at once, each by itself."""
     first = request_of("first")
-    calls = [journal.record_intent(intent_of(first))]
-    calls += [journal.record_intent(intent_of(request, key=key)) for request in requests]
+    calls = [record_intent(journal, intent_of(first))]
+    calls += [record_intent(journal, intent_of(request, key=key)) for request in requests]
     found = await all_of(calls)
     assert isinstance(found[0], Intent)
     return found[1:]
@@ -65,7 +71,7 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
 ):
     earlier = request_of("user-3")
     await intend(journal, earlier)
-    await journal.record_conclusion(concluded(earlier))
+    await record_conclusion(journal, concluded(earlier))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
     assert all(isinstance(result, Intent) for result in found)
@@ -84,7 +90,7 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
 ):
     requests = [request_of("a", "b"), request_of("c")]
     await intended(journal, *requests)
-    await asyncio.gather(*(journal.record_conclusion(concluded(request)) for request in requests))
+    await asyncio.gather(*(record_conclusion(journal, concluded(request)) for request in requests))
     query = "select at, occurred_at, seq, head_length, payload, leaf_hash from audit_event"
     rows = tables.run(query)
     assert sorted(row.seq for row in rows) == [0] * 3 + [1] * 2
@@ -109,7 +115,8 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
-    await intended(journal, *(request_of(f"user-{number}") for number in range(30)))
+    intents = [intent_of(request_of(f"user-{number}")) for number in range(30)]
+    assert await journal.record_intents(intents) == [None] * 30
     (row,) = tables.run("select count(distinct xmin::text) as number from audit_event")
     assert row.number == 1
 
@@ -131,14 +138,14 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
 
 async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
     used = request_of("x")
-    await journal.record_intent(intent_of(used, key=KEY))
+    await record_intent(journal, intent_of(used, key=KEY))
     fresh, repeat = request_of("a"), request_of("b")
     first = request_of("first")
     found = await all_of(
         [
-            journal.record_intent(intent_of(first)),
-            journal.record_intent(intent_of(fresh, key=OTHER_KEY)),
-            journal.record_intent(intent_of(repeat, key=KEY)),
+            record_intent(journal, intent_of(first)),
+            record_intent(journal, intent_of(fresh, key=OTHER_KEY)),
+            record_intent(journal, intent_of(repeat, key=KEY)),
         ]
     )
     assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
@@ -188,13 +195,10 @@ async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
-    batch = IntentBatch()
     plain, taking = request_of("a"), request_of("b")
-    assert batch(intent_of(plain))
-    assert not batch(intent_of(taking, supersedes=plain.alteration_id))
-    alone = IntentBatch()
-    assert not alone(intent_of(taking, supersedes=plain.alteration_id))
-    assert not alone(intent_of(plain))
+    assert can_share(intent_of(plain))
+    assert not can_share(intent_of(taking, supersedes=plain.alteration_id))
+    assert not can_share(intent_of(plain, rests_on=["c"]))
 
 
 async def test_conclusions_of_one_turn_free_their_locks_and_keep_their_states(
@@ -205,14 +209,11 @@ async def test_conclusions_of_one_turn_free_their_locks_and_keep_their_states(
         await intend(journal, request)
     outcomes = [Outcome.APPLIED, Outcome.REFUSED, Outcome.UNKNOWN] * 4
     pairs = list(zip(requests, outcomes, strict=True))
-    await asyncio.gather(
-        *(
-            journal.record_conclusion(
-                concluded(item, outcome, AFTER if outcome is Outcome.APPLIED else None)
-            )
-            for item, outcome in pairs
-        )
-    )
+    conclusions = [
+        concluded(item, outcome, AFTER if outcome is Outcome.APPLIED else None)
+        for item, outcome in pairs
+    ]
+    assert await journal.record_conclusions(conclusions) == [None] * 12
     for request, outcome in pairs:
         record = await stored(journal, request)
         assert record.results[0].outcome is outcome
@@ -231,10 +232,11 @@ async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJourn
     good, also_good, never = request_of("a"), request_of("b"), request_of("c")
     for request in (good, also_good):
         await intend(journal, request)
-    found = await all_of([journal.record_conclusion(concluded(item)) for item in (good, never)])
-    found += await all_of(
-        [journal.record_conclusion(concluded(item)) for item in (never, also_good)]
-    )
+    found = [
+        answer
+        for pair in ((good, never), (never, also_good))
+        for answer in await journal.record_conclusions([concluded(item) for item in pair])
+    ]
     assert [type(result) for result in found] == [
         type(None),
         NotFoundError,
@@ -251,7 +253,7 @@ async def test_what_contradicts_the_log_fails_alone(
 ):
     concluded_before, good = request_of("a"), request_of("b")
     await intend(journal, concluded_before)
-    await journal.record_conclusion(concluded(concluded_before))
+    await record_conclusion(journal, concluded(concluded_before))
     await intend(journal, good)
     both = [concluded(good), concluded(concluded_before, Outcome.REFUSED, None)]
     first, second = await database.writing.run(lambda lease: write_outcomes(both, lease))
@@ -274,13 +276,13 @@ async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
             "select from quota_entity where alteration_id = %s for update", [locked.alteration_id]
         )
         first, second = await all_of(
-            [journal.record_conclusion(concluded(item)) for item in (good, locked)]
+            [record_conclusion(journal, concluded(item)) for item in (good, locked)]
         )
         other.rollback()
     assert first is None
     assert isinstance(second, NotSentError)
     assert not tables.locks(good)
-    await journal.record_conclusion(concluded(locked))
+    await record_conclusion(journal, concluded(locked))
     assert not tables.locks(locked)
 
 
@@ -301,7 +303,7 @@ async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabas
     for prefix in ("first", "second"):
         request = request_of(*users(prefix))
         await intend(journal, request)
-        await journal.record_conclusion(concluded(request))
+        await record_conclusion(journal, concluded(request))
         run_as(audit_database.superuser_url, "analyze")
     await intend(journal, request := request_of(*users("third")))
     return request

@@ -44,6 +44,8 @@ from tests.testkit.postgres import (
     audit_entity,
     audit_request,
     intent_of,
+    record_conclusion,
+    record_intent,
 )
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
@@ -77,8 +79,8 @@ async def holders(plans: PostgresPlans, user: str) -> dict[str, Holding]:
 
 async def settled(journal: PostgresJournal, claimed: Claimed) -> None:
     request, claim = claimed
-    await journal.record_intent(claim)
-    await journal.record_conclusion(concluded(request))
+    await record_intent(journal, claim)
+    await record_conclusion(journal, concluded(request))
 
 
 @pytest.mark.parametrize("user", HOSTILE_NAMES)
@@ -86,9 +88,9 @@ async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
     journal: PostgresJournal, plans: PostgresPlans, user: str
 ):
     request, claim = owned(user, "team", None, *sets(), *sets(7, C))
-    await journal.record_intent(claim)
+    await record_intent(journal, claim)
     assert await holders(plans, user) == {}
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert await holders(plans, user) == {P: Holding("team", 1024.0), C: Holding("team", 7.0)}
     entity = request.entities[0].alteration.entity
     assert set(await plans.holdings(CLUSTER, "team", [])) == {entity}
@@ -104,8 +106,8 @@ async def test_nobody_holds_what_was_not_applied(
     journal: PostgresJournal, plans: PostgresPlans, tables: Tables, outcome: Outcome
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(claim)
-    await journal.record_conclusion(concluded(request, outcome))
+    await record_intent(journal, claim)
+    await record_conclusion(journal, concluded(request, outcome))
     assert await holders(plans, "alice") == {}
     assert tables.locked() == 0
 
@@ -122,8 +124,8 @@ async def test_what_recovery_finds_decides_who_holds_it(
     expected: dict[str, Holding],
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(claim)
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_intent(journal, claim)
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     for final in (False, True):
         assert await holders(plans, "alice") == {}
         await recovery.record_recovery([found(request, outcome, final=final)])
@@ -132,11 +134,11 @@ async def test_what_recovery_finds_decides_who_holds_it(
 
 async def test_what_was_superseded_is_nobody_s(journal: PostgresJournal, plans: PostgresPlans):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(claim)
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_intent(journal, claim)
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     taking = audit_request(audit_entity(0, {"user": "alice"}))
-    await journal.record_intent(intent_of(taking, supersedes=request.alteration_id))
-    await journal.record_conclusion(concluded(taking))
+    await record_intent(journal, intent_of(taking, supersedes=request.alteration_id))
+    await record_conclusion(journal, concluded(taking))
     assert await holders(plans, "alice") == {}
 
 
@@ -162,7 +164,7 @@ async def test_owners_are_as_the_plan_saw_them_or_nothing_is_claimed(
     ]
     for (request, claim), error in cases:
         with pytest.raises(error):
-            await journal.record_intent(claim)
+            await record_intent(journal, claim)
         assert await journal.alteration(request.alteration_id) is None
     assert tables.locked() == 0
     await settled(journal, owned("alice", "second", "first", *sets(2), force=True))
@@ -173,13 +175,13 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
     journal: PostgresJournal, plans: PostgresPlans, tables: Tables
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(claim)
+    await record_intent(journal, claim)
     tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
     with pytest.raises(QuotaError, match="fault of this service"):
-        await journal.record_conclusion(concluded(request))
+        await record_conclusion(journal, concluded(request))
     assert len(tables.locks(request)) == 1
     tables.run("alter table quota_owner drop constraint no")
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
 
 
@@ -192,10 +194,12 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     request = audit_request(*entities, action="apply_plan")
     holders = {entity.alteration.entity: {P: None} for entity in entities}
     claim = replace(intent_of(request), plan=PlanApplication("p", "team", False, holders))
-    await journal.record_intent(claim)
+    await record_intent(journal, claim)
     conclusion = concluded(request)
     refused = replace(conclusion.results[7], outcome=Outcome.REFUSED, after=None)
-    await journal.record_conclusion(replace(conclusion, results={**conclusion.results, 7: refused}))
+    await record_conclusion(
+        journal, replace(conclusion, results={**conclusion.results, 7: refused})
+    )
     assert tables.count("quota_owner") == len(entities) - 1
     assert tables.locked() == 0
     triggers = (
@@ -209,7 +213,7 @@ async def rested(
 ) -> AuditRequest:
     """Return an alteration that has begun, and rests on users beside its own."""
     request = request_of(*users)
-    await journal.record_intent(intent_of(request, owner, rests_on=beside))
+    await record_intent(journal, intent_of(request, owner, rests_on=beside))
     return request
 
 
@@ -222,26 +226,26 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
     claims = [intent_of(altering), intent_of(planned, rests_on=["y"])]
     for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
-            await journal.record_intent(claim)
+            await record_intent(journal, claim)
         assert raised.value.alteration_id == request.alteration_id
         assert raised.value.retry_after_s == 1
     applied, unknown = concluded(request), concluded(request, Outcome.UNKNOWN, None)
     results = {0: applied.results[0], 1: unknown.results[1]}
-    await journal.record_conclusion(replace(applied, results=results))
+    await record_conclusion(journal, replace(applied, results=results))
     assert list(tables.locks(request)) == [-3, -2, 1]
     for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
-            await journal.record_intent(claim)
+            await record_intent(journal, claim)
         assert raised.value.retry_after_s is not None
         assert 1 < raised.value.retry_after_s <= FINAL_AFTER_S
 
 
 async def test_an_intent_gets_the_last_state_of_what_it_rests_on(journal: PostgresJournal):
     before = request_of("x")
-    await journal.record_intent(intent_of(before))
-    await journal.record_conclusion(concluded(before))
+    await record_intent(journal, intent_of(before))
+    await record_conclusion(journal, concluded(before))
     request = request_of("a")
-    intent = await journal.record_intent(intent_of(request, rests_on=["x", "y"]))
+    intent = await record_intent(journal, intent_of(request, rests_on=["x", "y"]))
     assert list((await journal.recent_values(intent)).values()) == [AFTER]
 
 
@@ -280,7 +284,7 @@ async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_res
 
     first = asyncio.create_task(database.writing.run(conclude_first))
     await is_freed.wait()
-    second = asyncio.create_task(journal.record_conclusion(halves[1]))
+    second = asyncio.create_task(record_conclusion(journal, halves[1]))
     await until_a_call_waits(audit_database)
     goes_on.set()
     await asyncio.gather(first, second)
@@ -291,10 +295,10 @@ async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
     journal: PostgresJournal, tables: Tables
 ):
     old = await rested(journal, "ab", "x")
-    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(old, Outcome.UNKNOWN, None))
     for user, left in (("a", [-2, 1]), ("b", [])):
         new = request_of(user)
-        await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
+        await record_intent(journal, intent_of(new, supersedes=old.alteration_id))
         assert list(tables.locks(old)) == left
 
 
@@ -303,7 +307,7 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
 ):
     request = await rested(journal, "a", *(f"user-{n}" for n in range(10_000)))
     assert len(tables.locks(request)) == 10_001
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     assert tables.locked() == 0
 
 

@@ -16,7 +16,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, Intent
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
@@ -37,7 +37,15 @@ from tests.integration.postgres.calls import (
 )
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
-from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, audit_entity, audit_request, intent_of
+from tests.testkit.postgres import (
+    CLUSTER,
+    SEND_WITHIN_S,
+    audit_entity,
+    audit_request,
+    intent_of,
+    record_conclusion,
+    record_intent,
+)
 
 
 async def test_what_was_observed_is_reported_and_due_again_when_it_can_be_final(
@@ -149,7 +157,7 @@ async def test_an_owner_that_comes_back_late_agrees_or_is_refused(
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
     await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     with pytest.raises(ValueError, match="entity 1 is already not_applied, not applied"):
-        await journal.record_conclusion(concluded(request))
+        await record_conclusion(journal, concluded(request))
     record = await stored(journal, request)
     assert [result.outcome.value for result in record.results.values()] == [
         "applied",
@@ -165,7 +173,7 @@ async def test_an_owner_that_comes_back_and_knows_nothing_changes_nothing(
 ):
     request = await opened(journal, "alice")
     await recovery.record_recovery([found(request, Outcome.OBSERVED_OTHER, final=True)])
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     assert await listed(journal, request) == ["observed_other"]
     assert tables.run("select 1 from audit_event where event_type = 'outcome'") == []
     assert tables.locked() == 0
@@ -178,7 +186,7 @@ async def test_an_owner_that_comes_back_in_time_has_the_last_word(
     await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=False)])
     record = await stored(journal, request)
     assert (record.results[0].outcome, record.concluded) == (Outcome.UNKNOWN, True)
-    await journal.record_conclusion(concluded(request))
+    await record_conclusion(journal, concluded(request))
     record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.APPLIED
     assert [event for _, event, _ in record.history] == ["intent", "recovery", "sent"]
@@ -196,7 +204,7 @@ async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
     for number in range(30):
         request = await opened(journal, f"user-{number}")
         results = await asyncio.gather(
-            journal.record_conclusion(concluded(request, Outcome.REFUSED, {})),
+            record_conclusion(journal, concluded(request, Outcome.REFUSED, {})),
             recovery.record_recovery([found(request, Outcome.APPLIED, final=True)]),
             recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)]),
             return_exceptions=True,
@@ -216,7 +224,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         old, new = await in_doubt(journal, f"user-{number}"), request_of(f"user-{number}")
         claim = intent_of(new, supersedes=old.alteration_id)
         taken, _ = await asyncio.gather(
-            journal.record_intent(claim),
+            record_intent(journal, claim),
             recovery.record_recovery([found(old, Outcome.APPLIED, final=True)]),
             return_exceptions=True,
         )
@@ -329,7 +337,7 @@ async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     results[0] = concluded(request).results[0]
     results[1] = replace(results[1], before={"consumer_byte_rate": 5.0})
     sent = (datetime.now(UTC), "sent", "handed to broker 7")
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, results, [sent]))
+    await record_conclusion(journal, AuditConclusion(request.alteration_id, results, [sent]))
     (open_alteration,) = await claimed(recovery)
     assert open_alteration.alteration_id == request.alteration_id
     assert open_alteration.audited == replace(
@@ -344,7 +352,7 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     applied = concluded(await opened(journal, "alice"))
-    await journal.record_conclusion(applied)
+    await record_conclusion(journal, applied)
     request = await opened(journal, "alice", owner="worker")
     assert await claimed(recovery) == []
     tables.age(request, HANDED_OVER_WITHIN_S + 4)

@@ -20,7 +20,7 @@ from app.service.ports.audit_log import AuditQuery, AuditRequest
 from tests.integration.postgres.calls import AFTER, Tables, concluded, in_doubt, opened, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.testkit.fake_ports import FakeBrokers
-from tests.testkit.postgres import ALICE, CLUSTER, intent_of
+from tests.testkit.postgres import ALICE, CLUSTER, intent_of, record_conclusion, record_intent
 
 OTHER = "b3RoZXIgY2x1c3RlciBpZA"
 AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
@@ -88,7 +88,7 @@ async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
     for cluster_id in (CLUSTER, OTHER):
         await drift.keep_baseline(cluster_id, {alice: AFTER})
     late = await in_doubt(journal, "alice")
-    await journal.record_conclusion(concluded(late, Outcome.UNKNOWN, None))
+    await record_conclusion(journal, concluded(late, Outcome.UNKNOWN, None))
     assert await drift.recent_doubtful(OTHER, [alice]) == {}
     assert len(await drift.recent_doubtful(CLUSTER, [alice])) == 1
     assert await drift.record_drift(OTHER, [changed("alice", AFTER, {})]) == [alice]
@@ -101,13 +101,13 @@ async def test_an_entity_has_a_lock_and_a_state_on_each_cluster(
 ):
     here, there = request_of("alice"), elsewhere("alice")
     for request in (here, there):
-        await journal.record_intent(intent_of(request))
+        await record_intent(journal, intent_of(request))
     assert tables.locked() == 2
-    await journal.record_conclusion(concluded(here))
+    await record_conclusion(journal, concluded(here))
     assert list(tables.locks(there)) == [0]
-    await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
+    await record_conclusion(journal, concluded(there, Outcome.NOT_APPLIED))
     for again, states in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
-        intent = await journal.record_intent(intent_of(again))
+        intent = await record_intent(journal, intent_of(again))
         assert list((await journal.recent_values(intent)).values()) == states
 
 
@@ -117,7 +117,7 @@ async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJo
     for request in (here, there):
         claim = key.claim(ALICE.principal, request.cluster_id)
         assert await journal.stored_key(claim.key_hash) is None
-        await journal.record_intent(intent_of(request, key=claim))
+        await record_intent(journal, intent_of(request, key=claim))
     for request in (here, there):
         stored = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
         assert stored is not None
@@ -129,11 +129,11 @@ async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_
 ):
     old = request_of("alice")
     key = IdempotencyKey("INC-4711", b"f" * 32).claim(ALICE.principal, CLUSTER)
-    await journal.record_intent(intent_of(old, key=key))
-    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    await record_intent(journal, intent_of(old, key=key))
+    await record_conclusion(journal, concluded(old, Outcome.UNKNOWN, None))
     before = tables.run("select * from idempotency")
     new = elsewhere("alice")
-    await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
+    await record_intent(journal, intent_of(new, supersedes=old.alteration_id))
     assert tables.run("select * from idempotency") == before
     assert list(tables.locks(old)) == [0]
 
@@ -153,8 +153,8 @@ async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
     for cluster_id, request in requests.items():
         done = replace(request_of("bob"), cluster_id=cluster_id)
         for item in (done, request):
-            await journal.record_intent(intent_of(item))
-        await journal.record_conclusion(concluded(done))
+            await record_intent(journal, intent_of(item))
+        await record_conclusion(journal, concluded(done))
         await journal.record_final(
             replace(request_of("carol"), cluster_id=cluster_id, action="validate"),
             concluded(request_of("carol"), Outcome.REFUSED, None).results,

@@ -28,7 +28,15 @@ from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import publish
 from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, intent_of
+from tests.testkit.postgres import (
+    CLUSTER,
+    AuditDatabase,
+    audit_entity,
+    audit_request,
+    intent_of,
+    record_conclusion,
+    record_intent,
+)
 from tests.testkit.service import running_service
 
 Fold = Callable[..., dict[str, Any]]
@@ -49,12 +57,12 @@ async def altered(
     op = Op(P, remove=True) if value is None else Op(P, Decimal(value))
     request = audit_request(audit_entity(0, {"user": user}, before, (op,)))
     journal = PostgresJournal(database)
-    await journal.record_intent(intent_of(replace(request, broker_id=1)))
+    await record_intent(journal, intent_of(replace(request, broker_id=1)))
     entity = request.entities[0].alteration.entity
     final = after if outcome is Outcome.APPLIED else None
     result = AlterationResult(entity, outcome, changed=True, before=before, after=final)
     sent = (datetime.now(UTC), "sent", "handed to broker 1")
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}, [sent]))
+    await record_conclusion(journal, AuditConclusion(request.alteration_id, {0: result}, [sent]))
     record = await journal.alteration(request.alteration_id)
     assert record is not None
     return request, record.at

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from app.domain.alterations import Quotas
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError
-from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
+from app.service.alterations.barrier import MAX_SINGLE_READS, CurrentValues
 from app.service.ports.brokers import Described
-from tests.testkit.event_loops import until_quiet
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -45,23 +44,6 @@ class Broker:
 
 
 @in_virtual_time
-async def test_a_crowd_shares_one_read_of_everything_and_nobody_reads_beside_it():
-    broker = Broker()
-    present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES[:1]]
-    await until_quiet()
-    assert (len(broker.asked), broker.asked_for_everything) == (1, 0)
-    reads += [asyncio.create_task(present.read([item], 1)) for item in ENTITIES[1:]]
-    await until_quiet()
-    assert len(broker.asked) == 1
-    broker.answers.set()
-    assert await asyncio.gather(*reads) == [{item: STORED[item]} for item in ENTITIES]
-    assert (len(broker.asked), broker.asked_for_everything) == (2, 1)
-    assert await present.read(ENTITIES[:1], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
-    assert (len(broker.asked), broker.asked_for_everything) == (3, 1), "alone, of one entity again"
-
-
-@in_virtual_time
 async def test_few_are_read_one_by_one_and_more_by_one_read_of_everything():
     broker = Broker()
     present = CurrentValues(broker)
@@ -72,38 +54,6 @@ async def test_few_are_read_one_by_one_and_more_by_one_read_of_everything():
     assert MAX_SINGLE_READS >= 5
     await present.read(ENTITIES[: MAX_SINGLE_READS + 1], 1)
     assert (len(broker.asked), broker.asked_for_everything) == (MAX_SINGLE_READS + 1, 1)
-
-
-@in_virtual_time
-async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
-    broker = Broker()
-    present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(2)]
-    await until_quiet()
-    assert len(broker.asked) == 2, "who asks one broker does not wait for the other"
-    reads += [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(4)]
-    await until_quiet()
-    assert len(broker.asked) == 2
-    broker.answers.set()
-    assert await asyncio.gather(*reads) == [STORED] * 6
-    assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1, 1]
-
-
-@in_virtual_time
-async def test_what_is_refused_to_one_caller_is_read_for_those_who_share_the_read_with_him():
-    broker = Broker(refused="user-1")
-    present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read([item], 1)) for item in (*ENTITIES[:3], ENTITIES[1])]
-    await until_quiet()
-    broker.answers.set()
-    first, refused, third, too = await asyncio.gather(*reads, return_exceptions=True)
-    assert (first, third) == (
-        {ENTITIES[0]: STORED[ENTITIES[0]]},
-        {ENTITIES[2]: STORED[ENTITIES[2]]},
-    )
-    assert isinstance(refused, NotSentError)
-    assert isinstance(too, NotSentError)
-    assert refused is not too
 
 
 @in_virtual_time

@@ -2,22 +2,38 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
-from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import NotSentError
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.validation import MAX_CHANGES
-from app.service.alterations import sending
-from app.service.alterations.sending import AlterBatcher, AlterTurns
+from app.service.alterations import pipeline
+from app.service.alterations.barrier import Barrier, CurrentValues
+from app.service.alterations.command import AlterCommand, Wait
+from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded, Ready
+from app.service.alterations.write_ahead import locks_of
+from app.service.ports.audit_log import AuditEntity, AuditRequest, Intent, KeyClaim
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.runtime import dependencies
-from app.service.runtime.clock import boot_time
+from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.dependencies import MAX_BATCHES, Batcher
-from tests.testkit.event_loops import until, until_quiet
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, Verdicts, refused
+from app.service.runtime.tasks import AlterationTasks
+from tests.testkit.event_loops import until
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import (
+    EPOCH,
+    FakeBrokers,
+    FakeJournal,
+    Verdicts,
+    alter_context,
+    refused,
+)
+
+CI = Caller("User:ci", "127.0.0.1", "bearer")
 
 LONG_S = 30.0
 
@@ -181,72 +197,6 @@ async def test_a_turn_that_does_not_end_holds_up_nobody_for_long():
     assert len(await asyncio.gather(*tasks)) == MAX_BATCHES + 1
 
 
-class Travellers:
-    """Takes turns; a turn lasts until its name is let go."""
-
-    def __init__(self) -> None:
-        self.turns = AlterTurns()
-        self.begun: list[str] = []
-        self.let_go: dict[str, asyncio.Event] = {}
-        self.tasks: dict[str, asyncio.Task[None]] = {}
-
-    def start(self, *names: str) -> None:
-        for name in names:
-            self.let_go[name] = asyncio.Event()
-            self.tasks[name] = asyncio.create_task(self._travel(name))
-
-    async def _travel(self, name: str) -> None:
-        async with self.turns.turn(1):
-            self.begun.append(name)
-            await self.let_go[name].wait()
-
-    async def have_begun(self, *names: str) -> None:
-        await until(lambda: len(self.begun) >= len(names))
-        await until_quiet()
-        assert self.begun == list(names)
-
-    async def end(self) -> None:
-        for event in self.let_go.values():
-            event.set()
-        await asyncio.wait_for(asyncio.gather(*self.tasks.values(), return_exceptions=True), LONG_S)
-
-
-async def test_a_group_begins_when_all_of_the_last_one_have_ended():
-    travellers = Travellers()
-    travellers.start("a", "b")
-    await travellers.have_begun("a", "b")
-    travellers.start("c", "d")
-    travellers.let_go["b"].set()
-    await travellers.have_begun("a", "b")
-    travellers.let_go["a"].set()
-    await travellers.have_begun("a", "b", "c", "d")
-    await travellers.end()
-
-
-async def test_a_caller_who_hangs_up_holds_up_nobody_of_the_group():
-    travellers = Travellers()
-    travellers.start("a", "b")
-    await travellers.have_begun("a", "b")
-    travellers.start("gone", "c")
-    await until_quiet()
-    travellers.tasks["gone"].cancel()
-    travellers.tasks["a"].cancel()
-    travellers.let_go["b"].set()
-    await travellers.have_begun("a", "b", "c")
-    await travellers.end()
-
-
-async def test_a_group_that_stands_still_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dependencies, "MAX_BATCH_WAIT_S", 0.01)
-    travellers = Travellers()
-    travellers.start("a")
-    await travellers.have_begun("a")
-    travellers.start("b")
-    await travellers.have_begun("a", "b")
-    assert not travellers.tasks["a"].done()
-    await travellers.end()
-
-
 class Broker(FakeBrokers):
     """Notes who was altered together, and through which broker."""
 
@@ -289,30 +239,45 @@ class Call:
     broker_id: int = 1
     seconds: float = LONG_S
 
-    async def send(self, sending: AlterBatcher) -> AlterAnswer:
-        ops = tuple(Op(f"key-{number}", 1.0) for number in range(self.keys))
-        changes = [ClientQuotaAlteration(user(name), ops) for name in self.users.split()]
-        send_by = boot_time() + self.seconds
-        return await sending.send(changes, broker_id=self.broker_id, send_by=send_by)
+    def ready(self) -> Ready:
+        ops = tuple(Op(f"key-{number}", Decimal(1)) for number in range(self.keys))
+        audited = [
+            AuditEntity(n, ClientQuotaAlteration(user(name), ops))
+            for n, name in enumerate(self.users.split())
+        ]
+        command = AlterCommand(CI, {}, "r1", (), all_or_nothing=False, wait=Wait.NONE)
+        request = AuditRequest(
+            new_alteration_id(), "fake", CI, "alter", "r1", (*audited,), broker_id=self.broker_id
+        )
+        locks = locks_of(request)
+        intent = Intent(request, "test", locks=locks, send_within_s=self.seconds)
+        return Ready(command, intent)
 
 
 class Sender:
-    """Sends the changes of several callers, each at once."""
+    """Runs the changes of several callers, each at once."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.sending = AlterBatcher(broker)
+        self.journal = FakeJournal(broker.log)
+        tasks = AlterationTasks()
+        context = alter_context(broker, self.journal, tasks, CountedMetrics())
+        barrier = Barrier(broker, CurrentValues(broker))
+        self.pipeline = AlterPipeline(context, broker, barrier, tasks)
 
-    async def meanwhile(self, *calls: Call) -> list[AlterAnswer | BaseException]:
-        """Send changes while a request is in flight; return their answers."""
+    async def run(self, call: Call) -> Concluded:
+        return await self.pipeline.run(call.ready())
+
+    async def meanwhile(self, *calls: Call) -> list[Concluded]:
+        """Run changes while a request is in flight; return what became of them."""
         gate = self.broker.gate = asyncio.Event()
-        first = asyncio.create_task(Call("first").send(self.sending))
+        first = asyncio.create_task(self.run(Call("first")))
         await until(lambda: self.broker.requests)
-        tasks = [asyncio.create_task(call.send(self.sending)) for call in calls]
+        tasks = [asyncio.create_task(self.run(call)) for call in calls]
         await asyncio.sleep(0)
         gate.set()
-        assert outcomes(await first)["first"] is Outcome.APPLIED
-        return await asyncio.gather(*tasks, return_exceptions=True)
+        assert outcomes(await first) == {"first": Outcome.APPLIED}
+        return await asyncio.gather(*tasks)
 
 
 @pytest.fixture
@@ -320,9 +285,49 @@ def sender() -> Sender:
     return Sender(Broker())
 
 
-def outcomes(answer: AlterAnswer | BaseException) -> Mapping[str | None, Outcome]:
-    assert isinstance(answer, AlterAnswer)
-    return {key.entries[0][1]: verdict.outcome for key, verdict in answer.verdicts.items()}
+def outcomes(concluded: Concluded) -> Mapping[str | None, Outcome]:
+    results = concluded.conclusion.results.values()
+    return {result.entity.entries[0][1]: result.outcome for result in results}
+
+
+async def test_a_group_has_one_transaction_one_barrier_and_one_request(sender: Sender) -> None:
+    together: list[int] = []
+    record = sender.journal.record_intents
+
+    async def count(intents: Sequence[Intent]) -> Sequence[Exception | None]:
+        together.append(len(intents))
+        return await record(intents)
+
+    sender.journal.record_intents = count  # type: ignore[method-assign]
+    await sender.meanwhile(*map(Call, "abc"))
+    assert together == [1, 3]
+    assert (sender.broker.log.count("quorum"), sender.broker.log.count("send")) == (2, 2)
+
+
+async def test_who_does_not_get_a_lock_leaves_the_group(sender: Sender) -> None:
+    sender.journal.locks[user("taken")] = "another"
+    found = await asyncio.gather(
+        *(sender.run(Call(name)) for name in ("a", "taken", "b")), return_exceptions=True
+    )
+    assert isinstance(found[1], EntityBusyError)
+    assert sender.broker.requests == [(1, ["a", "b"])]
+
+
+async def test_what_must_hold_together_is_validated_in_one_request(sender: Sender) -> None:
+    sender.broker.fault = lambda alterations, validate_only: {
+        alteration.entity: refused("INVALID_REQUEST")
+        for alteration in alterations
+        if alteration.entity == user("bad")
+    }
+    calls = [Call("a b").ready(), Call("c bad").ready(), Call("d").ready()]
+    whole = [replace(call, command=replace(call.command, all_or_nothing=True)) for call in calls]
+    found = await asyncio.gather(*map(sender.pipeline.run, whole))
+    assert [outcomes(each) for each in found] == [
+        {"a": Outcome.APPLIED, "b": Outcome.APPLIED},
+        {"c": Outcome.NOT_APPLIED, "bad": Outcome.REFUSED},
+        {"d": Outcome.APPLIED},
+    ]
+    assert sender.broker.requests == [(1, ["a", "b", "c", "bad"]), (1, ["a", "b", "d"])]
 
 
 async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
@@ -331,9 +336,12 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
         for alteration in alterations
         if alteration.entity == user("bad")
     }
-    answers = await sender.meanwhile(*map(Call, ("a", "bad", "c")))
-    expected = {"a": Outcome.APPLIED, "bad": Outcome.REFUSED, "c": Outcome.APPLIED}
-    assert [outcomes(answer) for answer in answers] == [expected] * 3
+    found = await sender.meanwhile(*map(Call, ("a", "bad", "c")))
+    assert [outcomes(each) for each in found] == [
+        {"a": Outcome.APPLIED},
+        {"bad": Outcome.REFUSED},
+        {"c": Outcome.APPLIED},
+    ]
     assert set(sender.broker.quotas) == {user("first"), user("a"), user("c")}
 
 
@@ -341,30 +349,38 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
     ("others", "requests"),
     [
         ([Call("a"), Call("b", broker_id=2)], [["first"], ["b"], ["a"]]),
-        ([Call("a"), Call("a")], [["first"], ["a"], ["a"]]),
         ([Call("a", MAX_CHANGES), Call("b"), Call("c")], [["first"], ["a"], ["b", "c"]]),
         ([Call("a", MAX_CHANGES - 1), Call("b", 2), Call("c")], [["first"], ["a", "c"], ["b"]]),
     ],
-    ids=["another broker", "the same entity", "a full request", "one change too many"],
+    ids=["another broker", "a full request", "one change too many"],
 )
-async def test_what_does_not_fit_goes_with_another_request(
+async def test_what_does_not_fit_goes_with_another_group(
     sender: Sender, others: list[Call], requests: list[list[str]]
 ) -> None:
     await sender.meanwhile(*others)
     assert [names for _, names in sender.broker.requests] == requests
 
 
+def test_no_entity_and_no_key_is_twice_in_a_group():
+    group, key = AlterGroup(), KeyClaim(b"k", b"f")
+    first, same, other = Call("a").ready(), Call("a").ready(), Call("b").ready()
+    assert group(replace(first, intent=replace(first.intent, key=key)))
+    assert not group(same)
+    assert not group(replace(other, intent=replace(other.intent, key=key)))
+    assert group(other)
+
+
 async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MAX_SHARED_ENTITIES", 2)
+    monkeypatch.setattr(pipeline, "MAX_GROUP_ENTITIES", 2)
     await sender.meanwhile(Call("a b c"), Call("d"))
     assert [names for _, names in sender.broker.requests] == [["first"], ["a", "b", "c"], ["d"]]
 
 
 async def test_who_would_be_too_late_is_not_sent_and_the_others_are(sender: Sender) -> None:
     late, other = await sender.meanwhile(Call("late", seconds=-1.0), Call("a"))
-    assert isinstance(late, NotSentError)
+    assert outcomes(late) == {"late": Outcome.NOT_SENT}
     assert outcomes(other) == {"a": Outcome.APPLIED}
     assert sender.broker.requests[1:] == [(1, ["a"])]
 
@@ -374,7 +390,7 @@ async def test_who_runs_out_of_time_before_the_broker_is_reached_is_left_out_alo
 ) -> None:
     sender.broker.slow_to_reach = True
     short, other = await sender.meanwhile(Call("short", seconds=0.5), Call("a"))
-    assert isinstance(short, NotSentError)
+    assert outcomes(short) == {"short": Outcome.NOT_SENT}
     assert outcomes(other) == {"a": Outcome.APPLIED}
     assert sender.broker.requests[1:] == [(1, ["short", "a"]), (1, ["a"])]
     assert set(sender.broker.quotas) == {user("first"), user("a")}
@@ -388,15 +404,31 @@ async def test_a_broker_that_cannot_be_reached_fails_everybody(sender: Sender) -
 
     sender.broker.fault = fail
     others = await sender.meanwhile(Call("a"), Call("b"))
-    assert [type(other) for other in others] == [NotSentError, NotSentError]
+    assert [outcomes(other) for other in others] == [
+        {"a": Outcome.NOT_SENT},
+        {"b": Outcome.NOT_SENT},
+    ]
 
 
 async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
     sender.broker.late = asyncio.get_running_loop().create_future()
-    answers = await sender.meanwhile(Call("a"), Call("b"))
+    await sender.meanwhile(Call("a"), Call("b"))
     verdicts = {user(name): EntityVerdict(Outcome.APPLIED) for name in ("first", "a", "b")}
     sender.broker.late.set_result(AlterAnswer(verdicts, 1, EPOCH, EPOCH))
-    for name, answer in zip(("a", "b"), answers, strict=True):
-        assert isinstance(answer, AlterAnswer)
-        assert answer.late is not None
-        assert outcomes(await answer.late)[name] is Outcome.APPLIED
+    await until(lambda: len(sender.journal.recovered) == 3)
+    found = {each.result.entity.entries[0][1] for each in sender.journal.recovered}
+    assert found == {"first", "a", "b"}
+
+
+async def test_a_group_that_stands_still_holds_up_nobody_for_long(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dependencies, "MAX_BATCH_WAIT_S", 0.01)
+    sender.broker.gate = asyncio.Event()
+    first = asyncio.create_task(sender.run(Call("first")))
+    await until(lambda: sender.broker.requests)
+    second = asyncio.create_task(sender.run(Call("second")))
+    await until(lambda: len(sender.broker.requests) == 2)
+    assert not first.done()
+    sender.broker.gate.set()
+    await asyncio.gather(first, second)

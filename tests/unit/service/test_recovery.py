@@ -11,9 +11,9 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Quotas, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
-from app.service.alterations import sending
-from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.sending import record_late_answer
+from app.service.alterations import write_ahead
+from app.service.alterations.barrier import Barrier, CurrentValues
+from app.service.alterations.write_ahead import record_late_answer
 from app.service.ports.audit_log import (
     AuditedState,
     AuditEntity,
@@ -211,7 +211,7 @@ async def test_without_the_right_to_describe_the_quorum_the_verdict_is_not_verif
 async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_portions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "PORTION", 200)
+    monkeypatch.setattr(write_ahead, "PORTION", 200)
     world.leave_many(500)
     assert await world.recovery.round() == 500
     assert world.log.count("validate") == 2

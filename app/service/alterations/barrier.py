@@ -6,8 +6,10 @@ published. Measured on release 4.3.1.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
@@ -25,8 +27,9 @@ from app.service.ports.brokers import (
     QuotaReader,
 )
 from app.service.runtime.clock import AdaptiveDeadline
-from app.service.runtime.dependencies import BrokerBatchers
 from app.service.runtime.tasks import off_loop
+
+logger = logging.getLogger(__name__)
 
 MAX_SINGLE_READS: Final = 8
 """From how many entities on one describe-all is cheaper than a describe for each: a broker goes
@@ -50,57 +53,60 @@ class CurrentValues:
     def __init__(self, admin: QuotaReader, deadline: AdaptiveDeadline | None = None) -> None:
         self.deadline = deadline or AdaptiveDeadline()
         self._admin = admin
-        self._batchers = BrokerBatchers(self._read_batch)
 
     async def read(
-        self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
+        self, entities: Collection[ClientQuotaEntity], broker_id: int | None = None
     ) -> dict[ClientQuotaEntity, Values]:
         """Return the values of the entities; an entity without any is left out.
 
-        Those who read while another read is under way share the next one.
+        Raises:
+            QuotaError: As ``QuotaReader.describe_client_quotas``.
         """
         wanted = await off_loop(len(entities), set, filter(_storable, entities))
         if not wanted:
             return {}
-        quotas = await self._batchers.submit(broker_id, wanted)
+        began = time.monotonic()
+        if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
+            filters = [ALL_ENTITIES]
+        else:
+            filters = [ClientQuotaFilter.of(entity) for entity in wanted]
+        timeout_s = self.deadline.seconds
+        reads = (
+            self._admin.describe_client_quotas(each, broker_id=broker_id, timeout_s=timeout_s)
+            for each in filters
+        )
+        described = await asyncio.gather(*reads)
+        self.deadline.note(time.monotonic() - began)
+        quotas = ChainMap(*(dict(each.quotas) for each in described))
         return await off_loop(len(wanted), _of_these, quotas, wanted)
 
-    async def _read_batch(
-        self, broker_id: int | None, batch: Sequence[set[ClientQuotaEntity]]
-    ) -> Sequence[Quotas | Exception]:
-        wanted = set[ClientQuotaEntity]().union(*batch)
-        began = time.monotonic()
-        answers = await self._read_wanted(broker_id, batch, wanted)
-        self.deadline.note(time.monotonic() - began)
-        return answers
-
-    async def _read_wanted(
+    async def show_each(
         self,
+        waiting: Mapping["asyncio.Future[bool]", Quotas],
         broker_id: int | None,
-        batch: Sequence[set[ClientQuotaEntity]],
-        wanted: set[ClientQuotaEntity],
-    ) -> Sequence[Quotas | Exception]:
-        if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
-            described = await self._admin.describe_client_quotas(
-                ALL_ENTITIES, broker_id=broker_id, timeout_s=self.deadline.seconds
-            )
-            return [described.quotas] * len(batch)
-        reads = (self._read_entity(entity, broker_id) for entity in wanted)
-        answers = dict(await asyncio.gather(*reads))
-        return [_answer_of(answers, entities) for entities in batch]
-
-    async def _read_entity(
-        self, entity: ClientQuotaEntity, broker_id: int | None
-    ) -> tuple[ClientQuotaEntity, Values | QuotaError]:
+        *,
+        within_s: float,
+    ) -> None:
+        """Tell each of those who wait for their values whether the broker shows them in time."""
+        left, pauses = dict(waiting), _pauses()
         try:
-            described = await self._admin.describe_client_quotas(
-                ClientQuotaFilter.of(entity),
-                broker_id=broker_id,
-                timeout_s=self.deadline.seconds,
-            )
-        except QuotaError as error:
-            return entity, error
-        return entity, described.quotas.get(entity, {})
+            async with asyncio.timeout(within_s):
+                while left:
+                    wanted = {entity for after in left.values() for entity in after}
+                    visible = await self.read(wanted, broker_id)
+                    for waiter, after in list(left.items()):
+                        if not await off_loop(len(after), _not_visible, after, visible):
+                            del left[waiter]
+                            waiter.set_result(True)
+                    if left:
+                        await asyncio.sleep(next(pauses))
+        except (TimeoutError, QuotaError):
+            pass
+        except Exception:  # whatever it is, the change was applied, and the caller must learn it
+            logger.exception("whether a change is readable was not found out")
+        finally:
+            for waiter in left:
+                waiter.set_result(False)
 
     async def until_readable(
         self, after: Quotas, *, within_s: float, brokers: Sequence[int | None] = (None,)
@@ -124,20 +130,6 @@ class CurrentValues:
             if not waiting:
                 return
             await asyncio.sleep(next(pauses))
-
-
-def _answer_of(
-    answers: Mapping[ClientQuotaEntity, Values | QuotaError], entities: Iterable[ClientQuotaEntity]
-) -> Quotas | QuotaError:
-    """Return what one caller asked for; no error about others' entities concerns him."""
-    quotas: dict[ClientQuotaEntity, Values] = {}
-    for entity in entities:
-        answer = answers[entity]
-        if isinstance(answer, QuotaError):
-            return answer
-        if answer:
-            quotas[entity] = answer
-    return quotas
 
 
 def _of_these(
@@ -202,7 +194,6 @@ class Barrier:
         self.present = present
         self.deadline = present.deadline
         self._quorum = quorum
-        self._passing = BrokerBatchers(self._pass)
 
     async def read(
         self,
@@ -227,7 +218,7 @@ class Barrier:
         within_s = self.deadline.seconds if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
-                state = await self._passing.submit(broker_id, None)
+                state = await self._pass(broker_id)
                 if state is None and acknowledged:
                     await self.present.until_readable(
                         await acknowledged(), within_s=within_s / 2, brokers=(broker_id,)
@@ -238,10 +229,8 @@ class Barrier:
             raise NotSentError(detail, code="cluster-unreachable") from None
         return BarrierRead(values, state)
 
-    async def _pass(
-        self, broker_id: int | None, batch: Sequence[None]
-    ) -> Sequence[QuorumState | None]:
-        """Pass once for all who came before; null where nothing can be verified.
+    async def _pass(self, broker_id: int) -> QuorumState | None:
+        """Pass; null where nothing can be verified.
 
         What it takes counts also where it is not passed in time, unless the broker is silent.
         """
@@ -259,8 +248,8 @@ class Barrier:
                         break
                     await asyncio.sleep(pause)
         except BarrierUnavailableError:
-            return [None] * len(batch)
+            return None
         finally:
             if answered:
                 self.deadline.note(time.monotonic() - began)
-        return [state] * len(batch)
+        return state
