@@ -1,5 +1,6 @@
 """Resolutions written together are those written one by one; levels, notes and errors."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
 from app.http.models import json_bytes, json_texts
 from app.http.resolve.rendering import (
+    ProposedResolution,
     answer_head,
     resolution_bytes,
     resolution_document,
@@ -184,6 +186,19 @@ def each_alone(whole: ResolutionBasis) -> bytes:
 def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
     whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
     assert resolutions_bytes(whole) == each_alone(whole)
+
+
+@given(QUOTAS, CALLBACKS)
+def test_a_document_is_what_the_model_makes_of_the_resolution(
+    quotas: Quotas, callback_class: str | None
+) -> None:
+    index = QuotaIndex.of(quotas)
+    for identity, explain in itertools.product(IDENTITIES, (False, True)):
+        resolution = resolved(index, identity, explain=explain)
+        document = resolution_document(resolution, callback_class)
+        content = {**document, "quotas": resolution.quotas}
+        model = ProposedResolution.model_validate(content)
+        assert json_bytes(document) == json_bytes(model.model_dump())
 
 
 def test_answers_to_long_names_are_not_cached() -> None:
