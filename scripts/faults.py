@@ -41,8 +41,9 @@ class Step(NamedTuple):
 
 CRASH = "tests/faults/crash_recovery"
 QUORUM, REAL_BROKER = (f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker"))
-CLUSTERS, STORES, REAL_METRICS = (
-    f"tests/pipeline/test_{name}.py" for name in ("clusters", "stores", "real_metrics")
+CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS = (
+    f"tests/pipeline/test_{name}.py"
+    for name in ("clusters", "stores", "real_metrics", "metric_servers")
 )
 IN_HTTP = "tests/integration/http"
 
@@ -95,12 +96,15 @@ STEPS = (
     Step(
         "pipeline",
         8,
-        ("tests/pipeline", *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS))),
+        (
+            "tests/pipeline",
+            *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS)),
+        ),
     ),
     Step("clusters", 8, (CLUSTERS,)),
     Step("stores", 12, (STORES,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
-    Step("prometheus", 6, ("tests/faults/prometheus",)),
+    Step("prometheus", 8, ("tests/faults/prometheus", METRIC_SERVERS)),
     Step(
         "round-trips",
         6,

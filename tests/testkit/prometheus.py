@@ -1,5 +1,6 @@
-"""Programs of Prometheus and of VictoriaMetrics, as packages have them, and servers of both."""
+"""Programs of Prometheus and of VictoriaMetrics, as packages and modules have them."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,3 +16,13 @@ def debian_program(package: str, name: str, folder: Path) -> Path:
         (archive,) = folder.glob(f"{package}_*.deb")
         subprocess.run(["dpkg", "-x", archive, folder], check=True)
     return program
+
+
+def go_program(module: str, folder: Path) -> Path:
+    """Return the program of a Go module, built into a folder unless it is on this machine."""
+    name = module.partition("@")[0].rpartition("/")[2]
+    if found := shutil.which(name):
+        return Path(found)
+    environ = {**os.environ, "GOBIN": str(folder), "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
+    subprocess.run(["go", "install", module], env=environ, check=True)
+    return folder / name

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import prometheus
+from app.pipeline.ingest.inputs import server_inputs
+from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.prometheus import (
     MOST_POINTS,
     Server,
@@ -22,10 +24,9 @@ from app.pipeline.ingest.prometheus import (
     server_of,
     spans_of,
 )
-from app.pipeline.lake import Lake
-from app.pipeline.tables import OBSERVATION_MINUTE
+from app.pipeline.ingest.read import read_points
 from tests.pipeline.conftest import Command
-from tests.pipeline.ingest.points import NOON
+from tests.pipeline.ingest.points import NOON, good, rows_of
 from tests.testkit.event_loops import Silent, served
 from tests.testkit.http import closed_port, serving
 
@@ -130,7 +131,7 @@ def ingested(command: Command, url: str, out: Path, *options: str | Path) -> Any
 
 
 def test_each_metric_and_hour_is_asked_for_once(
-    api: tuple[FakeApi, str], spark_command: Command, spark: SparkSession, tmp_path: Path
+    api: tuple[FakeApi, str], spark_command: Command, tmp_path: Path
 ):
     fake, url = api
     done = ingested(spark_command, url, tmp_path)
@@ -144,11 +145,18 @@ def test_each_metric_and_hour_is_asked_for_once(
     report = json.loads(done.stdout)
     assert (report["inputs"], report["quarantined"]) == (4, 0)
     assert report["used"] == {"rate": 481, "up": 480}
-    rows = Lake(spark, str(tmp_path)).read(OBSERVATION_MINUTE)
-    first = rows.where(f"broker_id = 1 and ts = timestamp'{NOON:%Y-%m-%d %H:%M:%S}'").collect()
-    assert [(row.user, row.client_id, row.rate_avg, row.samples) for row in first] == [
-        ("a b", "etl", 1.5, 4)
-    ]
+
+
+def test_points_are_read_with_their_names_and_times(api: tuple[FakeApi, str], spark: SparkSession):
+    _, url = api
+    rules = Rules(since_us=AT * 1_000_000, until_us=(AT + 3_600) * 1_000_000)
+    inputs = server_inputs([Server(url)], rules, 15_000)
+    assert inputs.names == [f"{url} {name} 2026-11-21T12:00:00Z" for name in (RATE, "up")]
+    points = good(rows_of(read_points(spark, inputs, rules)))
+    rate = ("producer_byte_rate", "rate", "a b", "etl")
+    assert len(points) == 481
+    assert points[:2] == [(0, 1, *rate, 0, ""), (15, 1, *rate, 1, "")]
+    assert (15, 2, *rate, 7, "") in points
 
 
 def test_a_step_that_would_make_too_many_points_takes_several_requests():
