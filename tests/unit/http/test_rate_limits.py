@@ -1,7 +1,9 @@
 """Rate limits and limits of login attempts: so many a second, and nobody pays for another."""
 
+import asyncio
 import math
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -25,7 +27,9 @@ from app.http.rate_limits import (
     LoginAttempts,
     RateLimits,
     TokenBuckets,
+    Turns,
 )
+from tests.testkit.event_loops import until
 from tests.testkit.virtual_time import ManualClock
 
 LIMITS = Limits(reads_per_s=10, alterations_per_s=2, requests_at_once=3, failures_per_s=5)
@@ -284,3 +288,31 @@ def test_an_address_has_a_bounded_number_of_pending_logins(attempts: LoginAttemp
     with suppress(LoginFailedError), pending.pop():
         raise LoginFailedError("No.")
     fail(attempts, "another")
+
+
+async def test_a_name_has_so_many_turns_and_takes_none_from_another():
+    turns, gate = Turns(2), asyncio.Event()
+    running: Counter[str] = Counter()
+
+    async def work(name: str) -> None:
+        async with turns.of(name):
+            running[name] += 1
+            await gate.wait()
+            running[name] -= 1
+
+    async with asyncio.TaskGroup() as group:
+        for name in ["bob"] * 5 + ["alice"]:
+            group.create_task(work(name))
+        await until(lambda: running == {"bob": 2, "alice": 1})
+        gate.set()
+    assert running == {"bob": 0, "alice": 0}
+
+
+async def test_who_gives_up_waiting_takes_no_turn():
+    turns = Turns(1)
+    async with turns.of("bob"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0), turns.of("bob"):
+                pass
+    async with asyncio.timeout(30), turns.of("bob"):
+        pass

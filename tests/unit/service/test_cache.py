@@ -131,3 +131,13 @@ async def test_closing_stops_the_question_in_flight(question: Question):
     await until(lambda: question.asked == 1)
     await cache.close()
     assert task.cancelled()
+
+
+async def test_an_answer_that_is_not_stored_is_shared_by_those_who_wait_for_it(question: Question):
+    cache = Cache(question, keeps_answer=False)
+    question.gate.clear()
+    waiting = [asyncio.create_task(cache.get(60.0)) for _ in range(10)]
+    await until(lambda: question.asked == 1)
+    question.gate.set()
+    assert {answer for answer, _ in await asyncio.gather(*waiting)} == {1}
+    assert (await cache.get(60.0))[0] == 2

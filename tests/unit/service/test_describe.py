@@ -9,13 +9,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
-from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.entities import (
+    ALL_ENTITIES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
 from app.domain.resolution_index import QuotaIndex
+from app.http.query_params import parse_filter
 from app.service.ports.brokers import Described, QuotaChanges
 from app.service.queries import describe as arranging
 from app.service.queries import resolve as indexing
-from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots, matching
-from app.service.queries.resolve import IndexCache
+from app.service.queries.describe import (
+    DescribeQuery,
+    DescribeQuotas,
+    Entry,
+    SortedSnapshot,
+    SortedSnapshots,
+    matching,
+)
+from app.service.queries.resolve import IndexCache, QuotaImage
 from tests.testkit.fake_ports import EPOCH, changes_between, no_callback
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
@@ -155,3 +168,40 @@ async def test_callers_who_need_the_same_index_build_it_once(monkeypatch: pytest
     indexes = IndexCache(no_callback)
     images = await asyncio.gather(*(indexes.of(described(quotas)) for _ in range(20)))
     assert len({id(image.index) for image in images}) == len(built) == 1
+
+
+class AskedBrokers:
+    """Notes which filters brokers are asked with; nothing is stored."""
+
+    def __init__(self) -> None:
+        self.asked: list[ClientQuotaFilter] = []
+
+    async def describe_client_quotas(
+        self, quota_filter: ClientQuotaFilter, **_options: object
+    ) -> Described:
+        self.asked.append(quota_filter)
+        return described({})
+
+
+@pytest.mark.parametrize("max_age_ms", [0, 60_000])
+async def test_brokers_select_by_names_alone_and_describe_all_for_everything_else(
+    subtests: pytest.Subtests, max_age_ms: int
+):
+    named, others = ["user=a", "user:default"], ["user", "user^=a", "user~=a", "user:absent"]
+    cases = [
+        *(([name, *more], True) for name in named for more in ([], ["client-id^=b"])),
+        *(([other], False) for other in others),
+        (["user^=a", "client-id~=b"], False),
+        ([], False),
+    ]
+    for components, is_selected in cases:
+        with subtests.test(components=components):
+            brokers = AskedBrokers()
+            image = QuotaImage(brokers, no_callback)
+            wanted = parse_filter(tuple(components))
+            query = DescribeQuery(wanted, ("producer_byte_rate",), max_age_ms)
+            await DescribeQuotas(brokers, image).describe(query)
+            asked = wanted.for_broker() if is_selected else ALL_ENTITIES
+            assert brokers.asked[-1 if is_selected else 0] == asked
+            assert is_selected or brokers.asked == [ALL_ENTITIES]
+            await image.close()
