@@ -34,7 +34,7 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
+from app.service.ports.brokers import Described, Handover, Verdict
 from app.service.runtime.clock import boot_time
 from app.service.runtime.tasks import Failpoints, off_loop
 
@@ -46,10 +46,10 @@ socket, 5 s more. Source: ``NodeToControllerChannelManager``, ``controller.socke
 class LateAnswer:
     """What comes of listening on; whoever awaits it may go away without cutting that."""
 
-    def __init__(self, listening: "asyncio.Task[AlterAnswer]") -> None:
+    def __init__(self, listening: "asyncio.Task[Handover]") -> None:
         self._listening = listening
 
-    def __await__(self) -> Generator[Any, None, AlterAnswer]:
+    def __await__(self) -> Generator[Any, None, Handover]:
         """Wait for the answer, or for the certainty that none will come."""
         return asyncio.shield(self._listening).__await__()
 
@@ -75,7 +75,7 @@ class AlterationInFlight:
         self.sent_at = datetime.now(UTC)
         self.payload = self.lease.connection.end(self.frame, LARGEST_ANSWER_BYTES)
 
-    async def listen(self, listen_for_s: float) -> AlterAnswer:
+    async def listen(self, listen_for_s: float) -> Handover:
         """Return what the broker says, or UNKNOWN; raise nothing."""
         read = partial(read_verdicts, validate_only=self.validate_only)
         try:
@@ -94,13 +94,11 @@ class AlterationInFlight:
             self.lease.connection.note_error(name or "unnamed")
         return self.answer(verdicts, "The broker's answer does not mention this entity.")
 
-    def answer(
-        self, verdicts: Mapping[ClientQuotaEntity, EntityVerdict], otherwise: str
-    ) -> AlterAnswer:
+    def answer(self, verdicts: Mapping[ClientQuotaEntity, Verdict], otherwise: str) -> Handover:
         """Return the verdicts; an entity without one is UNKNOWN: it may have been applied."""
-        missing = EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, otherwise))
+        missing = Verdict(Outcome.UNKNOWN, KafkaRefusal(None, otherwise))
         entities = (alteration.entity for alteration in self.alterations)
-        return AlterAnswer(
+        return Handover(
             {entity: verdicts.get(entity, missing) for entity in entities},
             self.lease.broker_id,
             self.sent_at,
@@ -139,7 +137,7 @@ class KafkaClientQuotaAdmin:
         self._patience = brokers.patience
         self._listen_for_s = listen_for_s
         self._failpoints = failpoints
-        self._listening: set[asyncio.Task[AlterAnswer]] = set()
+        self._listening: set[asyncio.Task[Handover]] = set()
         self._everything = DescribedAll() if keeps_everything else None
 
     async def describe_client_quotas(
@@ -166,7 +164,7 @@ class KafkaClientQuotaAdmin:
         broker_id: int | None = None,
         timeout_s: float | None = None,
         send_by: float | None = None,
-    ) -> AlterAnswer:
+    ) -> Handover:
         """See ``ClientQuotaAdmin``."""
         loop = asyncio.get_running_loop()
         allowed_s = self._patience.alter_s if timeout_s is None else timeout_s
@@ -257,7 +255,7 @@ class KafkaClientQuotaAdmin:
             raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
         return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id, changes)
 
-    async def _await_answer(self, in_flight: AlterationInFlight, time_left: float) -> AlterAnswer:
+    async def _await_answer(self, in_flight: AlterationInFlight, time_left: float) -> Handover:
         """Wait for the answer; when time runs out or the caller goes, the listening goes on.
 
         It goes on in a listener's slot; a validation is abandoned.

@@ -13,7 +13,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasR
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
-from app.service.ports.brokers import EntityVerdict
+from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import off_loop
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ def read_described(payload: bytes | bytearray, version: int) -> DescribeAnswer:
 
 def read_verdicts(
     payload: bytes | bytearray, version: int, *, validate_only: bool
-) -> Mapping[ClientQuotaEntity, EntityVerdict]:
+) -> Mapping[ClientQuotaEntity, Verdict]:
     """Read an alter's answer: verdicts by entity, whatever their order.
 
     An entity that is answered twice and differently is UNKNOWN.
@@ -205,9 +205,9 @@ def read_verdicts(
     entries = reader.array(_altered_entry) or []
     reader.end_of_structure()
     reader.end()
-    verdicts: dict[ClientQuotaEntity, EntityVerdict] = {}
+    verdicts: dict[ClientQuotaEntity, Verdict] = {}
     verdicts_by_code = {
-        (code, text): EntityVerdict(
+        (code, text): Verdict(
             alter_outcome(code, validate_only=validate_only),
             alter_refusal(code, text),
             throttle_time_ms,
@@ -217,7 +217,7 @@ def read_verdicts(
     for entity, code, text in entries:
         verdict = verdicts_by_code[code, text]
         if verdicts.setdefault(entity, verdict) != verdict:
-            verdicts[entity] = EntityVerdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
+            verdicts[entity] = Verdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
     return verdicts
 
 

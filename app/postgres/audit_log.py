@@ -42,11 +42,11 @@ from app.postgres.pool import Database, Lease, Row
 from app.postgres.schema import audit_event
 from app.service.ports.audit_log import (
     AlterationRecord,
-    AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
     AuditRow,
+    Conclusion,
     Intent,
     StoredKey,
 )
@@ -251,13 +251,13 @@ class PostgresJournal:
         return await self._database.writing.run(partial(find_key, key_hash))
 
     async def record_conclusions(
-        self, conclusions: Sequence[AuditConclusion]
+        self, conclusions: Sequence[Conclusion]
     ) -> Sequence[Exception | None]:
         """See ``AuditJournal``; where a transaction is rejected, each is written alone."""
         return await self._write_outcomes(conclusions)
 
     async def _write_outcomes(
-        self, batch: Sequence[AuditConclusion], *, alone: bool = False
+        self, batch: Sequence[Conclusion], *, alone: bool = False
     ) -> Sequence[Exception | None]:
         work = partial(write_outcomes, batch)
         try:

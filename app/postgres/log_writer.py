@@ -40,8 +40,8 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyTakenError,
     RecoveryKey,
@@ -279,7 +279,7 @@ async def _why_not(intent: Intent, lease: Lease) -> Exception:
 
 
 async def write_outcomes(
-    batch: Sequence[AuditConclusion], lease: Lease
+    batch: Sequence[Conclusion], lease: Lease
 ) -> list[QuotaError | ValueError | None]:
     """Write an outcome for each result that the log does not have yet, and commit.
 
@@ -311,7 +311,7 @@ _NOT_EVERYBODYS: Final = (
 
 
 def _fault(
-    conclusion: AuditConclusion, refused: Mapping[RecoveryKey, Document | None]
+    conclusion: Conclusion, refused: Mapping[RecoveryKey, Document | None]
 ) -> QuotaError | ValueError | None:
     alteration_id = conclusion.alteration_id
     recorded = {

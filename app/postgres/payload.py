@@ -29,9 +29,9 @@ from app.domain.alterations import (
 )
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditEntity,
     AuditRequest,
+    Conclusion,
     Recovered,
     RecoveryKey,
 )
@@ -375,7 +375,7 @@ def _rejected(results: Mapping[int, AlterationResult]) -> list[Document]:
     ]
 
 
-def outcome_event(conclusion: AuditConclusion) -> Event:
+def outcome_event(conclusion: Conclusion) -> Event:
     """Return the event of all results, and of the sending."""
     entities = {}
     for n, result in sorted(conclusion.results.items()):

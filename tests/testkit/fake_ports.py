@@ -27,10 +27,10 @@ from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
 from app.service.ports.audit_log import (
     AlterationRecord,
-    AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyTakenError,
     OpenAlteration,
@@ -39,14 +39,14 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.ports.brokers import (
-    AlterAnswer,
     BarrierUnavailableError,
     Described,
-    EntityVerdict,
+    Handover,
     QuorumState,
     QuotaChanges,
     ScramCredential,
     ScramUsers,
+    Verdict,
 )
 from app.service.ports.metrics import AlterationMetrics, OpenIntents
 from app.service.ports.plans import StoredPlan
@@ -60,14 +60,14 @@ from app.service.queries.analytics import (
 from app.service.queries.resolve import IndexedImage, QuotaImage
 from app.service.runtime.tasks import AlterationTasks
 
-Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
+Verdicts = Mapping[ClientQuotaEntity, Verdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]
 
 EPOCH = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) -> EntityVerdict:
-    return EntityVerdict(Outcome.REFUSED, KafkaRefusal(kafka_error, message), throttle_time_ms)
+def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) -> Verdict:
+    return Verdict(Outcome.REFUSED, KafkaRefusal(kafka_error, message), throttle_time_ms)
 
 
 class FakeBrokers:
@@ -115,7 +115,7 @@ class FakeBrokers:
         broker_id: int | None = None,
         timeout_s: float = 15.0,
         send_by: float | None = None,
-    ) -> AlterAnswer:
+    ) -> Handover:
         """Alter; a fault may answer instead, or apply nothing by leaving entities out."""
         self._check_reachable()
         self.log.append("validate" if validate_only else "send")
@@ -126,11 +126,11 @@ class FakeBrokers:
             if alteration.entity in verdicts:
                 continue
             outcome = Outcome.VALIDATED if validate_only else Outcome.APPLIED
-            verdicts[alteration.entity] = EntityVerdict(outcome)
+            verdicts[alteration.entity] = Verdict(outcome)
             if not validate_only:
                 before = self.quotas.get(alteration.entity, {})
                 self.quotas[alteration.entity] = apply_ops(before, alteration.ops)
-        return AlterAnswer(verdicts, 1, EPOCH, EPOCH)
+        return Handover(verdicts, 1, EPOCH, EPOCH)
 
     async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
         """Return two brokers, unless they are not to be found."""
@@ -199,7 +199,7 @@ class FakeJournal:
         self.log = log
         self.broken: set[str] = set()
         self.intents: list[AuditRequest] = []
-        self.conclusions: list[AuditConclusion] = []
+        self.conclusions: list[Conclusion] = []
         self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
         self.locks: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
@@ -240,7 +240,7 @@ class FakeJournal:
         return self.keys.get(key_hash)
 
     async def record_conclusions(
-        self, conclusions: Sequence[AuditConclusion]
+        self, conclusions: Sequence[Conclusion]
     ) -> Sequence[Exception | None]:
         """Keep conclusions; free the locks of what is certain."""
         answers = await asyncio.gather(
@@ -248,7 +248,7 @@ class FakeJournal:
         )
         return [answer if isinstance(answer, Exception) else None for answer in answers]
 
-    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
+    async def record_conclusion(self, conclusion: Conclusion) -> None:
         """Keep one of them."""
         self._do("record_conclusion")
         self.conclusions.append(conclusion)

@@ -23,7 +23,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka, LocalTls
-from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
+from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import Patience
 from tests.testkit.accounts import allow
@@ -219,13 +219,13 @@ async def values_of(admin: ClientQuotaAdmin, of: ClientQuotaEntity) -> dict[str,
 
 async def alter(
     admin: ClientQuotaAdmin, *entities: ClientQuotaEntity, value: float = 1.0, **options: Any
-) -> AlterAnswer:
+) -> Handover:
     """Set one key of each entity; ``options`` are those of the port."""
     alterations = [setting(of, producer_byte_rate=value) for of in entities]
     return await admin.alter_client_quotas(alterations, **{"validate_only": False, **options})
 
 
-def outcomes_of(answer: AlterAnswer) -> list[Outcome]:
+def outcomes_of(answer: Handover) -> list[Outcome]:
     return [verdict.outcome for verdict in answer.verdicts.values()]
 
 

@@ -16,10 +16,10 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
 from app.service.alterations.write_ahead import locks_of
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditEntity,
     AuditJournal,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyClaim,
 )
@@ -155,7 +155,7 @@ async def record_intent(journal: AuditJournal, intent: Intent) -> Intent:
     return intent
 
 
-async def record_conclusion(journal: AuditJournal, conclusion: AuditConclusion) -> None:
+async def record_conclusion(journal: AuditJournal, conclusion: Conclusion) -> None:
     """Record one conclusion, or raise what is wrong with it."""
     (error,) = await journal.record_conclusions([conclusion])
     if error is not None:

@@ -50,9 +50,9 @@ from app.service.alterations.write_ahead import (
     send_within_s,
 )
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditEntity,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyTakenError,
     StoredKey,
@@ -201,7 +201,7 @@ class AlterQuotas:
 
     async def _validate(
         self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditConclusion, None]:
+    ) -> tuple[Conclusion, None]:
         """Check everything as a real alteration would, without locks and without a change."""
         ready = await self._confirmed(Ready(command, self._intent(command, request)))
         values = await self._verified_values(ready)
@@ -255,7 +255,7 @@ class AlterQuotas:
 
     async def _change(
         self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditConclusion, "asyncio.Future[bool] | None"]:
+    ) -> tuple[Conclusion, "asyncio.Future[bool] | None"]:
         context, began = self._context, time.monotonic()
         context.outcomes.refuse_if_full()
         ready = Ready(command, self._intent(command, request))
@@ -319,7 +319,7 @@ class AlterQuotas:
     async def _wait(
         self,
         command: AlterCommand,
-        conclusion: AuditConclusion,
+        conclusion: Conclusion,
         readable: "asyncio.Future[bool] | None",
     ) -> bool | None:
         """Wait until the brokers that count show what was applied; null where nobody looks."""

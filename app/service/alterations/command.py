@@ -41,13 +41,13 @@ from app.domain.errors import (
 from app.domain.validation import Judgement
 from app.service.ports.audit_log import (
     AlterationRecord,
-    AuditConclusion,
     AuditEntity,
     AuditRequest,
+    Conclusion,
     KeyClaim,
     StoredKey,
 )
-from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.ports.brokers import Handover, Verdict
 from app.service.ports.plans import PlanApplication
 
 Confirm = Callable[[Sequence[ClientQuotaAlteration], str | None], Awaitable[Mapping[str, Any]]]
@@ -187,7 +187,7 @@ _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
 _OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
 
 
-def result_of(entity: AuditEntity, verdict: EntityVerdict) -> AlterationResult:
+def result_of(entity: AuditEntity, verdict: Verdict) -> AlterationResult:
     """Return the result of one entity.
 
     ``after`` is null where the outcome is unknown, and where nobody has read what held before;
@@ -214,12 +214,12 @@ def results_of(
     entities: Iterable[AuditEntity], outcome: Outcome, error: KafkaRefusal
 ) -> dict[int, AlterationResult]:
     """Return the same outcome for each entity, by ordinal."""
-    verdict = EntityVerdict(outcome, error)
+    verdict = Verdict(outcome, error)
     return {entity.ordinal: result_of(entity, verdict) for entity in entities}
 
 
 def answered_results(
-    entities: Iterable[AuditEntity], answer: AlterAnswer
+    entities: Iterable[AuditEntity], answer: Handover
 ) -> dict[int, AlterationResult]:
     """Return the broker's verdicts as results, by ordinal."""
     return {
@@ -250,17 +250,17 @@ def unexpected_results(
     why = {each.index: each.detail for each in failed if each.index is not None}
     why = why or {entity.ordinal: failed[0].detail for entity in entities}
     refused = {
-        ordinal: EntityVerdict(Outcome.REFUSED, KafkaRefusal(None, detail))
+        ordinal: Verdict(Outcome.REFUSED, KafkaRefusal(None, detail))
         for ordinal, detail in why.items()
     }
-    others = EntityVerdict(Outcome.NOT_APPLIED)
+    others = Verdict(Outcome.NOT_APPLIED)
     return {
         entity.ordinal: result_of(entity, refused.get(entity.ordinal, others))
         for entity in entities
     }
 
 
-def throttle_time_s(answer: AlterAnswer) -> float | None:
+def throttle_time_s(answer: Handover) -> float | None:
     """Return how long the broker asks to stay away, in seconds; null if it does not."""
     longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
     return longest / 1000 if longest else None
@@ -292,7 +292,7 @@ _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
 
 
 def raise_unless_done(
-    report: AlterationReport, sending: AuditConclusion, *, all_or_nothing: bool
+    report: AlterationReport, sending: Conclusion, *, all_or_nothing: bool
 ) -> None:
     """Let a report pass that is an answer: applied, validated, or partial where that was asked.
 
@@ -325,9 +325,7 @@ def _is_overtaken(outcomes: set[Outcome]) -> bool:
     return found_not_applied or not outcomes.isdisjoint(OVERTAKEN)
 
 
-def _refusal(
-    report: AlterationReport, sending: AuditConclusion, common: dict[str, Any]
-) -> QuotaError:
+def _refusal(report: AlterationReport, sending: Conclusion, common: dict[str, Any]) -> QuotaError:
     violations = [
         Violation(f"/alterations/{n}", _REFUSED, each.error.message, each.error.kafka_error, n)
         for n, each in enumerate(report.results)
@@ -391,7 +389,7 @@ def replayed_report(
         replayed=True,
     )
     sent = any(event == "sent" for _, event, _ in record.history)
-    conclusion = AuditConclusion(request.alteration_id, record.results, sent=sent)
+    conclusion = Conclusion(request.alteration_id, record.results, sent=sent)
     try:
         if failed := failed_before(record):
             raise expectation_failed(failed, request)

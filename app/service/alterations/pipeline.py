@@ -45,12 +45,12 @@ from app.service.alterations.write_ahead import (
     record_late_answer,
 )
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyTakenError,
 )
-from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
+from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.ports.metrics import Phase
 from app.service.runtime.clock import boot_time, utc_now
 from app.service.runtime.dependencies import BrokerBatchers
@@ -88,12 +88,12 @@ class Concluded:
     """
 
     request: AuditRequest
-    conclusion: AuditConclusion
+    conclusion: Conclusion
     recorded: asyncio.Task[None]
     readable: "asyncio.Future[bool] | None"
 
 
-Executed = dict[Ready, tuple[AuditRequest, AuditConclusion]]
+Executed = dict[Ready, tuple[AuditRequest, Conclusion]]
 """Each alteration as it was executed, with what held before, and what is to be recorded of it."""
 
 
@@ -312,7 +312,7 @@ class AlterPipeline:
         return concluded
 
     async def _record_late(
-        self, request: AuditRequest, late: Awaitable[AlterAnswer], recorded: asyncio.Task[None]
+        self, request: AuditRequest, late: Awaitable[Handover], recorded: asyncio.Task[None]
     ) -> None:
         await asyncio.wait({recorded})
         await record_late_answer(request, late, self._context.recoveries, self._metrics)
@@ -366,18 +366,18 @@ def alterations_of(request: AuditRequest) -> list[ClientQuotaAlteration]:
     return [entity.alteration for entity in request.entities]
 
 
-def unexpected(request: AuditRequest, failed: Sequence[Violation]) -> AuditConclusion:
+def unexpected(request: AuditRequest, failed: Sequence[Violation]) -> Conclusion:
     """Conclude an intent whose expectations do not hold; nothing is sent."""
     results = unexpected_results(request.entities, failed)
     event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
     error = expectation_failed(failed, request)
-    return AuditConclusion(request.alteration_id, results, (event,), error=error)
+    return Conclusion(request.alteration_id, results, (event,), error=error)
 
 
-def judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
+def judgement(request: AuditRequest, answer: Handover) -> Conclusion:
     """A validation without an answer changed nothing: it is not sent, not unknown."""
     results = answered_results(request.entities, answer)
-    return AuditConclusion(
+    return Conclusion(
         request.alteration_id,
         as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
         broker_id=answer.broker_id,
@@ -385,14 +385,14 @@ def judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     )
 
 
-def held_back(judged: AuditConclusion) -> AuditConclusion:
+def held_back(judged: Conclusion) -> Conclusion:
     """Conclude an intent of which the broker's own validation refuses something."""
     results = as_unchanged(judged.results, Outcome.VALIDATED, Outcome.NOT_APPLIED)
     event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
     return replace(judged, results=results, events=(event,))
 
 
-def answered(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
+def answered(request: AuditRequest, answer: Handover) -> Conclusion:
     """Conclude an intent that was handed over and answered, or not answered in time."""
     results = answered_results(request.entities, answer)
     words = ", ".join(sorted({result.outcome.value for result in results.values()}))
@@ -400,7 +400,7 @@ def answered(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
         (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
         (answer.answered_at, "outcome", words),
     )
-    return AuditConclusion(
+    return Conclusion(
         request.alteration_id,
         results,
         events,
@@ -411,12 +411,12 @@ def answered(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     )
 
 
-def in_doubt(request: AuditRequest) -> AuditConclusion:
+def in_doubt(request: AuditRequest) -> Conclusion:
     """Conclude an intent of which a fault leaves open whether it was sent."""
     reason = KafkaRefusal(None, "A fault of this service came between.")
     results = results_of(request.entities, Outcome.UNKNOWN, reason)
     event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-    return AuditConclusion(request.alteration_id, results, (event,), sent=True)
+    return Conclusion(request.alteration_id, results, (event,), sent=True)
 
 
 def _too_late() -> NotSentError:

@@ -17,13 +17,13 @@ from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Quot
 from app.service.alterations.command import result_of, results_of
 from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditJournal,
     AuditRequest,
+    Conclusion,
     Recovered,
     RecoveryJournal,
 )
-from app.service.ports.brokers import AlterAnswer
+from app.service.ports.brokers import Handover
 from app.service.ports.metrics import AlterationMetrics, FoundBy
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import USUAL, Patience, utc_now
@@ -49,14 +49,14 @@ def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
     return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
 
 
-def not_sent(request: AuditRequest, error: Exception) -> AuditConclusion:
+def not_sent(request: AuditRequest, error: Exception) -> Conclusion:
     """Conclude an intent of which nothing was sent; the error says more than that, or is left."""
     if not isinstance(error, QuotaError):
         error = fault_before_sending(request, error)
     refusal = KafkaRefusal(error.kafka_error, error.detail)
     results = results_of(request.entities, Outcome.NOT_SENT, refusal)
     event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    conclusion = AuditConclusion(request.alteration_id, results, (event,))
+    conclusion = Conclusion(request.alteration_id, results, (event,))
     if isinstance(error, NotSentError):
         return conclusion
     # a copy: others who shared the request have the same error
@@ -85,7 +85,7 @@ class OutcomeWriter:
             detail = f"{self.waiting} outcomes wait for the audit log; nothing was sent."
             raise NotSentError(detail, code="audit-log-unavailable")
 
-    def write(self, conclusions: Sequence[AuditConclusion]) -> Mapping[str, asyncio.Task[None]]:
+    def write(self, conclusions: Sequence[Conclusion]) -> Mapping[str, asyncio.Task[None]]:
         """Write them in one transaction, each again and again where it fails; begin, do not wait.
 
         An intent that turns out not to exist needs no conclusion.
@@ -105,7 +105,7 @@ class OutcomeWriter:
         done, _ = await asyncio.wait({recorded}, timeout=wait_s)
         return bool(done)
 
-    async def _try(self, conclusions: Sequence[AuditConclusion]) -> Sequence[Exception | None]:
+    async def _try(self, conclusions: Sequence[Conclusion]) -> Sequence[Exception | None]:
         try:
             return await self.journal.record_conclusions(conclusions)
         except Exception as error:  # noqa: BLE001 - the truth must not be lost
@@ -114,7 +114,7 @@ class OutcomeWriter:
     async def _until_written(
         self,
         number: int,
-        conclusion: AuditConclusion,
+        conclusion: Conclusion,
         first: asyncio.Task[Sequence[Exception | None]],
     ) -> None:
         pause = _FIRST_PAUSE_S
@@ -128,7 +128,7 @@ class OutcomeWriter:
         finally:
             self._count(-1)
 
-    def _is_to_be_repeated(self, conclusion: AuditConclusion, error: Exception) -> bool:
+    def _is_to_be_repeated(self, conclusion: Conclusion, error: Exception) -> bool:
         alteration_id = conclusion.alteration_id
         if isinstance(error, NotFoundError):
             logger.warning("%s has no intent to conclude", alteration_id)
@@ -287,7 +287,7 @@ _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
 
 async def record_late_answer(
     request: AuditRequest,
-    coming: Awaitable[AlterAnswer],
+    coming: Awaitable[Handover],
     journal: RecoveryJournal,
     metrics: AlterationMetrics,
 ) -> None:
@@ -305,7 +305,7 @@ async def record_late_answer(
         logger.warning("the late answer to %s was not recorded: %s", request.alteration_id, error)
 
 
-def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
+def _definite(request: AuditRequest, late: Handover) -> Sequence[Recovered]:
     verdicts = ((audited, late.verdicts[audited.alteration.entity]) for audited in request.entities)
     return [
         Recovered(

@@ -31,12 +31,12 @@ from app.service.alterations.write_ahead import AlterContext
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, Authorizer, lacks
 from app.service.auth.denials import DeniedAttempt, DeniedAttempts, requested_change
 from app.service.ports.brokers import (
-    AlterAnswer,
     ClientQuotaAdmin,
     ClusterRights,
     Described,
-    EntityVerdict,
+    Handover,
     QuotaReader,
+    Verdict,
 )
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
@@ -100,7 +100,7 @@ class CallerQuotaAdmin:
             detail = lacks(self._principal, Operation.DESCRIBE_CONFIGS)
             raise RefusedAtTheActError(detail, kafka_error=NOT_AUTHORIZED) from error
 
-    async def alter_client_quotas(self, *asked: Any, **options: Any) -> AlterAnswer:
+    async def alter_client_quotas(self, *asked: Any, **options: Any) -> Handover:
         """See ``ClientQuotaAdmin``; a refusal of the caller says so."""
         answer = await self._admin.alter_client_quotas(*asked, **options)
         verdicts = {
@@ -108,7 +108,7 @@ class CallerQuotaAdmin:
         }
         return replace(answer, verdicts=verdicts)
 
-    def _own_verdict(self, verdict: EntityVerdict) -> EntityVerdict:
+    def _own_verdict(self, verdict: Verdict) -> Verdict:
         if verdict.error is None or verdict.error.kafka_error != NOT_AUTHORIZED:
             return verdict
         self._rights.forget()

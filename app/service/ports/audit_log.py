@@ -14,7 +14,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import QuotaError
-from app.service.ports.brokers import AlterAnswer
+from app.service.ports.brokers import Handover
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.plans import PlanApplication
 
@@ -63,7 +63,7 @@ class AuditRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditConclusion:
+class Conclusion:
     """What became of the entities of an intent, and how the request was sent.
 
     Attributes:
@@ -84,7 +84,7 @@ class AuditConclusion:
     broker_id: int | None = None
     retry_after_s: float | None = None
     error: QuotaError | None = None
-    late: Awaitable[AlterAnswer] | None = None
+    late: Awaitable[Handover] | None = None
     rejected: Mapping[int, AlterationResult] = field(default_factory=dict)
 
 
@@ -240,7 +240,7 @@ class AuditJournal(Protocol):
         """Return what an idempotency key was used for, if it was and has not expired."""
 
     async def record_conclusions(
-        self, conclusions: Sequence[AuditConclusion]
+        self, conclusions: Sequence[Conclusion]
     ) -> Sequence[Exception | None]:
         """Commit what became of intents; at most one conclusion for each entity.
 

@@ -44,7 +44,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class EntityVerdict:
+class Verdict:
     """A broker's word on one entity: APPLIED (or VALIDATED), REFUSED or UNKNOWN."""
 
     outcome: Outcome
@@ -53,8 +53,8 @@ class EntityVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterAnswer:
-    """A broker's answer to an alter: one verdict for each entity of the request.
+class Handover:
+    """What a broker said to one request that was handed over: a verdict for each of its entities.
 
     Attributes:
         verdicts: By entity; every entity of the request is present (one that the broker left
@@ -65,11 +65,11 @@ class AlterAnswer:
             verdicts are definite, or UNKNOWN again. Null otherwise.
     """
 
-    verdicts: Mapping[ClientQuotaEntity, EntityVerdict]
+    verdicts: Mapping[ClientQuotaEntity, Verdict]
     broker_id: int
     sent_at: datetime
     answered_at: datetime
-    late: "Awaitable[AlterAnswer] | None" = None
+    late: "Awaitable[Handover] | None" = None
 
 
 class ClusterIdentity(Protocol):
@@ -123,7 +123,7 @@ class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
         broker_id: int | None = None,
         timeout_s: float | None = None,
         send_by: float | None = None,
-    ) -> AlterAnswer:
+    ) -> Handover:
         """Alter through one broker, in one request, never repeated once it was sent.
 
         The values were judged already and are sent as float64. A lost, late or unreadable answer

@@ -14,7 +14,7 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.brokers import AlterAnswer
+from app.service.ports.brokers import Handover
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit import kafka
 from tests.testkit.event_loops import until
@@ -40,12 +40,12 @@ CAROL = entity(user="carol")
 
 async def alter(
     admin: KafkaClientQuotaAdmin, of: ClientQuotaEntity, value: float, **options: object
-) -> AlterAnswer:
+) -> Handover:
     asked = {"broker_id": 1, "timeout_s": DEADLINE_S, **options}
     return await kafka.alter(admin, of, value=value, **asked)
 
 
-def outcome(answer: AlterAnswer, of: ClientQuotaEntity = ALICE) -> tuple[Outcome, str | None]:
+def outcome(answer: Handover, of: ClientQuotaEntity = ALICE) -> tuple[Outcome, str | None]:
     verdict = answer.verdicts[of]
     return verdict.outcome, verdict.error and verdict.error.kafka_error
 
@@ -200,7 +200,7 @@ class Caller:
 
     async def send(
         self, of: ClientQuotaEntity, value: float, *, through: int = 1, validate_only: bool = False
-    ) -> "asyncio.Task[AlterAnswer]":
+    ) -> "asyncio.Task[Handover]":
         """Send, and return when the request waits at the broker or has been answered."""
         number = len(self.cluster.alterations) + 1
         options = {"validate_only": validate_only, "broker_id": through}
@@ -213,7 +213,7 @@ class Caller:
         return log(self.cluster)
 
 
-async def outcomes(*tasks: "asyncio.Task[AlterAnswer]") -> list[Outcome]:
+async def outcomes(*tasks: "asyncio.Task[Handover]") -> list[Outcome]:
     answers = await asyncio.wait_for(asyncio.gather(*tasks), DEADLINE_S)
     return [outcome for answer in answers for outcome in outcomes_of(answer)]
 

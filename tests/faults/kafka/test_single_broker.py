@@ -19,7 +19,7 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
+from app.service.ports.brokers import BarrierUnavailableError, QuorumState, Verdict
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.conftest import ALICE, BOB, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
@@ -241,7 +241,7 @@ async def test_an_entity_that_the_broker_leaves_out_is_unknown():
     async with single({ALTER: answering(verdicts(alice=0, carol=0))}) as (_, _, admin):
         answer = await alter(admin, ALICE, BOB)
     assert set(answer.verdicts) == {ALICE, BOB}
-    assert answer.verdicts[ALICE] == EntityVerdict(Outcome.APPLIED, None, 250)
+    assert answer.verdicts[ALICE] == Verdict(Outcome.APPLIED, None, 250)
     assert answer.verdicts[BOB].outcome is Outcome.UNKNOWN
 
 

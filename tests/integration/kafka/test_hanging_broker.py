@@ -12,7 +12,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.ports.brokers import AlterAnswer
+from app.service.ports.brokers import Handover
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE
 from tests.testkit.kafka import (
     DEADLINE_S,
@@ -65,12 +65,12 @@ async def alter(
     of: ClientQuotaEntity,
     value: float | str = 1,
     timeout_s: float | None = None,
-) -> AlterAnswer:
+) -> Handover:
     change = [setting(of, producer_byte_rate=value)]
     return await admin.alter_client_quotas(change, validate_only=False, timeout_s=timeout_s)
 
 
-async def late_word(answer: AlterAnswer) -> AlterAnswer:
+async def late_word(answer: Handover) -> Handover:
     """Wait for what comes of listening on."""
     assert answer.late is not None
     return await asyncio.wait_for(answer.late, DEADLINE_S)

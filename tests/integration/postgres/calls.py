@@ -22,9 +22,9 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import (
     AlterationRecord,
-    AuditConclusion,
     AuditQuery,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyClaim,
     OpenAlteration,
@@ -65,13 +65,13 @@ def concluded(
     outcome: Outcome = Outcome.APPLIED,
     after: Values | None = AFTER,
     sent_at: datetime | None = None,
-) -> AuditConclusion:
+) -> Conclusion:
     results = {
         entity.ordinal: AlterationResult(entity.alteration.entity, outcome, before={}, after=after)
         for entity in request.entities
     }
     sent = (sent_at or datetime.now(UTC), "sent", "handed to broker 1")
-    return AuditConclusion(request.alteration_id, results, [sent])
+    return Conclusion(request.alteration_id, results, [sent])
 
 
 class Tables:

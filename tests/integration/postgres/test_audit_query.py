@@ -25,7 +25,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRow
+from app.service.ports.audit_log import AuditQuery, AuditRow, Conclusion
 from tests.integration.postgres.calls import Tables, run_as
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import (
@@ -92,7 +92,7 @@ async def write_rows(journal: PostgresJournal) -> list[AuditRow]:
             for entity, outcome in zip(entities, outcomes, strict=False)
             if outcome is not None
         }
-        await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
+        await record_conclusion(journal, Conclusion(request.alteration_id, results))
         await journal.record_final(replace(audit_request(*entities[:1]), action="denied"), {})
         judged = {0: AlterationResult(entities[0].alteration.entity, Outcome.VALIDATED)}
         await journal.record_final(replace(audit_request(*entities[:1]), action="validate"), judged)

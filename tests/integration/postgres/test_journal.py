@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
-from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
+from app.service.ports.audit_log import AuditQuery, AuditRequest, Conclusion
 from tests.integration.postgres.calls import Tables, stored
 from tests.testkit.postgres import (
     HOSTILE_NAMES,
@@ -83,7 +83,7 @@ async def test_a_conclusion_completes_the_record(journal: PostgresJournal):
     )
     sent_at = at + timedelta(microseconds=17)
     events = [(sent_at, "sent", "handed to broker 1"), (sent_at, "outcome", "applied, refused")]
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, results, events))
+    await record_conclusion(journal, Conclusion(request.alteration_id, results, events))
     record = await stored(journal, request)
     assert record.results == results
     assert record.concluded
@@ -143,7 +143,7 @@ async def test_a_row_has_no_values_before_its_conclusion(
     assert (row.before, row.after, row.outcome) == (None, None, "unknown")
     entity = request.entities[0].alteration.entity
     result = AlterationResult(entity, Outcome.APPLIED, True, {"consumer_byte_rate": 6.0}, {})
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, {0: result}))
+    await record_conclusion(journal, Conclusion(request.alteration_id, {0: result}))
     (row,) = (await journal.audit_rows(AuditQuery())).rows
     assert (row.before, row.after, row.outcome) == ({"consumer_byte_rate": 6.0}, {}, "applied")
     assert row.ops == [{"key": "producer_byte_rate", "value": 1024}]
@@ -158,10 +158,10 @@ async def test_repeating_a_conclusion_changes_nothing(journal: PostgresJournal, 
     results[1] = replace(results[1], error=KafkaRefusal(None, "m" * 2 * MESSAGE_LENGTH))
     half = {ordinal: results[ordinal] for ordinal in list(results)[:3]}
     sent = (datetime.now(UTC), "sent", "once")
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, half, [sent]))
+    await record_conclusion(journal, Conclusion(request.alteration_id, half, [sent]))
     assert not (await stored(journal, request)).concluded
     for _ in range(2):
-        await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
+        await record_conclusion(journal, Conclusion(request.alteration_id, results))
     record = await stored(journal, request)
     assert record.concluded
     assert record.history[1:] == [sent]
@@ -172,10 +172,10 @@ async def test_a_second_and_different_conclusion_is_refused(journal: PostgresJou
     request = audit_request(audit_entity(0, {"user": "a"}))
     await intend(journal, request)
     results = applied(request)
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
+    await record_conclusion(journal, Conclusion(request.alteration_id, results))
     other = {0: replace(results[0], outcome=Outcome.UNKNOWN)}
     with pytest.raises(ValueError, match="already applied"):
-        await record_conclusion(journal, AuditConclusion(request.alteration_id, other))
+        await record_conclusion(journal, Conclusion(request.alteration_id, other))
     assert (await stored(journal, request)).results == results
 
 
@@ -184,8 +184,8 @@ async def test_there_is_no_conclusion_without_an_intent(journal: PostgresJournal
     await intend(journal, recorded)
     beyond = {9: applied(recorded)[0]}
     for conclusion in (
-        AuditConclusion(unrecorded.alteration_id, applied(unrecorded)),
-        AuditConclusion(recorded.alteration_id, beyond),
+        Conclusion(unrecorded.alteration_id, applied(unrecorded)),
+        Conclusion(recorded.alteration_id, beyond),
     ):
         with pytest.raises(NotFoundError):
             await record_conclusion(journal, conclusion)

@@ -13,8 +13,8 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyClaim,
     KeyTakenError,
@@ -152,7 +152,7 @@ INVALID = KafkaRefusal("INVALID_REQUEST", "no")
 
 def ended(
     request: AuditRequest, *outcomes: Outcome, error: KafkaRefusal | None = None
-) -> AuditConclusion:
+) -> Conclusion:
     results = {
         entity.ordinal: AlterationResult(
             entity.alteration.entity,
@@ -163,7 +163,7 @@ def ended(
         )
         for entity, outcome in zip(request.entities, outcomes, strict=True)
     }
-    return AuditConclusion(request.alteration_id, results)
+    return Conclusion(request.alteration_id, results)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.service.ports.audit_log import (
-    AuditConclusion,
     AuditQuery,
     AuditRequest,
+    Conclusion,
     Intent,
     KeyClaim,
     StoredKey,
@@ -110,7 +110,7 @@ async def test_the_next_intent_gets_what_was_applied_last(journal: PostgresJourn
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
     }
-    await record_conclusion(journal, AuditConclusion(first.alteration_id, results))
+    await record_conclusion(journal, Conclusion(first.alteration_id, results))
     recent = await journal.recent_values(await take(journal, second))
     assert recent == {alice: {"a": 1.5, "b": 2.0**63}}
     await record_conclusion(journal, concluded(second, after={}))
@@ -146,7 +146,7 @@ async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
     assert not open_lock.quarantined
     results = dict(concluded(request, Outcome.UNKNOWN, None).results)
     results[1] = concluded(request).results[1]
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, results))
+    await record_conclusion(journal, Conclusion(request.alteration_id, results))
     assert list(tables.locks(request)) == [0]
     lock = tables.locks(request)[0]
     assert lock.quarantined

@@ -17,7 +17,7 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.audit_log import AuditConclusion, AuditQuery, Intent
+from app.service.ports.audit_log import AuditQuery, Conclusion, Intent
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery import Evidence, Recovery
@@ -337,7 +337,7 @@ async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     results[0] = concluded(request).results[0]
     results[1] = replace(results[1], before={"consumer_byte_rate": 5.0})
     sent = (datetime.now(UTC), "sent", "handed to broker 7")
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, results, [sent]))
+    await record_conclusion(journal, Conclusion(request.alteration_id, results, [sent]))
     (open_alteration,) = await claimed(recovery)
     assert open_alteration.alteration_id == request.alteration_id
     assert open_alteration.audited == replace(

@@ -22,7 +22,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Drift, Recovered
+from app.service.ports.audit_log import AuditRequest, Conclusion, Drift, Recovered
 from tests.integration.http.service_calls import C, P, change
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import publish
@@ -62,7 +62,7 @@ async def altered(
     final = after if outcome is Outcome.APPLIED else None
     result = AlterationResult(entity, outcome, changed=True, before=before, after=final)
     sent = (datetime.now(UTC), "sent", "handed to broker 1")
-    await record_conclusion(journal, AuditConclusion(request.alteration_id, {0: result}, [sent]))
+    await record_conclusion(journal, Conclusion(request.alteration_id, {0: result}, [sent]))
     record = await journal.alteration(request.alteration_id)
     assert record is not None
     return request, record.at

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.service.ports.brokers import EntityVerdict
+from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import MANY
 from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
@@ -18,7 +18,7 @@ BOB = ClientQuotaEntity.of({"user": "bob"})
 RATE = "producer_byte_rate"
 
 
-def answering(verdict: EntityVerdict, *entities: ClientQuotaEntity) -> Any:
+def answering(verdict: Verdict, *entities: ClientQuotaEntity) -> Any:
     def fault(alterations: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
         if validate_only:
             return {}
@@ -86,7 +86,7 @@ async def test_while_the_first_request_runs_the_second_is_a_conflict(service: Fa
 
 
 async def test_errors_are_replayed_too(service: FakeService):
-    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
+    service.brokers.fault = answering(Verdict(Outcome.UNKNOWN), ALICE)
     first = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     second = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     assert (first.status, second.status, service.log.count("send")) == (504, 504, 1)
@@ -265,12 +265,12 @@ async def test_an_alteration_that_does_not_exist_or_is_another_s_cannot_be_rever
     [
         (None, "nothing-to-revert"),
         (refused("INVALID_REQUEST"), "nothing-to-revert"),
-        (EntityVerdict(Outcome.UNKNOWN), "not-concluded"),
+        (Verdict(Outcome.UNKNOWN), "not-concluded"),
     ],
     ids=["nothing changed", "refused", "unknown"],
 )
 async def test_what_was_not_applied_cannot_be_taken_back(
-    service: FakeService, verdict: EntityVerdict | None, code: str
+    service: FakeService, verdict: Verdict | None, code: str
 ):
     if verdict is None:
         service.brokers.quotas[ALICE] = {RATE: 9.0}
@@ -311,7 +311,7 @@ async def test_a_repeated_revert_with_the_same_key_is_one_revert(service: FakeSe
 @in_virtual_time
 async def test_a_revert_may_supersede_what_holds_its_entity(service: FakeService):
     first = await service.post(ALTERATIONS, setting(9))
-    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
+    service.brokers.fault = answering(Verdict(Outcome.UNKNOWN), ALICE)
     lost = await service.post(ALTERATIONS, setting(10))
     service.brokers.fault = None
     requested_id = first.document["alteration_id"]

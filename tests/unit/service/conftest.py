@@ -9,7 +9,7 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.service.alterations.command import AlterationReport, AlterCommand
-from app.service.ports.brokers import EntityVerdict
+from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
@@ -54,7 +54,7 @@ class World:
         )
         return await self.service.alter(replace(command, **options))  # type: ignore[arg-type]
 
-    def answer(self, **verdicts: EntityVerdict) -> None:
+    def answer(self, **verdicts: Verdict) -> None:
         by_entity = {
             ClientQuotaEntity.of({"user": user}): verdict for user, verdict in verdicts.items()
         }

@@ -25,7 +25,7 @@ from app.domain.errors import (
 from app.domain.plans import DesiredQuota, PlanRequest
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import PlanCommand, Plans
-from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict
+from app.service.ports.brokers import BarrierUnavailableError, Verdict
 from app.service.queries.describe import DescribeQuotas
 from tests.testkit.event_loops import until, until_quiet
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
@@ -69,7 +69,7 @@ async def test_a_second_alteration_of_an_entity_in_flight_is_busy(world: World) 
 
 @in_virtual_time
 async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    world.answer(alice=Verdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError) as unknown:
         await world.alter(setting(ALICE, "5"))
     with pytest.raises(EntityBusyError) as busy:
@@ -79,7 +79,7 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
 
 
 async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(world: World) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    world.answer(alice=Verdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))
     world.log.clear()
@@ -200,7 +200,7 @@ async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(worl
     await world.alter(setting(ALICE, "5"), wait=Wait.NONE)
     assert world.image.noted == [{ALICE: {"producer_byte_rate": 5.0}}]
     assert world.image.forgotten == 0
-    world.answer(bob=EntityVerdict(Outcome.UNKNOWN))
+    world.answer(bob=Verdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(BOB, "5"))
     assert (world.image.forgotten, len(world.image.noted)) == (1, 1)

@@ -17,7 +17,7 @@ from app.service.auth.authorize import (
     ClusterAuthorizer,
 )
 from app.service.auth.sessions import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
-from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
+from app.service.ports.brokers import AclSnapshot, Handover, Rights, Verdict
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime.tasks import AlterationTasks, SessionTasks
@@ -191,9 +191,9 @@ class Refusing(FakeBrokers):
     async def describe_client_quotas(self, *_: object, **__: object) -> object:  # type: ignore[override]
         raise BrokerError("own account", code="service-account-not-authorized", kafka_error=DENIED)
 
-    async def alter_client_quotas(self, *_: object, **__: object) -> AlterAnswer:  # type: ignore[override]
+    async def alter_client_quotas(self, *_: object, **__: object) -> Handover:  # type: ignore[override]
         error = KafkaRefusal(DENIED, "Give this service's own account the ACL.")
-        return AlterAnswer({ENTITY: EntityVerdict(Outcome.REFUSED, error)}, 1, EPOCH, EPOCH)
+        return Handover({ENTITY: Verdict(Outcome.REFUSED, error)}, 1, EPOCH, EPOCH)
 
 
 async def test_a_refusal_at_the_act_is_the_caller_s_and_ends_what_was_believed(

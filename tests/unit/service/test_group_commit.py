@@ -17,7 +17,7 @@ from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded, Ready
 from app.service.alterations.write_ahead import locks_of
 from app.service.ports.audit_log import AuditEntity, AuditRequest, Intent, KeyClaim
-from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.dependencies import MAX_BATCHES, Batcher
@@ -203,7 +203,7 @@ class Broker(FakeBrokers):
     def __init__(self) -> None:
         super().__init__([])
         self.requests: list[tuple[int | None, list[str | None]]] = []
-        self.late: asyncio.Future[AlterAnswer] | None = None
+        self.late: asyncio.Future[Handover] | None = None
         self.slow_to_reach = False
 
     async def alter_client_quotas(
@@ -214,7 +214,7 @@ class Broker(FakeBrokers):
         broker_id: int | None = None,
         timeout_s: float = 15.0,
         send_by: float | None = None,
-    ) -> AlterAnswer:
+    ) -> Handover:
         names = [alteration.entity.entries[0][1] for alteration in alterations]
         self.requests.append((broker_id, names))
         if self.slow_to_reach and send_by is not None and send_by < boot_time() + LONG_S / 2:
@@ -223,7 +223,7 @@ class Broker(FakeBrokers):
         answer = await super().alter_client_quotas(
             alterations, validate_only=validate_only, broker_id=broker_id, timeout_s=timeout_s
         )
-        return AlterAnswer(answer.verdicts, broker_id or 1, EPOCH, EPOCH, self.late)
+        return Handover(answer.verdicts, broker_id or 1, EPOCH, EPOCH, self.late)
 
 
 def user(name: str) -> ClientQuotaEntity:
@@ -413,8 +413,8 @@ async def test_a_broker_that_cannot_be_reached_fails_everybody(sender: Sender) -
 async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
     sender.broker.late = asyncio.get_running_loop().create_future()
     await sender.meanwhile(Call("a"), Call("b"))
-    verdicts = {user(name): EntityVerdict(Outcome.APPLIED) for name in ("first", "a", "b")}
-    sender.broker.late.set_result(AlterAnswer(verdicts, 1, EPOCH, EPOCH))
+    verdicts = {user(name): Verdict(Outcome.APPLIED) for name in ("first", "a", "b")}
+    sender.broker.late.set_result(Handover(verdicts, 1, EPOCH, EPOCH))
     await until(lambda: len(sender.journal.recovered) == 3)
     found = {each.result.entity.entries[0][1] for each in sender.journal.recovered}
     assert found == {"first", "a", "b"}

@@ -21,7 +21,7 @@ from app.service.ports.audit_log import (
     Drift,
     OpenAlteration,
 )
-from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.ports.brokers import Handover, Verdict
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
@@ -168,7 +168,7 @@ async def test_what_held_before_and_is_intended_is_reported_as_indistinguishable
 
 def answer_no_fence(brokers: FakeBrokers) -> None:
     brokers.fault = lambda alterations, _: {
-        alteration.entity: EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
+        alteration.entity: Verdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
         for alteration in alterations
     }
 
@@ -279,19 +279,17 @@ def request_of(number: int) -> AuditRequest:
     return AuditRequest("a1", "fake", caller, "alter", "r1", audited)
 
 
-def answered(request: AuditRequest, *verdicts: EntityVerdict) -> AlterAnswer:
+def answered(request: AuditRequest, *verdicts: Verdict) -> Handover:
     by_entity = {
         entity.alteration.entity: verdicts[entity.ordinal % len(verdicts)]
         for entity in request.entities
     }
-    return AlterAnswer(by_entity, 1, EPOCH, EPOCH)
+    return Handover(by_entity, 1, EPOCH, EPOCH)
 
 
-async def listened(
-    journal: FakeJournal, request: AuditRequest, late: AlterAnswer
-) -> CountedMetrics:
+async def listened(journal: FakeJournal, request: AuditRequest, late: Handover) -> CountedMetrics:
     metrics, tasks = CountedMetrics(), AlterationTasks()
-    coming: asyncio.Future[AlterAnswer] = asyncio.get_running_loop().create_future()
+    coming: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
     tasks.watch(record_late_answer(request, coming, journal, metrics))
     coming.set_result(late)
     others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -303,7 +301,7 @@ async def listened(
 async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
     log: list[str] = []
     journal, request = FakeJournal(log), request_of(NUMBER)
-    verdicts = (EntityVerdict(Outcome.APPLIED), refused("INVALID_REQUEST"))
+    verdicts = (Verdict(Outcome.APPLIED), refused("INVALID_REQUEST"))
     metrics = await listened(journal, request, answered(request, *verdicts))
     assert log == ["record_recovery"] * 3
     assert [item.ordinal for item in journal.recovered] == list(range(NUMBER))
@@ -325,14 +323,14 @@ async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
 async def test_a_late_silence_is_no_verdict():
     log: list[str] = []
     journal, request = FakeJournal(log), request_of(3)
-    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.UNKNOWN)))
+    metrics = await listened(journal, request, answered(request, Verdict(Outcome.UNKNOWN)))
     assert (log, journal.recovered, metrics.counts) == ([], [], {})
 
 
 async def test_a_late_answer_that_is_recorded_already_is_not_counted_as_recovered():
     journal, request = FakeJournal([]), request_of(2)
     journal.concluded = {("a1", 0)}
-    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))
+    metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
     assert metrics.counts == {"late": 2, "applied by late_answer": 1}
 
 
@@ -341,7 +339,7 @@ async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
 ):
     journal, request = FakeJournal([]), request_of(2)
     journal.broken = {"record_recovery"}
-    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))
+    metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
     assert metrics.counts == {"late": 2}
     assert "the late answer to a1 was not recorded: Postgres is down." in caplog.text
 

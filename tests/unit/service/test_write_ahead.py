@@ -23,8 +23,8 @@ from app.domain.errors import (
 )
 from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
 from app.service.alterations.write_ahead import EntityLocks, send_within_s
-from app.service.ports.audit_log import AuditConclusion, Intent
-from app.service.ports.brokers import EntityVerdict
+from app.service.ports.audit_log import Conclusion, Intent
+from app.service.ports.brokers import Verdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import Fault, Verdicts, refused
@@ -55,7 +55,7 @@ async def test_nothing_is_sent_when_the_intent_cannot_be_committed(world: World)
 async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_recorded(
     world: World, broken: set[str]
 ) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    world.answer(alice=Verdict(Outcome.UNKNOWN))
     world.journal.broken = broken
     with pytest.raises(UnknownOutcomeError) as caught:
         await world.alter(setting(ALICE, "5"))
@@ -145,13 +145,13 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
     ("verdict", "options", "outcome"),
     [
         (refused("INVALID_REQUEST"), {}, Outcome.NOT_APPLIED),
-        (EntityVerdict(Outcome.UNKNOWN), {"validate_only": True}, Outcome.NOT_SENT),
+        (Verdict(Outcome.UNKNOWN), {"validate_only": True}, Outcome.NOT_SENT),
     ],
     ids=["held back", "a validation without an answer"],
 )
 @in_virtual_time
 async def test_what_was_only_judged_keeps_its_values(
-    world: World, verdict: EntityVerdict, options: dict[str, bool], outcome: Outcome
+    world: World, verdict: Verdict, options: dict[str, bool], outcome: Outcome
 ) -> None:
     world.brokers.quotas = {ALICE: {KEY: 4.0}, BOB: {KEY: 4.0}}
     world.answer(bob=verdict)
@@ -181,7 +181,7 @@ async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> Non
 async def test_the_record_of_many_entities_may_take_longer(world: World) -> None:
     record = world.journal.record_conclusion
 
-    async def slow(conclusion: AuditConclusion) -> None:
+    async def slow(conclusion: Conclusion) -> None:
         await asyncio.sleep(len(conclusion.results) / 1000)
         await record(conclusion)
 
@@ -196,7 +196,7 @@ async def test_an_outcome_is_written_in_the_end_whatever_went_wrong_before(world
     record = world.journal.record_conclusion
     faults = iter([RuntimeError("nobody has thought of that"), NotSentError("Postgres is down.")])
 
-    async def troubled(conclusion: AuditConclusion) -> None:
+    async def troubled(conclusion: Conclusion) -> None:
         for fault in faults:
             raise fault
         await record(conclusion)
@@ -369,13 +369,13 @@ async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_fo
 ) -> None:
     entities = [ALICE, BOB][: len(found)]
     alterations = [setting(entity, "5") for entity in entities]
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN), bob=EntityVerdict(Outcome.UNKNOWN))
+    world.answer(alice=Verdict(Outcome.UNKNOWN), bob=Verdict(Outcome.UNKNOWN))
     options = {"key": KEYED, "all_or_nothing": False}
     with pytest.raises(UnknownOutcomeError) as unknown:
         await world.alter(*alterations, **options)
     results = {n: AlterationResult(entities[n], outcome) for n, outcome in enumerate(found)}
     alteration_id = unknown.value.alteration_id or ""
-    await world.journal.record_conclusion(AuditConclusion(alteration_id, results))
+    await world.journal.record_conclusion(Conclusion(alteration_id, results))
     with pytest.raises(OutcomeSupersededError) as caught:
         await world.alter(*alterations, **options)
     error = caught.value
