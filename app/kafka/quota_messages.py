@@ -185,7 +185,7 @@ def read_described(payload: bytes | bytearray, version: int) -> DescribeAnswer:
     if error_code == 0 and entries is None:
         message = "neither an error nor entries"
         raise UnreadableAnswerError(message)
-    quotas = None if entries is None else dict(entries)
+    quotas = None if error_code or entries is None else dict(entries)
     return DescribeAnswer(error_code, error_message, throttle_time_ms, quotas)
 
 

@@ -117,6 +117,16 @@ def test_a_success_without_entries_is_no_answer():
         read_described(with_header(nothing.encode(version=1), 1), 1)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("code", [-1, 7, 41, 9999])
+def test_an_error_beside_entries_is_an_error(code: int, version: int):
+    error = DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=code, error_message=None, entries=[]
+    )
+    answer = read_described(with_header(error.encode(version=version), version), version)
+    assert (answer.error_code, answer.quotas) == (code, None)
+
+
 def test_a_length_that_never_ends_is_refused_at_its_sixth_byte():
     with pytest.raises(UnreadableAnswerError, match="longer than five"):
         Reader(b"\x80" * 1_000_000, flexible=True).string()
