@@ -119,7 +119,11 @@ class KafkaCluster:
 
 
 async def _describe_callback(lease: BrokerLease) -> str | None:
-    """Read one static configuration of a broker, which only this broker knows. Source: KIP-133."""
+    """Read one static configuration of a broker, which only this broker knows. Source: KIP-133.
+
+    Raises:
+        QuotaError: The broker refuses to tell, which is not to have none.
+    """
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_BROKER_CONFIGURATION,
         resource_name=str(lease.broker_id),
@@ -130,6 +134,7 @@ async def _describe_callback(lease: BrokerLease) -> str | None:
     for result in answer.results:
         if result.error_code:
             lease.connection.note_error(code_name(result.error_code))
+            raise describe_error(result.error_code, result.error_message, answer.throttle_time_ms)
     values = (config.value for result in answer.results for config in result.configs)
     return next((value for value in values if value), None)
 
@@ -191,6 +196,10 @@ async def _features_epoch(lease: BrokerLease) -> int:
 
 
 async def _describe_quorum(lease: BrokerLease) -> QuorumState:
+    """Ask the leader; one that no voter follows yet answers a high watermark of -1.
+
+    Source: ``LeaderState.describeQuorum``.
+    """
     partition_zero = _Topic.PartitionData(partition_index=0)
     topic = _Topic(topic_name="__cluster_metadata", partitions=[partition_zero])
     request = DescribeQuorumRequest(topics=[topic])
@@ -201,6 +210,8 @@ async def _describe_quorum(lease: BrokerLease) -> QuorumState:
             if partition.error_code:
                 lease.connection.note_error(code_name(partition.error_code))
             _check_quorum(partition)
+            if partition.high_watermark < 0:
+                raise unreachable("A new controller does not know yet what is committed.")
             return QuorumState(partition.leader_epoch, partition.high_watermark)
     raise unreachable("The controller did not report the metadata quorum.")
 

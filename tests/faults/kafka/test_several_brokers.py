@@ -18,6 +18,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.messages import configs_answer, encoded
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
@@ -232,6 +233,13 @@ def reply_to_all(cluster: FakeCluster, reply: Reply | None) -> None:
         cluster.reply_with(DESCRIBE_CONFIGS, reply, broker_id=broker_id)
 
 
+def configs_refused(error_code: int) -> Reply:
+    async def reply(writer: asyncio.StreamWriter, request: bytes) -> None:
+        writer.write(encoded(configs_answer(request, None, error_code=error_code), request))
+
+    return reply
+
+
 async def test_a_failed_question_is_not_taken_for_an_answer(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
@@ -243,13 +251,14 @@ async def test_a_failed_question_is_not_taken_for_an_answer(
     await eventually(facts.custom_callback, CALLBACK)
 
 
+@pytest.mark.parametrize("reply", [closing, *map(configs_refused, (-1, 7, 29, 41))])
 async def test_the_last_answer_of_a_broker_stands_while_there_is_no_other(
-    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    reply: Reply, cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
     cluster.callback = CALLBACK
     assert await facts.custom_callback() == CALLBACK
     monkeypatch.setattr(clusters, "_WAITED_FOR_AFTER_S", 0.0)
-    reply_to_all(cluster, closing)
+    reply_to_all(cluster, reply)
     assert await facts.custom_callback() == CALLBACK
     reply_to_all(cluster, None)
     cluster.callback = None

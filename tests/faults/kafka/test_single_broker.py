@@ -310,11 +310,16 @@ async def test_a_broker_that_does_not_know_the_quorum_has_no_barrier():
         await ask(silent, versions)
 
 
+NOTHING_IS_COMMITTED_YET = quorum_answer(1, 4, -1)
+"""A new leader says so until a voter follows it. Source: ``LeaderState.describeQuorum``."""
+
+
 async def test_any_other_answer_is_none(subtests: pytest.Subtests):
     for reply in [
         answering(answer(error_code=7)),
         answering(answer(partition_error_code=6)),
         answering(answer(partitions=0)),
+        answering(NOTHING_IS_COMMITTED_YET),
         sending(b"\0" + bytes(7)),
         sending(bytes(range(200))),
         closing,

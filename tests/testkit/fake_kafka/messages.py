@@ -134,17 +134,17 @@ def quorum_answer(
     )
 
 
-def configs_answer(request: bytes, callback: str | None) -> Any:
+def configs_answer(request: bytes, callback: str | None, *, error_code: int = 0) -> Any:
     """Build the answer to a DescribeConfigs for ``client.quota.callback.class``."""
     result: Any = DescribeConfigsResponse.DescribeConfigsResult
     value = result.DescribeConfigsResourceResult(name="client.quota.callback.class", value=callback)
     results = [
         result(
-            error_code=0,
+            error_code=error_code,
             error_message=None,
             resource_type=item.resource_type,
             resource_name=item.resource_name,
-            configs=[value],
+            configs=[] if error_code else [value],
         )
         for item in _decoded(DescribeConfigsRequest, request).resources
     ]
