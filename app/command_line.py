@@ -1,4 +1,4 @@
-"""Parsers of our commands, and errors in which no secret is repeated.
+"""Parsers of our commands, errors in which no secret is repeated, output that nobody takes.
 
 A value may be a password that was typed into the wrong option, or into one that does not exist. So
 what argparse finds is told without the values; what a command finds later, without credentials in
@@ -6,9 +6,12 @@ addresses and without the values of what is called a secret.
 """
 
 import argparse
+import errno
+import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NoReturn
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NoReturn, TextIO
 
 HIDDEN: Final = "…"
 
@@ -62,3 +65,51 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print how the command is used and what is wrong; end with exit code 2."""
         super().error(redact(without_values(message, self.words)))
+
+
+BROKEN_PIPE: Final = 141
+_UNWRITABLE: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+)
+
+
+def run_to_the_end(program: str, run: Callable[[], int], *, unwritable: int) -> int:
+    """Run a command until all that it prints is written, and return its exit code.
+
+    Args:
+        program: Whose output it is.
+        run: Returns the exit code.
+        unwritable: The exit code where the output cannot be written, as on a full disk.
+
+    Returns:
+        141 where the reader of the output went away.
+    """
+    try:
+        try:
+            return run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        drop(sys.stdout)
+        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        drop(sys.stdout)
+        target = error.filename or "The output"
+        line = f"{target} cannot be written: {error.strerror}. What was asked for may be done."
+        complain(f"{program}: {line}")
+        return unwritable
+
+
+def complain(text: str) -> None:
+    """Print on standard error; where that cannot be written either, the exit code says it alone."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: TextIO) -> None:
+    """Drop what is still in the buffer, or the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

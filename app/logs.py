@@ -3,10 +3,12 @@
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, TextIO
 
 import structlog
 
+from app.command_line import drop
 from app.http.middleware import add_request
 from app.settings import LogFormat
 
@@ -17,7 +19,8 @@ _QUIET: Final = ("uvicorn.access", "asyncio")
 def configure_logs(log_format: LogFormat, level: str) -> None:
     """Send every log line, those of libraries too, to standard output in one format.
 
-    Our own loggers write without a detour through ``logging``: each request has a line.
+    Our own loggers write without a detour through ``logging``: each request has a line. Lines that
+    standard output does not take, as on a full disk, are dropped: they cost no request.
     """
     render: Any = structlog.processors.JSONRenderer(separators=(",", ":"))
     if log_format is LogFormat.TEXT:
@@ -31,11 +34,11 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     ]
     structlog.configure(
         processors=[*shared, render, _encode],
-        logger_factory=lambda name: structlog.BytesLogger(sys.stdout.buffer, name=name),
+        logger_factory=lambda name: structlog.BytesLogger(_Lines(sys.stdout.buffer), name=name),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _Handler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -50,6 +53,37 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     logging.root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def end_logs() -> None:
+    """Write what is left, or drop it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop(sys.stdout)
+
+
+class _Lines:
+    """Standard output; what its buffer holds meanwhile comes out later, in whole lines."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, line: bytes) -> None:
+        with suppress(OSError):
+            self._out.write(line)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._out.flush()
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes the lines of libraries; the default would put a traceback of each lost one on stderr."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 def _encode(_logger: Any, _name: str, line: Any) -> bytes:

@@ -7,32 +7,39 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
-from app.command_line import CommandParser
+from app.command_line import CommandParser, complain, run_to_the_end
 
 try:
     from app.settings import Settings, SettingsError
 except ModuleNotFoundError as error:
     sys.exit(f"{error.name} is missing: pip install 'kafka-quota-service[server]'.")
 
+PROGRAM: Final = "kafka-quota-service"
 OPENAPI_FILE = Path("openapi/openapi.json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    return run_to_the_end(PROGRAM, partial(_main, argv), unwritable=1)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         return int(arguments.run(arguments))
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 2
 
 
 def _parser() -> CommandParser:
     parser = CommandParser(
-        prog="kafka-quota-service",
+        prog=PROGRAM,
         description="Describe, alter and resolve Apache Kafka client quotas over REST.",
         epilog=(
             "Settings are environment variables QUOTAS_…, listed in docs/configuration.md; `dev` "
@@ -63,7 +70,7 @@ def _disable_core_dumps() -> None:
 
 
 def _serve(_: argparse.Namespace) -> int:
-    from app.logs import configure_logs  # noqa: PLC0415 - the other commands start without it
+    from app.logs import configure_logs, end_logs  # noqa: PLC0415 - others start without it
     from app.server import serve  # noqa: PLC0415
     from app.startup_checks import check_dependencies, load_settings, warn  # noqa: PLC0415
 
@@ -72,7 +79,10 @@ def _serve(_: argparse.Namespace) -> int:
     configure_logs(settings.log_format, settings.log_level)
     warn(settings)
     asyncio.run(check_dependencies(settings))
-    return serve(settings)
+    try:
+        return serve(settings)
+    finally:
+        end_logs()
 
 
 def _migrate(_: argparse.Namespace) -> int:
@@ -83,7 +93,7 @@ def _migrate(_: argparse.Namespace) -> int:
     try:
         sentences = migrate(settings.owner_database_url, settings.database_url.get_secret_value())
     except MigrationError as error:
-        print(f"migrate: {error}", file=sys.stderr)
+        complain(f"migrate: {error}")
         return 1
     for sentence in sentences:
         print(f"migrate: {sentence}")
@@ -107,7 +117,7 @@ def _openapi(arguments: argparse.Namespace) -> int:
         print(f"openapi: wrote {OPENAPI_FILE}")
         return 0
     if not OPENAPI_FILE.exists() or OPENAPI_FILE.read_text(encoding="utf-8") != text:
-        print(f"openapi: {OPENAPI_FILE} is out of date; run: make openapi", file=sys.stderr)
+        complain(f"openapi: {OPENAPI_FILE} is out of date; run: make openapi")
         return 1
     print(f"openapi: {OPENAPI_FILE} is up to date")
     return 0

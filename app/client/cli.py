@@ -6,14 +6,15 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from app.client.arguments import function_of, parser
-from app.client.errors import BROKEN_PIPE, DONE, INTERRUPTED, USAGE, ClientError, UsageError
+from app.client.errors import DONE, INTERRUPTED, USAGE, ClientError, UsageError
 from app.client.output import Context
 from app.client.problems import ServiceError, explain
-from app.command_line import redact
+from app.command_line import complain, redact, run_to_the_end
 from app.domain.entities import visible
 
 
@@ -32,11 +33,6 @@ def prepare() -> None:
 
 def _nobody() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.FileIO(os.open(os.devnull, os.O_WRONLY), "w"), encoding="utf-8")
-
-
-def drop_output() -> None:
-    """Drop what is still in the buffer, or the interpreter would complain of it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 PROGRAM: Final = "kafka-client-quotas"
@@ -62,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
     prepare()
+    return run_to_the_end(PROGRAM, partial(_main, words), unwritable=USAGE)
+
+
+def _main(words: tuple[str, ...]) -> int:
     context = Context(argparse.Namespace())
     try:
         return _run(words, context)
@@ -78,14 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("stopped; this command was not altering anything.")
         return INTERRUPTED
-    except BrokenPipeError:
-        drop_output()
-        return BROKEN_PIPE
-    except OSError as error:
-        drop_output()
-        target = error.filename or "The output"
-        _say(f"{target} cannot be written: {error.strerror}. What was asked for may be done.")
-        return USAGE
 
 
 def _run(words: tuple[str, ...], context: Context) -> int:
@@ -134,13 +126,13 @@ def _say_json(error: ClientError) -> None:
     else:
         problem = {"title": redact(str(error)), "code": error.code}
     sys.stdout.flush()
-    sys.stderr.write(f"{json.dumps(problem, indent=2)}\n")
+    complain(json.dumps(problem, indent=2))
 
 
 def _say(*lines: str) -> None:
     sys.stdout.flush()
     for at, line in enumerate(lines):
-        sys.stderr.write(f"{'' if at else f'{PROGRAM}: '}{visible(line)}\n")
+        complain(f"{'' if at else f'{PROGRAM}: '}{visible(line)}")
 
 
 if __name__ == "__main__":

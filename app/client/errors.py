@@ -12,7 +12,6 @@ NOT_AUTHORIZED: Final = 3
 UNKNOWN_OUTCOME: Final = 4
 UNREACHABLE: Final = 5
 INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
 
 
 class ClientError(Exception):

@@ -5,13 +5,14 @@ import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final
 
 import yaml
 
-from app.command_line import CommandParser, redact
+from app.command_line import CommandParser, complain, redact, run_to_the_end
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
 JOBS: Final[Mapping[str, str]] = {
@@ -37,28 +38,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done; 2 wrong usage; 3 data quality and 4 findings, where ``--fail-on`` asks for them;
-        5 a failure of Spark, of a broker, of a database or of a disk; 130 after Ctrl-C.
+        5 a failure of Spark, of a broker, of a database or of a disk, where the report cannot be
+        written, too; 130 after Ctrl-C; 141 where the reader of the report went away.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     signal.signal(signal.SIGTERM, _interrupt)
+    unwritable = InfrastructureError.exit_code
+    return run_to_the_end("quota-pipeline", partial(_main, arguments), unwritable=unwritable)
+
+
+def _main(arguments: Sequence[str]) -> int:
     name = "quota-pipeline"
     try:
         options = _parser(arguments).parse_args(arguments)
         name = f"quota-pipeline {options.job}"
         return _run(options)
     except PipelineError as error:
-        print(f"{name}: {redact(str(error))}", file=sys.stderr)
+        complain(f"{name}: {redact(str(error))}")
         if isinstance(error, UsageError) and error.content:
-            print(f"{name}: {redact(error.content)}", file=sys.stderr)
+            complain(f"{name}: {redact(error.content)}")
         return error.exit_code
     except ModuleNotFoundError as error:
-        print(
-            f"{error.name} is missing: pip install 'kafka-quota-service[pipeline]'.",
-            file=sys.stderr,
-        )
+        complain(f"{error.name} is missing: pip install 'kafka-quota-service[pipeline]'.")
         return PipelineError.exit_code
     except KeyboardInterrupt:
-        print(f"{name}: stopped; what was not published by then is forgotten.", file=sys.stderr)
+        complain(f"{name}: stopped; what was not published by then is forgotten.")
         return _INTERRUPTED
 
 

@@ -1,0 +1,49 @@
+"""What commands print when nobody takes it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = {
+    "kafka-client-quotas": ("app.client.cli", 2),
+    "kafka-quota-service": ("app.main", 1),
+    "quota-pipeline": ("app.pipeline.main", 5),
+}
+
+
+def run(
+    module: str, redirection: str, *, words: str = "--help", unbuffered: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    line = f"{sys.executable} -m {module} {words} {redirection}"
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, env=environ, cwd=ROOT, check=False
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_output_on_a_full_disk_is_one_sentence_and_an_exit_code(program: str, unbuffered: str):
+    module, code = PROGRAMS[program]
+    ended = run(module, "> /dev/full", unbuffered=unbuffered)
+    assert (ended.returncode, ended.stderr) == (
+        code,
+        f"{program}: The output cannot be written: No space left on device. "
+        "What was asked for may be done.\n",
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_where_the_sentence_cannot_be_written_either_the_exit_code_says_it(program: str):
+    module, code = PROGRAMS[program]
+    ended = run(module, "> /dev/full 2> /dev/full")
+    assert ended.returncode == code
+
+
+def test_a_fault_has_its_exit_code_where_it_cannot_be_written():
+    ended = run("app.client.cli", "2> /dev/full", words="--describe --alter")
+    assert ended.returncode == 2
