@@ -4,7 +4,7 @@ import logging
 import sys
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 import structlog
 
@@ -34,7 +34,7 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     ]
     structlog.configure(
         processors=[*shared, render, _encode],
-        logger_factory=lambda name: structlog.BytesLogger(_Lines(sys.stdout.buffer), name=name),
+        logger_factory=lambda name: structlog.BytesLogger(_lines(), name=name),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
@@ -63,6 +63,10 @@ def end_logs() -> None:
         drop(sys.stdout)
 
 
+def _lines() -> BinaryIO:
+    return cast("BinaryIO", _Lines(sys.stdout.buffer))
+
+
 class _Lines:
     """Standard output; what its buffer holds meanwhile comes out later, in whole lines."""
 
@@ -79,7 +83,7 @@ class _Lines:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes the lines of libraries; the default would put a traceback of each lost one on stderr."""
+    """Writes the lines of libraries; of a lost one there is no traceback on standard error."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
         if not isinstance(sys.exc_info()[1], OSError):

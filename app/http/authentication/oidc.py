@@ -49,6 +49,9 @@ _OF_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"
 _LEAST_RSA_BITS: Final = 2048
 """Source: RFC 7518, 3.3."""
 
+_NO_KEY: Final = (PyJWTError, ValueError, TypeError, NotImplementedError)
+"""What PyJWT raises where a member of a key is missing, of another type, or not supported."""
+
 _DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 logger = structlog.get_logger(__name__)
@@ -90,6 +93,7 @@ class SigningKeys:
     _keys: KeySet = field(default_factory=dict)
     _fetched_at: float | None = None
     _asked_at: float | None = None
+    _failed: bool = False
     _fetch: asyncio.Task[None] | None = None
 
     async def key(self, key_id: str | None) -> SigningKey | None:
@@ -99,17 +103,19 @@ class SigningKeys:
         delays nobody whose key is cached: the keys are renewed in the background.
 
         Raises:
-            NotSentError: There are no keys to judge by.
+            NotSentError: There are no keys to judge by; or not this one, and the provider, which
+                may have published it since, does not tell.
         """
         if not self._has(key_id, FRESH_S):
             await self._renew(key_id)
-        if self._age() > STALE_S:
+        key = self._keys.get(key_id)
+        if self._age() > STALE_S or (key is None and self._failed):
             raise NotSentError(
                 "The identity provider's keys cannot be had, so no token can be judged.",
                 code="identity-provider-unavailable",
                 retry_after_s=int(FETCH_EVERY_S),
             )
-        return self._keys.get(key_id)
+        return key
 
     async def close(self) -> None:
         """Cancel a pending fetch, and close the connections."""
@@ -146,10 +152,11 @@ class SigningKeys:
         try:
             self._keys = await self._fetch_keys()
         except _FetchError as error:
+            self._failed = True
             self.count_fetch("failed")
             logger.warning("the identity provider's keys cannot be read", reason=str(error))
         else:
-            self._fetched_at = self.monotonic()
+            self._fetched_at, self._failed = self.monotonic(), False
             self.count_fetch("ok")
         finally:
             self._fetch = None
@@ -191,7 +198,7 @@ class SigningKeys:
                     raise _FetchError(message)
         try:
             document = json.loads(bytes(body))
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             message = f"{url} did not answer a JSON object"
@@ -219,10 +226,10 @@ def _keys_of(document: Mapping[str, Any]) -> KeySet:
         raise _FetchError(message)
     read: list[tuple[str | None, SigningKey]] = []
     for entry in listed:
-        usable = isinstance(entry, dict) and entry.get("use", "sig") == "sig"
-        if usable and entry.get("kty") in _ASYMMETRIC:
-            with suppress(PyJWTError, ValueError):
-                read.append((entry.get("kid"), _signing_key(entry)))
+        if isinstance(entry, dict) and isinstance(entry.get("kid", ""), str | None):
+            with suppress(*_NO_KEY):
+                if entry.get("use", "sig") == "sig" and entry.get("kty") in _ASYMMETRIC:
+                    read.append((entry.get("kid"), _signing_key(entry)))
     if not read:
         message = "the key set has no key for signatures"
         raise _FetchError(message)
@@ -234,7 +241,7 @@ def _signing_key(document: Mapping[str, Any]) -> SigningKey:
     """Read one key; without ``alg`` its type and curve say what it is for.
 
     Raises:
-        PyJWTError, ValueError: It cannot be read, or is too short to be trusted.
+        _NO_KEY: It cannot be read, or is too short to be trusted.
     """
     read = PyJWK(dict(document))
     of_rsa = document["kty"] == "RSA"

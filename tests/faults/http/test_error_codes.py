@@ -64,8 +64,8 @@ def test_what_is_not_definite_is_unknown_whatever_the_others_are(
         assert all(fake_kafka.sent(name) == 1 for name in codes)
         if "unknown" in expected:
             problem = problem_of(answer, 504)
-            said = (problem["code"], problem["sent_to_cluster"], problem["retry"])
-            assert said == ("outcome-unknown", "maybe", "same-key-only"), code
+            reported = (problem["code"], problem["sent_to_cluster"], problem["retry"])
+            assert reported == ("outcome-unknown", "maybe", "same-key-only"), code
         elif "applied" not in expected:
             assert problem_of(answer, answer.status_code)["sent_to_cluster"] == "yes"
 
@@ -113,8 +113,8 @@ def test_nothing_is_sent_while_a_new_controller_does_not_know_what_is_committed(
         problem = problem_of(alter(scripted_service, user), 503)
     finally:
         fake_kafka.reply_with(DESCRIBE_QUORUM, None)
-    said = (problem["code"], problem["sent_to_cluster"], problem["retry"])
-    assert said == ("not-sent", "no", "safe")
+    reported = (problem["code"], problem["sent_to_cluster"], problem["retry"])
+    assert reported == ("not-sent", "no", "safe")
     assert outcomes(recorded(scripted_service, problem["alteration_id"])) == ["not_sent"]
     assert fake_kafka.sent(user) == 0
     until_done(lambda: alter(scripted_service, user), "the new controller is asked in vain")

@@ -42,7 +42,7 @@ def test_a_full_log_costs_no_request_and_whole_lines_come_after_it(serve: Serve)
     wait_until(lambda: service.lines()[-1].get("route") == "/readyz", "nothing is logged again")
 
 
-def test_a_stop_on_a_full_log_is_a_clean_one(serve: Serve) -> None:
+def test_a_stop_on_a_full_log_has_exit_code_0(serve: Serve) -> None:
     service = serve()
     with full_log(service):
         assert ask(service, "GET", "/quotas").status_code == 200

@@ -297,6 +297,38 @@ async def test_a_key_that_was_withdrawn_signs_no_more(publisher: Provider):
     assert await keys.key("first") is None
 
 
+ODD = [None, 5, 1.5, True, [], {}, ["RSA"], "", "!", "\u00e9", "none", "HS256", "RS999", "A" * 9999]
+
+
+async def test_an_odd_key_hides_no_other_key(subtests: pytest.Subtests):
+    for key, algorithm in ((RSA_KEY, "RS256"), (EC_KEY, "ES256"), (ED_KEY, "EdDSA")):
+        whole = published(key, "odd", algorithm)
+        for member in {*whole, "alg"}:
+            with subtests.test(member, algorithm=algorithm):
+                odd = [{**whole, member: value} for value in ODD]
+                odd.append({name: value for name, value in whole.items() if name != member})
+                publisher = Provider()
+                publisher.publish({"keys": [*odd, *FIRST["keys"]]})
+                assert await publisher.keys().key("first") is not None
+                assert publisher.fetches == ["ok"]
+
+
+async def test_a_new_key_is_not_denied_while_the_provider_does_not_tell(publisher: Provider):
+    keys = publisher.keys()
+    await keys.key("first")
+    publisher.answers[JWKS_URL] = httpx.ConnectError("refused")
+    publisher.seconds += 30
+    for _ in range(2):
+        with pytest.raises(NotSentError) as refusal:
+            await keys.key("second")
+        assert refusal.value.code == "identity-provider-unavailable"
+        assert await keys.key("first") is not None
+    publisher.publish(BOTH)
+    publisher.seconds += 30
+    assert await keys.key("second") is not None
+    assert await keys.key("third") is None
+
+
 @in_virtual_time
 async def test_a_provider_that_hangs_delays_nobody_whose_key_is_cached():
     loop, hangs = asyncio.get_running_loop(), False
@@ -340,6 +372,8 @@ NO_ANSWERS: dict[str, Any] = {
     "no object": httpx.Response(200, json=[]),
     "no list": httpx.Response(200, json={"keys": {}}),
     "no keys": httpx.Response(200, json={"keys": []}),
+    "nested too deep": httpx.Response(200, content=b"[" * 900_000),
+    "odd keys alone": httpx.Response(200, json={"keys": [{"kty": []}, {"kty": "RSA", "n": 5}]}),
     "secrets alone": httpx.Response(200, json={"keys": [{"kty": "oct", "kid": "a", "k": "AAAA"}]}),
 }
 
