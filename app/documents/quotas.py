@@ -52,6 +52,10 @@ class Document:
 _ROOT: Final = frozenset(
     {"apiVersion", "quotas", "cluster_id", "as_of", "next_page_token", "total"}
 )
+_WHAT_IS_READ: Final = (
+    "a document is YAML or JSON with quotas, or CSV whose first line names "
+    "user, client-id or ip and quota keys"
+)
 _QUOTA: Final = frozenset({"entity", "entity_key", "values"})
 _TYPES: Final = frozenset(kind.value for kind in ENTITY_TYPES)
 _DIGITS: Final = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -69,7 +73,8 @@ def read_yaml(text: str, most: int | None = None) -> Document:
     """
     nodes = parse(text, None if most is None else _NODES_OF_A_QUOTA * max(most, 1))
     if len(nodes) != 1:
-        sentence = f"there are {len(nodes)} documents; one is needed"
+        many = f"there are {len(nodes)} documents; one is needed"
+        sentence = many if nodes else f"this is empty: {_WHAT_IS_READ}"
         raise UnreadableDocumentError([Fault(1, sentence)])
     faults, document = Faults(), Document()
     before: dict[ClientQuotaEntity, int] = {}
@@ -80,6 +85,11 @@ def read_yaml(text: str, most: int | None = None) -> Document:
 
 
 def _items(root: Node, faults: Faults) -> list[Node]:
+    if not isinstance(root, MappingNode):
+        faults.add(
+            line_of(root), f"this is {kind_of(root).value}, and no document: {_WHAT_IS_READ}"
+        )
+        return []
     found = dict(members(root, _ROOT, faults))
     version = found.get("apiVersion")
     if version is not None and (kind_of(version), version.value) != (Kind.TEXT, API_VERSION):
@@ -90,8 +100,7 @@ def _items(root: Node, faults: Faults) -> list[Node]:
         faults.add(line_of(page), "this is one page of an answer; save all of it")
     quotas = found.get("quotas")
     if quotas is None:
-        if isinstance(root, MappingNode):
-            faults.add(line_of(root), "quotas is missing")
+        faults.add(line_of(root), f"quotas is missing: {_WHAT_IS_READ}")
         return []
     if not isinstance(quotas, SequenceNode):
         faults.add(line_of(quotas), "quotas is a list; write [] where there are none", "/quotas")

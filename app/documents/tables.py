@@ -7,6 +7,7 @@ key is a key that is not mentioned.
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -19,7 +20,7 @@ from app.domain.entities import DEFAULT, DEFAULT_NAME, ENTITY_TYPES, ClientQuota
 from app.domain.errors import pointer_token
 from app.domain.plans import DesiredQuota
 from app.domain.quota_keys import QUOTA_KEY_RULES, unknown_key
-from app.domain.values import DesiredValue, read_value
+from app.domain.values import NUMBER, DesiredValue, read_value
 
 TYPES: Final = tuple(kind.value for kind in ENTITY_TYPES)
 KINDS: Final = tuple(f"{kind.replace('-', '_')}_kind" for kind in TYPES)
@@ -27,8 +28,11 @@ HEADER: Final = (*KINDS, *TYPES, "key", "value")
 """``user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value``."""
 
 _COLUMNS: Final = frozenset({*HEADER, *QUOTA_KEY_RULES})
+_SHORT_COLUMNS: Final = frozenset({*TYPES, *QUOTA_KEY_RULES})
+_LONG_MARKS: Final = frozenset({*KINDS, "key", "value"})
 _DELIMITERS: Final = (",", ";", "\t")
 _LONGEST_HEADING: Final = 1_000
+_AMOUNT: Final = re.compile(rf"{NUMBER}\s*(?:[kKMGT]i?B(?:/s)?|%)?")
 _KIND_WORDS: Final = ("name", "default", "absent")
 
 
@@ -41,7 +45,7 @@ def is_csv(text: str) -> bool:
     """Tell whether a text begins with a heading that this module reads."""
     first = _first_line(text)
     return any(
-        len(cells) > 1 and any(cell in _COLUMNS for cell in cells)
+        len(cells) > 1 and any(_spelled(cell) in _COLUMNS for cell in cells)
         for cells in (_cells(first, delimiter) for delimiter in _DELIMITERS)
     )
 
@@ -57,9 +61,9 @@ def read_csv(text: str, most: int | None = None) -> Document:
         UnreadableDocumentError: With every fault.
     """
     first = _first_line(text)
-    delimiter = max(_DELIMITERS, key=lambda each: len(_COLUMNS & {*_cells(first, each)}))
+    delimiter = max(_DELIMITERS, key=lambda each: _columns_in(_cells(first, each)))
     heading = _cells(first, delimiter)
-    faults, is_long = Faults(), KINDS[0] in heading
+    faults, is_long = Faults(), not _LONG_MARKS.isdisjoint(heading)
     if len(first) == _LONGEST_HEADING:
         raise UnreadableDocumentError([Fault(1, "the heading is too long")])
     (_check_long if is_long else _check_short)(heading, faults)
@@ -73,9 +77,30 @@ def read_csv(text: str, most: int | None = None) -> Document:
     return table.document
 
 
+_SEPARATOR: Final = re.compile(r'"?sep=[,;\t]"?(?=[\r\n])', re.IGNORECASE)
+"""The line by which Excel knows what separates the cells."""
+
+
 def _first_line(text: str) -> str:
-    reader = io.StringIO(text.removeprefix("\ufeff"), newline="")
+    reader = io.StringIO(_table_of(text).lstrip("\r\n"), newline="")
     return reader.readline(_LONGEST_HEADING).rstrip("\r\n")
+
+
+def _table_of(text: str) -> str:
+    """Return the text from its heading on; where a line of Excel's was is an empty one."""
+    bare = text.removeprefix("\ufeff")
+    return _SEPARATOR.sub("", bare, count=1) if _SEPARATOR.match(bare) else bare
+
+
+def _columns_in(cells: Sequence[str]) -> int:
+    return len(_COLUMNS & {_spelled(cell) for cell in cells})
+
+
+def _spelled(cell: str) -> str:
+    """Return the column that a cell of a heading is meant for, or the cell."""
+    word = cell.strip().lower()
+    kind = word.replace("_", "-").replace(" ", "-")
+    return kind if kind in TYPES else word.replace("-", "_").replace(" ", "_")
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -85,7 +110,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 def _rows(text: str, delimiter: str, *, skips_blanks: bool) -> Iterator[_Row]:
     """Yield the rows that are not empty, each with the line that it begins in."""
     reader = csv.reader(
-        io.StringIO(text.removeprefix("\ufeff"), newline=""),
+        io.StringIO(_table_of(text), newline=""),
         delimiter=delimiter,
         skipinitialspace=skips_blanks,
         strict=True,
@@ -108,11 +133,15 @@ def _check_long(heading: Sequence[str], faults: Faults) -> None:
 def _check_short(heading: Sequence[str], faults: Faults) -> None:
     for name in sorted(name for name, number in Counter(heading).items() if name and number > 1):
         faults.add(1, f"the column {name} is there twice")
-    if not set(heading) & {*TYPES}:
+    if {*TYPES}.isdisjoint(map(_spelled, heading)):
         faults.add(1, "the heading names user, client-id or ip, then quota keys")
+    elif not set(heading) - {*TYPES, ""}:
+        faults.add(1, "the heading has no quota key, so no row would set anything")
     for name in heading:
-        if name and name not in _COLUMNS:
-            faults.add(1, unknown_key(name))
+        if name and name not in _SHORT_COLUMNS:
+            near = _spelled(name)
+            is_near = near in _SHORT_COLUMNS
+            faults.add(1, f"{name} is spelled {near}" if is_near else unknown_key(name))
 
 
 class _Table:
@@ -163,10 +192,23 @@ class _Table:
             pointer = f"/quotas/{len(self.document.quotas)}/entity"
             self._faults.add(row.line, twice(entity, before), pointer, "duplicate-entity")
             return
+        if len(row.cells) < len(self._heading):
+            self._check_shift(row)
         index = self._begin(entity, row.line)
         for name, cell in pairs:
             if name in QUOTA_KEY_RULES and cell.strip():
                 self._set(index, name, cell, row.line)
+
+    def _check_shift(self, row: _Row) -> None:
+        """Find a value below a name: an empty cell was left out, which moves what follows it.
+
+        Excel leaves out the last cells of rows where all of them are empty, so a row may be short.
+        """
+        for name, cell in list(zip(self._heading, row.cells, strict=False))[1:]:
+            if name in TYPES and _AMOUNT.fullmatch(cell.strip()):
+                count = f"{len(row.cells)} cells, and the heading has {len(self._heading)}"
+                detail = f"{count}: {cell.strip()} is in the column {name}; write empty cells, too"
+                self._faults.add(row.line, detail)
 
     def _begin(self, entity: ClientQuotaEntity, line: int) -> int:
         index = self._indices[entity] = len(self.document.quotas)

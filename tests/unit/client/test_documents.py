@@ -123,6 +123,24 @@ def test_what_is_no_document_is_refused(file: Path, text: str):
     assert faults(file, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("", "1: this is empty: "),
+        ("# nothing\n", "1: this is empty: "),
+        ("Team a\n,,\nuser,producer_byte_rate\n", "1: this is a text, and no document: "),
+        ("- entity: {user: a}\n  values: {}\n", "1: this is a list, and no document: "),
+        (HEAD, "1: quotas is missing: "),
+    ],
+)
+def test_what_is_no_document_is_told_what_one_is(file: Path, text: str, start: str):
+    (fault,) = faults(file, text)
+    assert fault == (
+        f"{start}a document is YAML or JSON with quotas, or CSV whose first line names "
+        "user, client-id or ip and quota keys"
+    )
+
+
 def test_an_entity_twice_in_one_line_is_refused(file: Path):
     quota = {"entity": {"user": "a"}, "values": {}}
     (fault,) = faults(file, json.dumps({"quotas": [quota, quota]}))

@@ -75,6 +75,53 @@ def test_what_spreadsheets_save_is_read(delimiter: str, mark: str, end: str):
     ]
 
 
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_line_that_excel_reads_for_itself_is_no_row(first: str, mark: str):
+    text = f"{mark}{first}\r\nuser;request_percentage\r\na;x\r\n"
+    assert is_csv(text)
+    assert faults(text)[0].startswith("3: {user=a} request_percentage=x: ")
+    assert quotas(text.replace("x", "5")) == [({"user": "a"}, {"request_percentage": 5})]
+
+
+@pytest.mark.parametrize(
+    ("heading", "sentences"),
+    [
+        ("user,key,value", ["1: the heading is user_kind,client_id_kind,ip_kind,user,client-id"]),
+        ("user,client-id,ip,key,value", ["1: the heading is user_kind,client_id_kind,ip_kind"]),
+        ("user,ip", ["1: the heading has no quota key, so no row would set anything"]),
+        (
+            "User,Client ID,Producer_Byte_Rate",
+            [
+                "1: Client ID is spelled client-id",
+                "1: Producer_Byte_Rate is spelled producer_byte_rate",
+                "1: User is spelled user",
+            ],
+        ),
+        ("user,client_id,producer-byte-rate", ["1: client_id is spelled", "1: producer-byte-rat"]),
+    ],
+)
+def test_a_column_that_would_be_ignored_is_refused(heading: str, sentences: list[str]):
+    text = f"{heading}\nalice,etl,1\n"
+    assert is_csv(text)
+    found = faults(text)
+    assert len(found) == len(sentences)
+    assert all(map(str.startswith, found, sentences))
+
+
+@pytest.mark.parametrize("cell", ["1048576", "4MiB", "80%", "1.5 GB/s", "1e6"])
+def test_a_value_that_has_moved_below_a_name_is_refused(cell: str):
+    assert faults(f"{SHORT}\nalice,{cell}\nbob,{cell},5\n") == [
+        f"{line}: {count} cells, and the heading has 4: {cell} is in the column client-id; "
+        "write empty cells, too"
+        for line, count in ((2, 2), (3, 3))
+    ]
+    assert quotas(f"{SHORT}\nalice,{cell},5,\n7,etl\n") == [
+        ({"user": "alice", "client-id": cell}, {"producer_byte_rate": 5}),
+        ({"user": "7", "client-id": "etl"}, {}),
+    ]
+
+
 def test_a_name_is_one_cell_whatever_it_holds():
     for name in ["a\vb", "a\x85b", "a\u2028b", "a\rb", "a\nb", 'a"b', "\0", "\u202e"]:
         quoted = name.replace('"', '""')
