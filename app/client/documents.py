@@ -60,6 +60,8 @@ def read_file(file: str) -> str:
 
 def read_bytes(file: str) -> bytes:
     """Return the content of a file, or of standard input for ``-``."""
+    if file == "-" and sys.stdin is None:
+        raise UsageError("Standard input is closed, so - cannot be read.")
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except (OSError, ValueError) as error:

@@ -213,7 +213,7 @@ class Context:
 
     def confirm(self, question: str) -> bool:
         """Return whether a person agrees; where nobody can be asked, that is so."""
-        if not (self.is_watched and sys.stdin.isatty()):
+        if not (self.is_watched and sys.stdin and sys.stdin.isatty()):
             return True
         sys.stdout.flush()
         sys.stderr.write(f"{question} [y/N] ")

@@ -32,7 +32,10 @@ def send(
     Raises:
         httpx.HTTPError: There is no answer, or it is too long.
     """
-    answer = client.send(request, stream=True, follow_redirects=redirects)
+    try:
+        answer = client.send(request, stream=True, follow_redirects=redirects)
+    except httpx.InvalidURL as error:  # of its Location, which httpx reads even to ignore it
+        raise httpx.RemoteProtocolError("it redirects to no address") from error
     try:
         content = b"".join(_content(answer))
     finally:

@@ -120,6 +120,19 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
 
 
+@pytest.mark.parametrize("words", ["plan -", "import -", "apply -", "resolve -"])
+def test_standard_input_that_is_closed_is_one_sentence(words: str):
+    ended = run_in_shell(f"{sys.executable} -m app.client.cli {words} <&-")
+    sentence = "kafka-client-quotas: Standard input is closed, so - cannot be read.\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
+
+
+@pytest.mark.parametrize("words", ["--describe --alter", "plan no-such-file --output json"])
+def test_an_exit_code_is_that_of_the_fault_where_standard_error_is_full(words: str):
+    ended = run_in_shell(f"{sys.executable} -m app.client.cli {words} 2>/dev/full")
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
 @pytest.mark.parametrize(
     "words",
     [

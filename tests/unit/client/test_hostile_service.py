@@ -109,6 +109,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "a problem": (422, {"Location": ESCAPES.replace("\x1b", "")}, json.dumps(PROBLEM).encode()),
     "errors that are none": (403, {}, b'{"errors": {"a": 7}, "sent_to_cluster": []}'),
     "a redirect": (302, {"Location": "http://127.0.0.1:1/"}, b""),
+    "a redirect to no address": (302, {"Location": "javascript:1"}, b""),
     "an odd status": (299, {}, b"{}"),
     "an odd encoding": (200, {"Content-Encoding": "zstd"}, b"{}"),
     "no gzip": (200, {"Content-Encoding": "gzip"}, b"{}"),
