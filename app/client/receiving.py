@@ -41,7 +41,9 @@ def send(
     finally:
         answer.close()
     headers = [
-        (name, text) for name, text in answer.headers.multi_items() if name not in _OF_THE_TRANSFER
+        (name, text)
+        for name, text in answer.headers.raw
+        if name.decode("latin-1").lower() not in _OF_THE_TRANSFER
     ]
     return httpx.Response(
         answer.status_code, headers=headers, content=content, request=answer.request

@@ -78,6 +78,11 @@ def compose(text: str, most: int | None = None, aliases: Faults | None = None) -
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         detail = f"this is not YAML or JSON: {error.problem}."
         raise UnreadableDocumentError([Fault(line, detail)]) from error
+    except yaml.reader.ReaderError as error:
+        line = written.encode(errors="replace").count(b"\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        detail = f"this is not YAML or JSON: the character U+{code:04X} stands here, unescaped."
+        raise UnreadableDocumentError([Fault(line, detail)]) from error
     except yaml.YAMLError as error:
         raise UnreadableDocumentError([Fault(1, f"this is not YAML or JSON: {error}.")]) from error
 

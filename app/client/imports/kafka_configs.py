@@ -9,8 +9,9 @@ from app.domain.entities import show_entity
 from app.domain.quota_keys import QUOTA_KEY_RULES
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PROMPT: Final = re.compile(r"(?:[\w.-]+\s*\|)?[\s>$|]*")
-"""What stands before a line in a terminal, a quoted mail or the log of a container."""
+_TIME: Final = r"\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\s"
+_PROMPT: Final = re.compile(rf"(?:[\w.-]+\s*\||{_TIME}|[\w./-]+:(?:\d+:)?)?[\s>$|]*")
+"""What stands before a line in a terminal, a quoted mail, the log of a container or grep."""
 
 _START: Final = re.compile(
     r"(?:Quota configs|Configs|Dynamic configs|SCRAM credential configs) for "
@@ -23,6 +24,14 @@ _ENTITY: Final = re.compile(
     r"(?:(?P<any_client>(?:the )?default client-id)|client-id '(?P<client>.*)')?"
     r"(?:(?P<any_ip>(?:the )?default ip)|ip '(?P<ip>.*)')?"
 )
+_OPEN_NAME: Final = re.compile(r".*(?:user-principal|client-id|ip) '[^']*", re.DOTALL)
+"""Of a line that ends within a name."""
+
+_NUMBER: Final = r"\d+(?:\.\d*)?(?:E-?\d*)?"
+_NUMBERS: Final = re.compile(rf"[a-z_]+={_NUMBER}(?:, ?[a-z_]+={_NUMBER})*(?:, ?)?")
+_WHOLE: Final = re.compile(r"[a-z_]+=\d+\.\d+(?:E-?\d+)?")
+"""A value as Kafka prints it since 2.6: a float64, which has a point."""
+
 _VALUE: Final = re.compile(r"([A-Za-z_]+)=([^,= ]+)")
 _VALUES: Final = re.compile(r"(?:[a-z_]+=[^,= ]*(?:, ?|$))+")
 _SECRET: Final = re.compile(r"SCRAM-SHA-[0-9]+=")
@@ -30,8 +39,11 @@ _QUOTA: Final = re.compile(rf"({'|'.join(QUOTA_KEY_RULES)})\s*=")
 
 
 class _Line(NamedTuple):
+    """A line, or some that were wrapped; where they meet within a name or a number, it is cut."""
+
     number: int
     text: str
+    is_cut: bool = False
 
 
 def is_kafka_configs(text: str) -> bool:
@@ -57,6 +69,10 @@ def read_kafka_configs(text: str, into: Collection) -> None:
         quotas = _QUOTAS.fullmatch(line.text)
         if _CREDENTIALS.fullmatch(line.text):
             into.count("SCRAM credential", "SCRAM credentials")
+        elif line.is_cut:
+            keys = ", ".join(dict.fromkeys(_QUOTA.findall(line.text)))
+            sentence = "it ends within a name or a number: join it with the next"
+            into.lose(line.number, f"a line with {keys or 'quotas'}: {sentence}")
         elif quotas is not None:
             _read_quotas(quotas[1], quotas[2], line.number, into)
         elif line.text:
@@ -66,7 +82,10 @@ def read_kafka_configs(text: str, into: Collection) -> None:
 def _count_or_lose(line: _Line, into: Collection) -> None:
     """Judge a line that is none of the tool; it may have secrets, so that it is not repeated."""
     keys = ", ".join(dict.fromkeys(_QUOTA.findall(line.text)))
-    if keys:
+    if keys and "Quota configs for " in line.text:
+        why = "other text is before 'Quota configs for': take it away"
+        into.lose(line.number, f"a line with {keys}: not read, because {why}")
+    elif keys:
         into.lose(line.number, f"a line with {keys}: not read")
     elif line.text.startswith("Quota configs for "):
         into.lose(line.number, "a line of quotas: not read")
@@ -79,12 +98,10 @@ def _lines(text: str) -> Iterator[_Line]:
     current: _Line | None = None
     for number, raw in enumerate(text.split("\n"), 1):
         bare = _bare(raw)
-        if current is not None and _continues(current.text, bare):
-            current = _Line(current.number, f"{current.text.rstrip()} {bare}")
-            continue
-        if current is not None:
+        longer = None if current is None else _joined(current, bare)
+        if current is not None and longer is None:
             yield current
-        current = _Line(number, bare)
+        current = longer or _Line(number, bare)
     if current is not None:
         yield current
 
@@ -96,15 +113,27 @@ def _bare(raw: str) -> str:
     return rest if _START.match(rest) or _VALUES.fullmatch(rest) else plain
 
 
-def _continues(start: str, line: str) -> bool:
-    """Tell whether a line goes on with what began before it."""
-    if not line or not _START.match(start) or _START.match(line):
-        return False
-    quotas = _QUOTAS.fullmatch(start) or _QUOTAS.fullmatch(f"{start} ")
+def _joined(start: _Line, line: str) -> _Line | None:
+    """Return a line with what goes on with it; null where the next is a line of its own."""
+    if not line or not _START.match(start.text) or _START.match(line):
+        return None
+    quotas = _QUOTAS.fullmatch(start.text) or _QUOTAS.fullmatch(f"{start.text} ")
     if quotas is None:
-        return _QUOTAS.fullmatch(f"{start} {line}") is not None
-    is_open = not quotas[2].strip() or quotas[2].rstrip().endswith(",")
-    return is_open and _VALUES.fullmatch(line) is not None
+        texts = [f"{start.text.rstrip()}{between}{line}" for between in (" ", "")]
+        longer = [found for text in texts if (found := _QUOTAS.fullmatch(text)) is not None]
+        if not longer:
+            return None
+        text = next((each for each in longer if _ENTITY.fullmatch(each[1])), longer[0])[0]
+        return _Line(start.number, text, _OPEN_NAME.fullmatch(start.text) is not None)
+    values = quotas[2].rstrip()
+    if (not values or values.endswith(",")) and _VALUES.fullmatch(line):
+        return _Line(start.number, f"{start.text.rstrip()} {line}", start.is_cut)
+    if values and _NUMBERS.fullmatch(f"{values}{line}"):
+        is_whole = _WHOLE.fullmatch(values.rpartition(",")[2].strip()) is not None
+        may_be_whole = is_whole or not start.text.startswith("Quota")
+        is_cut = start.is_cut or (may_be_whole and not line.startswith(","))
+        return _Line(start.number, f"{start.text.rstrip()}{line}", is_cut)
+    return None
 
 
 def _read_quotas(entity_text: str, values_text: str, line: int, into: Collection) -> None:

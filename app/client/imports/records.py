@@ -10,6 +10,7 @@ from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from app.client.documents import reading
 from app.client.imports.collection import Collection, NotReadError, quota_key
 from app.client.imports.rpk import read_rpk_record
 from app.client.imports.trees import (
@@ -23,8 +24,9 @@ from app.client.imports.trees import (
     name_at,
 )
 from app.documents.nodes import kind_of, line_of, members_of
+from app.documents.tables import read_csv
 from app.domain.entities import show_entity
-from app.domain.values import read_value
+from app.domain.values import UNSET, read_value
 
 _NAMES: Final[Mapping[str, str]] = {
     "user": "user",
@@ -141,6 +143,22 @@ def _read_mapping(record: Node, into: Collection) -> None:
     into.ignored.update(id(node) for node in beside if node is not None)
     if values is None or not _add_written(into, entity, values):
         into.count("entity without values", "entities without values")
+
+
+def read_table(content: str, into: Collection) -> None:
+    """Read CSV of our own, long or short.
+
+    Raises:
+        UsageError: With every fault.
+    """
+    with reading(into.file):
+        document = read_csv(content)
+    for quota, lines in zip(document.quotas, document.lines, strict=True):
+        if not quota.values:
+            into.count("entity without values", "entities without values")
+        for key, value in quota.values.items():
+            written = UNSET if value is None else str(value)
+            into.add(quota.entity.as_dict(), key, written, lines.values[key])
 
 
 def _add_written(into: Collection, entity: Mapping[str, str | None], values: Node) -> bool:

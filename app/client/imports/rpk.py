@@ -36,12 +36,12 @@ def read_rpk_record(record: Node, into: Collection) -> None:
 _NONE: Final = "no quotas matched to describe"
 _COMPONENT: Final = r"(?:user|client-id|client-id-prefix|ip)="
 _ENTITY: Final = re.compile(rf"{_COMPONENT}.*")
-_BETWEEN: Final = re.compile(rf",(?={_COMPONENT})")
-_VALUE: Final = re.compile(r"\t\s*([a-z_]+)=(\S+)")
+_BETWEEN: Final = re.compile(rf",\s*(?={_COMPONENT})")
+_VALUE: Final = re.compile(r"\s+([a-z_]+)=(\S+)")
 
 
 def is_rpk_text(content: str) -> bool:
-    """Tell whether every line is an entity, a value of it behind a tab, or nothing."""
+    """Tell whether every line is an entity, a value of it behind blanks, or nothing."""
     lines = [line.rstrip() for line in content.split("\n") if line.strip()]
     if lines == [_NONE]:
         return True

@@ -162,9 +162,14 @@ def add_value(into: Collection, entity: Mapping[str, str | None], field: str, va
 
 
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_EMBEDDED: Final = re.compile(
-    r"(?i)(?:(?:producer|consumer)_?byte_?rate|request_?percentage)[\"']?\s*[:=]\s*[\"']?\d"
+_WORDS: Final = (
+    r"(?:(?:producer|consumer)[-_]?byte|controller[-_]?mutation|connection[-_]?creation)[-_]?rate"
+    r"|request[-_]?percentage"
 )
+_EMBEDDED: Final = re.compile(
+    rf"(?i)(?:{_WORDS})[\"']?\s*[:=]\s*[\"']?(?:\d|\$\{{|\{{\{{)|/(?:{_WORDS})\b"
+)
+"""A key with a value, or, as in patches, a path to one."""
 
 
 def lose_unread(nodes: Sequence[Node], into: Collection) -> None:

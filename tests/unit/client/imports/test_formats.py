@@ -253,3 +253,52 @@ def test_a_configuration_is_read_lost_or_refused(tmp_path: Path, config: str):
     except UsageError:
         return
     assert read.quotas or read.lost
+
+
+HELM = "{{- range .users }}\nkind: KafkaUser\nspec: {quotas: {requestPercentage: 5}}\n{{- end }}\n"
+TERRAFORM = '  ~ resource "kafka_quota" "a" {\n      ~ config = {\n          ~ "x" = "1" -> "2"\n'
+COMMANDS = "#!/bin/sh\nkafka-configs.sh --alter --add-config producer_byte_rate=1 --entity-name a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (HELM, "helm template … | kafka-client-quotas import -"),
+        (
+            f"Terraform will perform the following actions:\n{TERRAFORM}",
+            "terraform show -json PLAN",
+        ),
+        (TERRAFORM, "terraform show -json PLAN"),
+        (COMMANDS, "kafka-client-quotas --alter takes the options"),
+        ("{user=a}\nproducer_byte_rate=1\n", "--output yaml"),
+        ("CLIENT-ID  USER   PRODUCER_BYTE_RATE\n=========  =====  ====\na b 1\n", "--json"),
+    ],
+)
+def test_what_people_take_for_a_file_of_a_tool_is_told_what_is_read(
+    tmp_path: Path, text: str, advice: str
+):
+    with pytest.raises(UsageError, match=advice.replace("|", r"\|")):
+        imported(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "patch: |\n  - op: replace\n    path: /spec/quotas/producerByteRate\n    value: 5\n",
+        "patch: |\n  spec: {quotas: {controllerMutationRate: 5}}\n",
+        "patch: '{\"connection-creation-rate\": 5}'\n",
+        "patch: 'producerByteRate: {{ .rate }}'\n",
+        "patch: [{op: add, path: /spec/quotas/requestPercentage, value: 5}]\n",
+    ],
+)
+def test_a_quota_within_a_text_is_lost_and_not_overlooked(tmp_path: Path, patch: str):
+    read = imported(
+        tmp_path, f"apiVersion: v1\nkind: Kustomization\nmetadata: {{name: a}}\n{patch}"
+    )
+    (loss,) = read.lost
+    assert loss.endswith("has quotas in a text: not read")
+
+
+def test_a_character_that_yaml_forbids_is_named_with_its_line(tmp_path: Path):
+    with pytest.raises(UsageError, match=r":3: .* the character U\+000B stands here, unescaped\."):
+        imported(tmp_path, "é: 1\nb: é\nc: \v\n")

@@ -74,6 +74,18 @@ def test_no_secret_is_printed_and_the_document_is_valid(
         "  Quota configs for client-id 'job' are consumer_byte_rate=2.0, producer_byte_rate=1.0",
         "> Quota configs for client-id 'job' are consumer_byte_rate=2.0,\n> producer_byte_rate=1.0",
         "$ Quota configs for client-id 'job' are consumer_byte_rate=2.0, producer_byte_rate=1.0",
+        "Quota configs for client-id 'job' are consumer_byte_rate=2.0, producer_by\nte_rate=1.0",
+        "Quota configs for client-id 'job' are consumer_byte_rate=2\n.0, producer_byte_rate=1.0",
+        "Quota configs for client-id 'job' are consumer_byte_rate=2.0\n, producer_byte_rate=1.0",
+        "Quota configs for clie\nnt-id 'job' are consumer_byte_rate=2.0, producer_byte_rate=1.0",
+        (
+            "all.txt:12:Quota configs for client-id 'job' are consumer_byte_rate=2.0, "
+            "producer_byte_rate=1.0"
+        ),
+        (
+            "2026-11-01T10:00:00.123456789Z Quota configs for client-id 'job' are "
+            "consumer_byte_rate=2.0, producer_byte_rate=1.0"
+        ),
         (
             "kafka-1  | Quota configs for client-id 'job' are consumer_byte_rate=2.0, "
             "producer_byte_rate=1.0\r\n"
@@ -88,6 +100,36 @@ def test_wrapped_indented_and_prompted_lines_are_read(tmp_path: Path, lines: str
     read = imported(tmp_path, f"$ kafka-configs --describe\n{lines}\n\n$\n")
     assert read.quotas == [({"client-id": "job"}, {C: 2, P: 1})]
     assert read.lost == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Quota configs for user-principal 'CN=alice,OU=data, O=Ac\nme' are producer_byte_rate=1.0",
+        "Quota configs for user-principal 'a', client-id 'e\ntl' are producer_byte_rate=1.0",
+        "Quota configs for user-principal 'a' are producer_byte_rate=1.0\n48576E7",
+        "Quota configs for user-principal 'a' are producer_byte_rate=1.0E7\n0",
+        "Configs for user-principal 'a' are producer_byte_rate=1048\n576",
+        (
+            "Quota configs for user-principal 'a\nb' are producer_byte_rate=1.0,\n"
+            "request_percentage=5.\n0"
+        ),
+    ],
+)
+def test_a_name_or_number_that_may_be_cut_by_the_end_of_a_line_is_lost(tmp_path: Path, lines: str):
+    first = "Quota configs for user-principal 'b' are producer_byte_rate=1.0\n"
+    read = imported(tmp_path, f"{first}{lines}\n$ \n")
+    assert read.quotas == [({"user": "b"}, {P: 1})]
+    (loss,) = read.lost
+    assert loss.startswith(f"2: a line with {P}")
+    assert loss.endswith(": it ends within a name or a number: join it with the next")
+
+
+def test_a_line_that_is_no_number_does_not_go_on_with_one(tmp_path: Path):
+    line = "Quota configs for user-principal 'a' are producer_byte_rate=1.0"
+    for after in ("done", "$ ls", "producer", "5 lines"):
+        read = imported(tmp_path, f"{line}\n{after}\n")
+        assert (read.quotas, read.lost) == ([({"user": "a"}, {P: 1})], [])
 
 
 def test_a_line_after_an_entity_without_values_is_a_line_of_its_own(tmp_path: Path):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.client.errors import UsageError
 from tests.unit.client.imports.conftest import C, P, R, imported
 
 RPK = """\
@@ -155,3 +156,37 @@ def test_a_record_that_is_not_read_is_lost(tmp_path: Path, record: object, sente
     assert read.quotas == [({"user": "b"}, {P: 1})]
     (loss,) = read.lost
     assert sentence in loss
+
+
+@pytest.mark.parametrize("value", ["5e-324", "1.7976931348623157e308", "12.5", "NaN", "unset"])
+def test_csv_of_our_own_is_read(tmp_path: Path, value: str):
+    long = "user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value"
+    for text in (
+        f"{long}\r\nname,default,absent,'=a\0,,,request_percentage,{value}\r\n",
+        f"user;client-id;request_percentage;producer_byte_rate\n'=a\0;<default>;{value};\n",
+    ):
+        read = imported(tmp_path, text)
+        entity = {"user": "=a\0", "client-id": None}
+        if value in ("NaN", "unset"):
+            (loss,) = read.lost
+            assert loss.startswith("2: {user==a\\x00, client-id=<default>} request_percentage=")
+        else:
+            assert (read.quotas, read.lost) == ([(entity, {R: float(value)})], [])
+
+
+def test_faults_of_csv_have_their_lines(tmp_path: Path):
+    with pytest.raises(
+        UsageError, match=r"foreign:3: \{user=b\} request_percentage=x: not a number"
+    ):
+        imported(tmp_path, "user,request_percentage\na,5\nb,x\n")
+
+
+def test_lines_of_rpk_are_read_with_the_blanks_of_a_terminal(tmp_path: Path):
+    text = (
+        "user=a, client-id=<default>\n        producer_byte_rate=2.5e+06\n\n"
+        "user=b\n\trequest_percentage=5"
+    )
+    assert imported(tmp_path, text).quotas == [
+        ({"user": "a", "client-id": None}, {P: 2500000}),
+        ({"user": "b"}, {R: 5}),
+    ]
