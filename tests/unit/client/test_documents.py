@@ -133,7 +133,9 @@ def test_what_is_no_document_is_refused(file: Path, text: str):
         (HEAD, "1: quotas is missing: "),
     ],
 )
-def test_what_is_no_document_is_told_what_one_is(file: Path, text: str, start: str):
+def test_a_text_that_is_no_document_gets_a_sentence_about_documents(
+    file: Path, text: str, start: str
+):
     (fault,) = faults(file, text)
     assert fault == (
         f"{start}a document is YAML or JSON with quotas, or CSV whose first line names "

@@ -274,9 +274,7 @@ COMMANDS = "#!/bin/sh\nkafka-configs.sh --alter --add-config producer_byte_rate=
         ("CLIENT-ID  USER   PRODUCER_BYTE_RATE\n=========  =====  ====\na b 1\n", "--json"),
     ],
 )
-def test_what_people_take_for_a_file_of_a_tool_is_told_what_is_read(
-    tmp_path: Path, text: str, advice: str
-):
+def test_what_people_take_for_a_file_of_a_tool_has_advice(tmp_path: Path, text: str, advice: str):
     with pytest.raises(UsageError, match=advice.replace("|", r"\|")):
         imported(tmp_path, text)
 

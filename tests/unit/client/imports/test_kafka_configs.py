@@ -125,7 +125,7 @@ def test_a_name_or_number_that_may_be_cut_by_the_end_of_a_line_is_lost(tmp_path:
     assert loss.endswith(": it ends within a name or a number: join it with the next")
 
 
-def test_a_line_that_is_no_number_does_not_go_on_with_one(tmp_path: Path):
+def test_a_line_that_is_no_number_does_not_continue_a_number(tmp_path: Path):
     line = "Quota configs for user-principal 'a' are producer_byte_rate=1.0"
     for after in ("done", "$ ls", "producer", "5 lines"):
         read = imported(tmp_path, f"{line}\n{after}\n")
