@@ -73,6 +73,22 @@ async def test_an_apply_is_checked_behind_a_barrier_and_under_an_intent(service:
     assert request.options["plan"]["owner"] == "User:bob"
 
 
+async def test_a_plan_is_applied_only_while_what_it_leaves_alone_holds(service: FakeService):
+    bert = ClientQuotaEntity.of({"user": "bert"})
+    service.brokers.quotas[bert] = {RATE: 5.0}
+    quotas = [
+        {"entity": {"user": "alice"}, "values": {RATE: 10}},
+        {"entity": {"user": "bert"}, "values": {RATE: 5}},
+    ]
+    document = {"apiVersion": "quotas/v1", "quotas": quotas}
+    plan = await service.post(PLANS, {"document": document}, "bob")
+    service.brokers.quotas[bert] = {RATE: 6.0}
+    answer = await apply(service, plan.document["plan_id"])
+    assert (answer.status, answer.document["code"]) == (412, "plan-outdated")
+    assert "send" not in service.log
+    assert ALICE not in service.brokers.quotas
+
+
 async def test_an_expired_plan_is_gone(service: FakeService):
     plan_id = await planned(service, 10)
     stored = service.plans.stored[plan_id]
