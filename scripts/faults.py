@@ -70,12 +70,14 @@ STEPS = (
         ),
     ),
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
+    Step("mixed-load", 12, ("tests/faults/http/test_mixed_load.py",)),
     Step("error-codes", 4, ("tests/faults/http/test_error_codes.py",)),
     Step("hostile-callers", 12, ("tests/faults/http/test_hostile_callers.py",)),
     Step(
         "postgres",
-        15,
+        18,
         (
+            "tests/faults/http/test_full_disk.py",
             "tests/faults/http/test_postgres_troubles.py",
             "tests/faults/http/test_outages.py",
             "tests/faults/http/test_in_flight.py",

@@ -121,7 +121,7 @@ class DeniedAttempts:
     ) -> None:
         """Write the first attempt of a minute at once, and count the others.
 
-        The refusal stands even if that fails.
+        The refusal stands even if that fails; the attempt is then counted with the others.
         """
         await self._write_past_minute()
         source = self._source(caller, attempt.action)
@@ -135,10 +135,11 @@ class DeniedAttempts:
             return
         request = _audit_request(replace(caller, host=source.address), refusal, attempt)
         self._addresses[source.principal] += 1
-        self._further[source] = _Further(request)
+        further = self._further[source] = _Further(request)
         change = await attempt.read() if attempt.read else NOTHING_READ
         first = None if change.entities is None else [entity.as_dict() for entity in change.first]
-        await self._append(request, 1, change.entities, first, change.reason)
+        if not await self._append(request, 1, change.entities, first, change.reason):
+            further.number += 1
 
     async def run(self) -> None:
         """Write what was counted soon after the end of each minute, until cancelled."""
@@ -146,16 +147,29 @@ class DeniedAttempts:
         await run_forever(what, self._write_past_minute, pause_s=_PAUSE_S, logger=logger)
 
     async def write(self) -> None:
-        """Write a row for each source that made further attempts, and begin anew."""
+        """Write a row for each source that made further attempts, and begin anew.
+
+        What the log does not take is added to the attempts of the next minute. It may have taken
+        it without a word: then some are counted twice, and none is lost.
+        """
         further, self._further = self._further, {}
         unrecorded, self._unrecorded = self._unrecorded, 0
         self._minute = self._present_minute()
         self._addresses.clear()
-        for each in further.values():
+        takes = True
+        for source, each in further.items():
             if each.number:
-                await self._append(each.request, each.number)
+                takes = takes and await self._append(each.request, each.number)
+                if not takes:
+                    self._add(source, each)
         if unrecorded:
             logger.warning("%d denied attempts of further principals have no row", unrecorded)
+
+    def _add(self, source: _Source, earlier: _Further) -> None:
+        if source not in self._further:
+            self._addresses[source.principal] += 1
+            self._further[source] = _Further(earlier.request)
+        self._further[source].number += earlier.number
 
     async def _write_past_minute(self) -> None:
         if self._minute != self._present_minute():
@@ -183,7 +197,8 @@ class DeniedAttempts:
         entities: int | None = None,
         first: Sequence[Mapping[str, str | None]] | None = None,
         reason: str | None = None,
-    ) -> None:
+    ) -> bool:
+        """Write a row; tell whether the log has taken it."""
         denied = {"entities": entities, "first": first, "attempts": attempts}
         error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
         try:
@@ -197,7 +212,9 @@ class DeniedAttempts:
             refused = AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)
             await self._journal.record_final(row, {0: refused})
         except NotSentError as failure:
-            logger.warning("a denied attempt could not be recorded: %s", failure.detail)
+            logger.warning("a denied attempt is not recorded yet: %s", failure.detail)
+            return False
+        return True
 
 
 def _audit_request(

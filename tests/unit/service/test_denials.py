@@ -148,3 +148,27 @@ async def test_a_refusal_stands_when_it_cannot_be_recorded(world: World) -> None
     world.journal.broken = {"record_final"}
     await world.deny()
     assert world.journal.finals == []
+
+
+async def test_what_the_log_did_not_take_has_a_row_once_it_does(world: World) -> None:
+    world.journal.broken = {"record_final"}
+    for number in range(3):
+        await world.deny(request_id=f"a{number}")
+    await world.deny(replace(MALLORY, host="192.0.2.8"), request_id="b")
+    await world.next_minute()
+    await world.deny(request_id="c")
+    assert world.rows() == []
+    world.journal.broken = set()
+    await world.next_minute()
+    assert world.rows() == [("192.0.2.7", "c", 4), ("192.0.2.8", "b", 1)]
+    await world.next_minute()
+    assert len(world.rows()) == 2
+
+
+async def test_a_log_that_takes_nothing_is_asked_once_for_all_that_is_left(world: World) -> None:
+    world.journal.broken = {"record_final"}
+    for number in range(5):
+        await world.deny(replace(MALLORY, host=f"192.0.2.{number}"))
+    world.journal.log.clear()
+    await world.next_minute()
+    assert world.journal.log == ["record_final"]
