@@ -93,12 +93,29 @@ def _tokens(file: str, text: str) -> Iterator[_Token]:
             end = found.end()
             kind = found.lastgroup or ""
             if found["heredoc"] is not None:
-                body = found["heredoc"].split("\n", 1)[1].rsplit("\n", 1)[0]
-                yield _Token("text", found["heredoc"], line, body)
+                yield _heredoc(found["heredoc"], line)
             elif found["blank"] is None:
                 yield _Token("mark" if kind == "mark2" else kind, found[0], line)
         line += text.count("\n", at, end)
         at = end
+
+
+_FILLED_IN: Final = re.compile(r"(?<!\$)\$\{|(?<!%)%\{")
+
+
+def _heredoc(written: str, line: int) -> _Token:
+    """Return a text of several lines; after ``<<-`` it has lost the blanks that all of them have.
+
+    Source: HCL Native Syntax Specification, "Templates".
+    """
+    mark, *lines = written.split("\n")[:-1]
+    if mark.startswith("<<-"):
+        blanks = min([len(each) - len(each.lstrip(" ")) for each in lines], default=0)
+        lines = [each[blanks:] for each in lines]
+    body = "".join(f"{each}\n" for each in lines)
+    if _FILLED_IN.search(body):
+        return _Token("template", written, line)
+    return _Token("text", written, line, body.replace("$${", "${").replace("%%{", "%{"))
 
 
 def _text_at(file: str, text: str, start: int, line: int) -> tuple[_Token, int]:

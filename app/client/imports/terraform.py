@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from app.client.imports.collection import Collection, NotReadError
+from app.client.imports.collection import Collection, NotReadError, is_template
 from app.client.imports.manifests import Manifest, read_manifest
 from app.client.imports.records import read_flat
 from app.client.imports.trees import (
@@ -307,13 +307,22 @@ def _blocks(attributes: Node, field: str) -> Sequence[Node]:
     return [found] if isinstance(found, MappingNode) else items(attributes, field)
 
 
+def _is_computed(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and (node.tag == EXPRESSION or is_template(node.value))
+
+
 def _read_manifest(resource: Resource, into: Collection) -> None:
     """Read a manifest: ``object`` is what the provider read back of ``manifest``."""
     bodies = [member(resource.attributes, field) for field in ("object", "manifest")]
     values = [member(body, "value") or body for body in bodies if body is not None]
     manifests = [value for value in values if text(value, "kind") is not None]
     into.ignored.update(id(node) for node in manifests[1:])
-    if not manifests:
+    if any(_is_computed(value) for value in values):
+        into.warn(
+            line_of(resource.attributes),
+            f"{resource.address}: its manifest is computed, so it may have quotas; {_SHOW} has it",
+        )
+    elif not manifests:
         _count(resource, into)
     for node in manifests[:1]:
         kind, name = text(node, "kind") or "", text(node, "metadata", "name") or ""

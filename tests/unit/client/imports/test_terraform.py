@@ -263,6 +263,7 @@ def block(name: str = '"a"', config: str = "{ producer_byte_rate = 1 }", more: s
     [
         (block(name="var.name"), "kafka_quota.q: entity_name is var . name"),
         (block(name='"team-${var.name}"'), "entity_name is"),
+        (block(name="<<EOT\n${var.name}\nEOT"), "entity_name is"),
         (block(config="var.config"), "its config is var . config"),
         (block(config="{ for k in x : k => 1 }"), "its config is { for"),
         (block(config="merge(local.a, {\n  b = 1\n})"), "its config is merge"),
@@ -317,3 +318,32 @@ def test_a_configuration_in_json_is_read(tmp_path: Path):
     assert read.lost == [
         "1: kafka_quota.v: entity_name is ${var.name}, which is filled in elsewhere"
     ]
+
+
+@pytest.mark.parametrize(
+    ("heredoc", "name"),
+    [
+        ("<<EOT\n  a\nEOT", "  a\n"),
+        ("<<-EOT\n    a\n      b\n  EOT", "a\n  b\n"),
+        ("<<EOT\n$${a}\nEOT", "${a}\n"),
+    ],
+)
+def test_a_text_of_several_lines_is_what_terraform_makes_of_it(
+    tmp_path: Path, heredoc: str, name: str
+):
+    assert imported(tmp_path, block(name=heredoc)).quotas == [({"user": name}, {P: 1})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'resource "kubernetes_manifest" "m" {\n  manifest = yamldecode(file("user.yaml"))\n}\n',
+        '{"resource": {"kubernetes_manifest": {"m": {"manifest": "${yamldecode(var.user)}"}}}}',
+    ],
+)
+def test_a_manifest_that_is_computed_may_have_quotas(tmp_path: Path, text: str):
+    (warning,) = imported(tmp_path, text).warnings
+    assert warning == (
+        "1: kubernetes_manifest.m: its manifest is computed, so it may have quotas; "
+        "terraform show -json has it"
+    )
