@@ -262,7 +262,8 @@ async def test_a_fault_of_a_text_has_its_line(
         ({"document": "a: [", "format": "yaml"}, 400, "/document", 2),
         ({"document": "[" * 1_000_000, "format": "yaml"}, 400, "/document", 1),
         ({"document": "a: &a 1\nb: *a", "format": "yaml"}, 400, "/document", 2),
-        ({"document": "user\na", "format": "csv"}, 422, "", None),
+        ({"document": f"user,{RATE}\na,", "format": "csv"}, 200, "", None),
+        ({"document": "user\na", "format": "csv"}, 400, "/document", 1),
         (
             {"document": "apiVersion: quotas/v9\nquotas: []", "format": "yaml"},
             422,
@@ -276,7 +277,10 @@ async def test_a_fault_of_a_text_has_its_line(
             3,
         ),
         (
-            {"document": "user\n" + "".join(f"{n}\n" for n in range(10_001)), "format": "csv"},
+            {
+                "document": f"user,{RATE}\n" + "".join(f"{n},\n" for n in range(10_001)),
+                "format": "csv",
+            },
             422,
             "/document",
             10_002,
