@@ -1,7 +1,8 @@
 """Names that Kafka takes literally, and that another tool uses for something else.
 
 A broker compares names as they are: it knows no pattern, no text for the default and no type before
-a user. So a rule for ``User:alice``, ``*`` or ``tenant-*`` is accepted and limits nobody.
+a user, and drops no blank. So a rule for ``User:alice``, ``*``, ``tenant-*`` or a name that a
+spreadsheet gave a blank is accepted and limits nobody.
 """
 
 import re
@@ -14,6 +15,7 @@ from app.domain.entities import DEFAULT, DEFAULT_NAME, ClientQuotaEntity, Entity
 USER_PREFIX: Final = "user-prefix"
 LITERAL_DEFAULT: Final = "literal-default"
 LITERAL_PATTERN: Final = "literal-pattern"
+LITERAL_BLANK: Final = "literal-blank"
 
 _PREFIX: Final = "User:"
 _USER: Final = EntityType.USER.value
@@ -24,7 +26,7 @@ _PATTERN: Final = re.compile(r"\^|.*(?<!=)\*", re.DOTALL)
 """A regular expression, or a wildcard; that of a certificate (``CN=*.example``) is a name."""
 
 _FIRST: Final = (_PREFIX, "^", "<", ".")
-"""How each name begins that has a warning and no wildcard."""
+"""How each name begins that has a warning, no wildcard and no blank at its ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class EntityWarning:
     """Why an entity is probably not what was intended.
 
     Attributes:
-        code: ``user-prefix``, ``literal-default`` or ``literal-pattern``.
+        code: ``user-prefix``, ``literal-default``, ``literal-pattern`` or ``literal-blank``.
         detail: A sentence.
     """
 
@@ -43,7 +45,8 @@ class EntityWarning:
 
 def is_misleading(kind: str, name: str) -> bool:
     """Tell whether a name of an entity type has a warning; fast for names that have none."""
-    return ("*" in name or name.startswith(_FIRST)) and _code_of(kind, name) is not None
+    may_be = "*" in name or name.startswith(_FIRST) or name != name.strip()
+    return may_be and _code_of(kind, name) is not None
 
 
 def entity_warnings(entity: ClientQuotaEntity) -> tuple[EntityWarning, ...]:
@@ -74,7 +77,8 @@ def _intended_names(names: Mapping[str, str | None]) -> Iterator[tuple[str, str 
     for kind, name in names.items():
         bare = name
         if bare is not DEFAULT_NAME and kind == _USER:
-            bare = bare.removeprefix(_PREFIX)
+            bare = bare.strip().removeprefix(_PREFIX)
+        bare = bare if bare is DEFAULT_NAME else bare.strip()
         is_default = bare is DEFAULT_NAME or _DEFAULT.fullmatch(bare) is not None
         yield kind, DEFAULT_NAME if is_default else bare
 
@@ -84,7 +88,9 @@ def _code_of(kind: str, name: str) -> str | None:
         return USER_PREFIX
     if _DEFAULT.fullmatch(name):
         return LITERAL_DEFAULT
-    return LITERAL_PATTERN if _PATTERN.match(name) else None
+    if _PATTERN.match(name):
+        return LITERAL_PATTERN
+    return LITERAL_BLANK if name != name.strip() else None
 
 
 def _detail(code: str, kind: str, name: str) -> str:
@@ -98,5 +104,10 @@ def _detail(code: str, kind: str, name: str) -> str:
         return (
             f"Kafka matches names literally: this is the {kind} '{text}' alone, and not the "
             f"default, which is {{{kind}={DEFAULT}}}."
+        )
+    if code == LITERAL_BLANK:
+        return (
+            f"Kafka matches names literally, with the blanks at their ends: this is the {kind} "
+            f"'{text}', and not '{visible(name.strip())}'."
         )
     return f"Kafka matches names literally and has no patterns: this is the {kind} '{text}' alone."

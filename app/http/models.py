@@ -356,10 +356,11 @@ class EntityWarning(ResponseModel):
     """Why an entity is probably not what was intended."""
 
     entity: Entity
-    code: Literal["user-prefix", "literal-default", "literal-pattern"]
+    code: Literal["user-prefix", "literal-default", "literal-pattern", "literal-blank"]
     """`user-prefix`: a user that begins with `User:`, which is the type of a principal.
     `literal-default`, `literal-pattern`: a name such as `<default>`, `*` or `tenant-*`, which
-    another tool uses for the default entity or a pattern; Kafka matches names literally."""
+    another tool uses for the default entity or a pattern; Kafka matches names literally.
+    `literal-blank`: a name that begins or ends with a blank."""
     detail: str
     """A sentence for people."""
 

@@ -25,6 +25,11 @@ Names = dict[str, str | None]
         ({"client-id": "tenant-*"}, ["literal-pattern"], NO_ENTITY),
         ({"user": "^team-a"}, ["literal-pattern"], NO_ENTITY),
         ({"ip": "<default>"}, ["literal-default"], {"ip": None}),
+        ({"user": "alice "}, ["literal-blank"], {"user": "alice"}),
+        ({"client-id": "\u00a0etl\n"}, ["literal-blank"], {"client-id": "etl"}),
+        ({"user": " User:alice"}, ["literal-blank"], {"user": "alice"}),
+        ({"user": " "}, ["literal-blank"], NO_ENTITY),
+        ({"user": " tenant-* "}, ["literal-pattern"], NO_ENTITY),
         (
             {"user": "*", "client-id": "User:x*"},
             ["literal-pattern", "literal-default"],
@@ -56,6 +61,7 @@ def test_a_name_that_kafka_takes_literally_has_a_warning(
         {"client-id": "<etl>"},
         {"user": "default"},
         {"user": "HOST$"},
+        {"user": "two words"},
         {"ip": "10.0.0.1"},
     ],
 )
