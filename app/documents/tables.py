@@ -33,6 +33,7 @@ _LONG_MARKS: Final = frozenset({*KINDS, "key", "value"})
 _DELIMITERS: Final = (",", ";", "\t")
 _LONGEST_HEADING: Final = 1_000
 _AMOUNT: Final = re.compile(rf"{NUMBER}\s*(?:[kKMGT]i?B(?:/s)?|%)?")
+_WORD: Final = re.compile(r"[^\W\d][\w -]*")
 _KIND_WORDS: Final = ("name", "default", "absent")
 
 
@@ -42,10 +43,16 @@ class _Row(NamedTuple):
 
 
 def is_csv(text: str) -> bool:
-    """Tell whether a text begins with a heading that this module reads."""
+    """Tell whether a text begins with a heading that this module reads.
+
+    A heading begins with a word. JSON, YAML and their comments do not, up to the first comma of a
+    name in them that may spell a column.
+    """
     first = _first_line(text)
     return any(
-        len(cells) > 1 and any(_spelled(cell) in _COLUMNS for cell in cells)
+        len(cells) > 1
+        and any(_spelled(cell) in _COLUMNS for cell in cells)
+        and _WORD.fullmatch(next(filter(None, cells)))
         for cells in (_cells(first, delimiter) for delimiter in _DELIMITERS)
     )
 

@@ -203,6 +203,18 @@ def test_rows_of_a_spreadsheet_are_a_document(visitors: Visitors):
     field(page, "Document").fill("user;client-id;producer_byte_rate\nsheet;;4MiB\n")
     button(page, "Plan").click()
     expect(row(page, "Changes", "sheet")).to_contain_text("4 MiB/s")
+    field(page, "Document").fill("sep=;\nuser;producer_byte_rate\nexcel;8MiB\n")
+    button(page, "Plan").click()
+    expect(row(page, "Changes", "excel")).to_contain_text("8 MiB/s")
+
+
+def test_json_with_commas_in_a_name_is_no_spreadsheet(visitors: Visitors):
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill(
+        '{"quotas": [{"entity": {"user": "odd,user,b"}, "values": {"producer_byte_rate": 1024}}]}'
+    )
+    button(page, "Plan").click()
+    expect(row(page, "Changes", "odd,user,b")).to_contain_text("1 KiB/s")
 
 
 def test_a_plan_warns_of_a_name_that_is_no_pattern(visitors: Visitors):

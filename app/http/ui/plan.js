@@ -69,11 +69,12 @@ export function PlanScreen({ me, query }) {
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
 }
 
-const COLUMNS = /^\uFEFF?(.*[,;\t])?\s*"?(user|client-id|ip|user_kind)"?\s*([,;\t]|$)/;
+const COLUMNS = /^(?=\s*"?[a-z_][\w -]*"?\s*[,;\t])(.*[,;\t])?\s*"?(user|client-id|ip|user_kind)"?\s*([,;\t]|$)/i;
+const BEFORE_HEADING = /^\uFEFF?("?sep=[,;\t]"?\r?\n)?/i;
 
-/** Tell which format a document has: CSV begins with a heading that names a type of entities. */
+/** Tell which format a document has: CSV begins with a heading of words that names a type of entities. */
 function formatOf(text) {
-  return COLUMNS.test(text.split(/\r|\n/, 1)[0]) ? "csv" : "yaml";
+  return COLUMNS.test(text.replace(BEFORE_HEADING, "").split(/\r|\n/, 1)[0]) ? "csv" : "yaml";
 }
 
 const scopesOf = (typed) => typed.split("\n").map((line) => line.trim()).filter(Boolean);

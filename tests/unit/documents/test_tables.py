@@ -192,7 +192,17 @@ def test_a_pointer_has_the_line_of_its_value():
 
 
 @pytest.mark.parametrize(
-    "text", ["apiVersion: quotas/v1\nquotas: []", '{"quotas": []}', '[{"user": "a"}]', "user", ""]
+    "text",
+    [
+        "apiVersion: quotas/v1\nquotas: []",
+        '{"quotas": []}',
+        '[{"user": "a"}]',
+        '{"quotas": [{"entity": {"user": "a,key,b"}, "values": {"producer_byte_rate": 1}}]}',
+        "# of team-a, user, key\nquotas: []",
+        "quotas: [{entity: {user: 'a,user,b'}, values: {producer_byte_rate: 1}}]",
+        "user",
+        "",
+    ],
 )
 def test_other_texts_are_no_tables(text: str):
     assert not is_csv(text)
