@@ -144,6 +144,11 @@ def add_values(into: Collection, entity: Mapping[str, str | None], values: Node)
     What is no quota key is noted as lost.
     """
     is_any = False
+    if any(field.isdecimal() and is_null(value) for field, value in members_of(values)):
+        into.ignored.add(id(values))
+        sentence = "a comma in a number separates members in YAML, so no value is certain"
+        into.lose(line_of(values), f"{show_entity(entity)}: {sentence}")
+        return True
     for field, value in members_of(values):
         if not is_null(value):
             is_any = True

@@ -274,3 +274,15 @@ def test_digits_that_tools_read_differently_are_not_read(tmp_path: Path, value: 
     spec = f"{{quotas: {{producerByteRate: {value}}}}}"
     read = imported(tmp_path, f"kind: KafkaUser\nmetadata: {{name: a}}\nspec: {spec}\n")
     assert (read.quotas, len(read.lost)) == ([], 1)
+
+
+def test_a_number_with_commas_is_not_read_as_its_first_digits(tmp_path: Path):
+    read = imported(
+        tmp_path,
+        "kind: KafkaUser\nmetadata: {name: a}\n"
+        "spec: {quotas: {producerByteRate: 1,048,576, requestPercentage: 5}}\n",
+    )
+    assert (read.quotas, read.lost) == (
+        [],
+        ["3: {user=a}: a comma in a number separates members in YAML, so no value is certain"],
+    )
