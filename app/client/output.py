@@ -65,6 +65,10 @@ def counted(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
+_WIDEST: Final = 60
+"""A longer cell moves what stands behind it in its own row, and in no other."""
+
+
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Return rows as lines with aligned columns, two blanks apart; no blanks at the end.
 
@@ -74,7 +78,7 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     """
     if not rows:
         return []
-    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    widths = [min(_WIDEST, max(map(width_of, column))) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [

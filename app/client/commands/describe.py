@@ -73,18 +73,27 @@ def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 _MEDIA_TYPES: Final = {"yaml": "application/yaml", "csv": "text/csv"}
+_NOTHING: Final = "Nothing found: no entity with quotas matches."
+
+
+def _written(context: Context, parameters: Sequence[tuple[str, str]], output: str) -> bytes:
+    """Return YAML or CSV as the service writes it; a document of nothing is said to be one."""
+    content: bytes = context.service.get("/quotas", parameters, _MEDIA_TYPES[output]).content
+    lines = content.rstrip().splitlines()
+    if (len(lines) <= 1) if output == "csv" else lines[-1:] == [b"quotas: []"]:
+        context.tell_always(_NOTHING)
+    return content
 
 
 def run_describe(context: Context) -> int:
     """Print what is stored; nothing where nothing matches, which is no error."""
     parameters = filters_of(context)
     if context.output in _MEDIA_TYPES:
-        accept = _MEDIA_TYPES[context.output]
-        context.print_bytes(context.service.get("/quotas", parameters, accept).content)
+        context.print_bytes(_written(context, parameters, context.output))
         return DONE
     quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
     if not quotas:
-        context.tell_always("Nothing found: no entity with quotas matches.")
+        context.tell_always(_NOTHING)
     if context.output == "json":
         context.print_json({"quotas": quotas})
     elif context.option("show_overridden"):
@@ -108,8 +117,7 @@ def run_export(context: Context) -> int:
         written = {"apiVersion": API_VERSION, "quotas": quotas}
         content = (json.dumps(written, indent=2) + "\n").encode()
     else:
-        accept = _MEDIA_TYPES["csv" if context.output == "csv" else "yaml"]
-        content = context.service.get("/quotas", parameters, accept).content
+        content = _written(context, parameters, "csv" if context.output == "csv" else "yaml")
     out = context.option("out")
     if out is None:
         context.print_bytes(content)

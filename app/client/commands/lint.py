@@ -168,6 +168,7 @@ def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
 
 _ANONYMOUS: Final = "ANONYMOUS"
 _NO_CREDENTIALS: Final = "no-credentials"
+_CATCHES_BROKERS: Final = "catches-brokers"
 
 
 def literal_names(quotas: Sequence[Quota]) -> Iterator[Finding]:
@@ -268,7 +269,7 @@ def _broker_finding(quota: Quota, key: str, broker: str) -> Finding:
     fix = alter_line({"user": broker}, {key: unlimited})
     message = f"limits the brokers' own user {show_name(broker)}, as {show_entity(quota['entity'])}"
     return Finding(
-        "catches-brokers", Severity.WARNING, quota["entity"], key, f"{message} is for all", (fix,)
+        _CATCHES_BROKERS, Severity.WARNING, quota["entity"], key, f"{message} is for all", (fix,)
     )
 
 
@@ -308,11 +309,12 @@ def run_lint(context: Context) -> int:
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
     users = _scram_users(context)
-    found = list(_findings(context, quotas, users or frozenset()))
-    report = {
-        "findings": [asdict(finding) for finding in found],
-        "not_judged": [_NO_CREDENTIALS] if users is None else [],
-    }
+    found = list(_findings(context, quotas, users))
+    not_judged = [] if users else [_NO_CREDENTIALS]
+    if not context.option("broker_user"):
+        not_judged.append(_CATCHES_BROKERS)
+        context.tell_always(f"Not judged: {_CATCHES_BROKERS}; --broker-user names their users.")
+    report = {"findings": [asdict(finding) for finding in found], "not_judged": not_judged}
     context.write(report, _lines(found, context.style, in_full=bool(context.option("all"))))
     warnings_alone = context.option("fail_on") == "warnings"
     fails = any(finding.severity is Severity.WARNING or not warnings_alone for finding in found)
@@ -330,15 +332,17 @@ def _findings(
     yield from without_credentials(quotas, users)
 
 
-def _scram_users(context: Context) -> frozenset[str] | None:
-    """Return who has credentials; null where that is unknown."""
+def _scram_users(context: Context) -> frozenset[str]:
+    """Return who has credentials; nobody, after a note, where that tells nothing of others."""
     try:
         answer = document(context.service.get("/users/scram-credentials"), "users")
     except ServiceError as error:
         if error.status not in _TELLS_NOT:
             raise
         context.note(f"Note: who has credentials is unknown ({error}).")
-        return None
+        return frozenset()
+    if not answer["users"]:
+        context.tell_always(f"Not judged: {_NO_CREDENTIALS}; nobody has SCRAM credentials.")
     return frozenset(user["user"] for user in answer["users"])
 
 

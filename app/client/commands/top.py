@@ -98,7 +98,7 @@ def run_top(context: Context) -> int:
         raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
     while True:
         scrapes = _scrape_all(context, endpoints)
-        missing = [broker for broker, _ in endpoints if broker not in scrapes]
+        missing = [broker for broker, _ in endpoints if not scrapes.get(broker)]
         found = [usage for broker, scrape in scrapes.items() for usage in usages_of(broker, scrape)]
         usages = busiest_of(_with_limits(context, found))
         listed = usages[:limit] if limit else usages

@@ -24,7 +24,7 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer; a status of 0 drops the connection without one."""
+    """One answer, as JSON or as it is; a status of 0 drops the connection without one."""
 
     status: int
     body: Any = None
@@ -104,7 +104,8 @@ class _Handler(Silent, BaseHTTPRequestHandler):
         if not reply.status:
             self.close_connection = True
             return
-        content = json.dumps(reply.body).encode()
+        is_raw = isinstance(reply.body, bytes)
+        content = reply.body if is_raw else json.dumps(reply.body).encode()
         self.send_response(reply.status)
         for name, value in {"Content-Length": str(len(content)), **reply.headers}.items():
             self.send_header(name, value)

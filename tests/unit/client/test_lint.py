@@ -205,11 +205,32 @@ def test_of_many_findings_of_a_rule_a_few_are_printed(run: Run):
     assert "and 27 more [user-prefix]: --all lists them\n30 warnings, 0 hints.\n" in ran.out
     assert run("lint --all", *replies).out.count("[user-prefix]") == 30
     findings = json.loads(run("lint --output json", *replies).out)
-    assert (len(findings["findings"]), findings["not_judged"]) == (30, [])
+    assert len(findings["findings"]) == 30
 
 
 def test_a_rule_that_could_not_run_is_named(run: Run):
     refused = Reply(403, {"title": "No", "code": "cluster-authorization-failed"})
-    ran = run("lint --output json", Reply(200, {"quotas": []}), refused)
+    ran = run("lint --output json --broker-user b", Reply(200, {"quotas": []}), refused)
     assert json.loads(ran.out)["not_judged"] == ["no-credentials"]
     assert "who has credentials is unknown" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("users", "options", "not_judged"),
+    [
+        ([{"user": "a"}], "--broker-user kafka", []),
+        ([], "--broker-user kafka", ["no-credentials"]),
+        ([{"user": "a"}], "", ["catches-brokers"]),
+        ([], "", ["no-credentials", "catches-brokers"]),
+    ],
+)
+def test_a_rule_without_what_it_needs_has_not_judged(
+    run: Run, users: list[dict[str, str]], options: str, not_judged: list[str]
+):
+    replies = (Reply(200, {"quotas": []}), Reply(200, {"users": users}))
+    ran = run(f"lint {options} --output json", *replies)
+    assert (json.loads(ran.out)["not_judged"], ran.err) == (not_judged, "")
+    sentences = run(f"lint {options}", *replies).err.splitlines()
+    assert [sentence.split(";")[0] for sentence in sentences] == [
+        f"Not judged: {rule}" for rule in not_judged
+    ]

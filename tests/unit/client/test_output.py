@@ -33,6 +33,13 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_the_longest_cell_moves_nothing_in_other_rows():
+    rows = [["user", "key", "id"], ["W" * 512, "rate", "1"], ["alice", "rate", "2"]]
+    heading, long, short = table(rows, right=(1,))
+    assert long == f"{'W' * 512}  rate  1"
+    assert heading.index("id") == short.index("2") == 68
+
+
 def test_a_plan_has_columns_and_what_the_service_says_of_its_impact():
     assert "".join(f"{line}\n" for line in plan_lines(PLAN, Style(coloured=False))) == PLAIN
 

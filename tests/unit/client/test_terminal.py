@@ -186,6 +186,20 @@ def test_nothing_found_says_so(run: Run):
     assert (ran.code, ran.err[:13]) == (0, "Nothing found")
 
 
+NO_ROWS = "user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value\r\n"
+NO_QUOTAS = "apiVersion: quotas/v1\nquotas: []\n"
+
+
+@pytest.mark.parametrize(("output", "content"), [("csv", NO_ROWS), ("yaml", NO_QUOTAS)])
+@pytest.mark.parametrize("command", ["--describe", "export"])
+def test_a_document_of_nothing_comes_with_a_sentence(
+    run: Run, command: str, output: str, content: str
+):
+    ran = run(f"{command} --output {output}", Reply(200, content.encode()))
+    nothing = "Nothing found: no entity with quotas matches.\n"
+    assert (ran.code, ran.out.splitlines(), ran.err) == (0, content.splitlines(), nothing)
+
+
 AUDIT_ROW = {
     "at": "2026-11-21T00:00:00.000Z",
     "principal": "User:bob",
@@ -363,6 +377,12 @@ def test_top_says_what_a_scrape_lacks(run: Run, text: str, sentences: list[str],
     if len(sentences) == 1:
         assert "No client uses" not in ran.err
     assert "secret" not in ran.err
+
+
+def test_a_broker_that_tells_nothing_of_quotas_is_left_out(run: Run):
+    with serving(lambda _: (200, "jvm_threads_current 7\n")) as url:
+        ran = run(f"top --endpoint 1={url} --output json", Reply(200, {"results": []}))
+    assert json.loads(ran.out) == {"rows": [], "more": False, "left_out": [1]}
 
 
 def test_brokers_of_which_none_answers_are_unreachable(run: Run):
