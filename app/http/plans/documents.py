@@ -174,7 +174,8 @@ def read_text(text: str, document_format: str) -> Document:
 
 
 def _violation(fault: Fault) -> Violation:
-    detail = f"{fault.detail.rstrip('.')}."
+    is_sentence = fault.detail.endswith((".", "?"))
+    detail = fault.detail if is_sentence else f"{fault.detail}."
     return Violation(f"/document{fault.pointer}", fault.code, detail, line=fault.line)
 
 

@@ -234,6 +234,15 @@ async def test_a_document_may_be_text(
 
 
 @TEXTS
+async def test_a_misspelt_key_of_a_text_ends_with_the_one_that_was_meant(
+    service: FakeService, text: str, document_format: str, line: int
+):
+    body = {"document": text.replace(RATE, RATE[:-1]) % "4MiB", "format": document_format}
+    answer = await service.post(PLANS, body, "bob")
+    assert {error["detail"][-20:] for error in answer.document["errors"]} == {f" {RATE}?"}
+
+
+@TEXTS
 async def test_a_fault_of_a_text_has_its_line(
     service: FakeService, text: str, document_format: str, line: int
 ):
