@@ -12,23 +12,6 @@ CASES: Any = json.loads(
     (Path(__file__).resolve().parents[1] / "testkit" / "value_cases.json").read_text("utf-8")
 )
 
-TYPED = {
-    "1048576": [1048576, "1 MiB/s"],
-    "1.5 MiB/s": [1572864, "1.5 MiB/s"],
-    "2 kB": [2000, "1.95 KiB/s"],
-    "1e3": [1000, "1,000 B/s"],
-    "1 byte/s": [1, "1 B/s"],
-    "unlimited": [9223372036854776000, "unlimited"],
-    "9223372036854775807": [9223372036854776000, "unlimited"],
-    "": [None, "unlimited"],
-    "unset": [None, "unlimited"],
-    "10 apples": [None, ""],
-    "1,5": [None, ""],
-}
-"""What is typed to a byte rate: its value, null where there is none, and its words.
-
-2^63 is as JavaScript writes it."""
-
 PERIODS = {0.4: "under 1 s", 119: "119 s", 7199: "120 min", 86_400: "24 h", 864_000: "10 days"}
 PERIODS |= {330 * 86_400: "11 months"}
 
@@ -40,12 +23,16 @@ def run(page: Page, module: str, code: str, of: object) -> Any:
     )
 
 
-def test_values_are_read_with_their_units_and_written_in_words(visitors: Visitors):
-    code = """of.map((text) => it.readValue(key, text)).map((value) =>
-        (Number.isNaN(value) ? [null, ''] : [value, it.inWords(key, value)]))"""
-    code = code.replace("key", "'producer_byte_rate'")
-    answer = run(visitors.visit("/ui/quotas"), "quantities", code, list(TYPED))
-    assert dict(zip(TYPED, answer, strict=True)) == TYPED
+def test_values_are_read_as_the_service_reads_them(visitors: Visitors):
+    page = visitors.visit("/ui/quotas")
+    cases = [*CASES["typed"], {"key": "producer_byte_rate", "text": " ", "value": None}]
+    read = run(page, "quantities", "of.map(({ key, text }) => it.readValue(key, text))", cases)
+    found = [None if value is None else float(value) for value in read]
+    assert [{**case, "value": value} for case, value in zip(cases, found, strict=True)] == cases
+    cases = [*CASES["unreadable"], {"key": "producer_byte_rate", "text": "1e400"}]
+    cases.append({"key": "made_by_another_tool", "text": "unlimited"})
+    code = "of.filter(({ key, text }) => !Number.isNaN(it.readValue(key, text)))"
+    assert run(page, "quantities", code, cases) == []
 
 
 def test_values_and_factors_are_written_as_the_service_writes_them(visitors: Visitors):

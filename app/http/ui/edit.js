@@ -6,7 +6,7 @@ import { go, useUnsaved } from "./go.js";
 import { html, useState } from "./lib.js";
 import { Checkbox, Curl, Entity, Field, Heading, Loaded, ReadOnly, Text, ValueTable, orNull, useLoaded } from "./components.js";
 import { visible } from "./text.js";
-import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
+import { UNITS, asTyped, howToWrite, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
 
 const CHECK = { validate_only: true, impact: true };
 
@@ -106,7 +106,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <legend>Limits</legend>
       <div class="fields">${keys.map((key) => html`<${Field} key=${key} label=${key} value=${textOf(key)}
         inputmode="text" placeholder="not set" class="digits" readonly=${!me.mayAlter}
-        error=${Number.isNaN(values[key]) ? "Write a number, such as 1048576 or 1 MiB/s." : faults[key]}
+        error=${Number.isNaN(values[key]) ? howToWrite(key) : faults[key]}
         hint=${hint(key, values[key], capabilities.data?.keys[key])}
         onInput=${(event) => change(() => setTyped({ ...typed, [key]: event.target.value }))} />`)}</div>
       <p class="hint">Empty means not set: the next less specific rule applies.</p>

@@ -86,27 +86,40 @@ export function asTyped(key, value) {
   return value >= MOST[key] ? "unlimited" : String(value);
 }
 
-const FACTORS = new Map([
-  ["", 1], ["b", 1], ["byte", 1], ["bytes", 1],
-  ...["k", "m", "g", "t"].flatMap((letter, i) => [
-    [`${letter}ib`, 1024 ** (i + 1)],
-    [`${letter}b`, 1000 ** (i + 1)],
-  ]),
-]);
+/** The largest value of each key, which stands for none. */
+const LARGEST = { ...MOST, request_percentage: 1e9, controller_mutation_rate: 1e9 };
+
+const PLAIN = { "": 1 };
+const FACTORS = {
+  "bytes/s": {
+    "": 1, B: 1, kB: 1e3, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12,
+    KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4,
+  },
+  percent: { "": 1, "%": 1 },
+};
+const AMOUNT = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*|%)(\/s)?$/;
 
 /**
- * Read what was typed: `1048576`, `1 MiB/s`, `unlimited`; nothing is null, and so is `unset`.
+ * Read what was typed: `1048576`, `1 MiB/s`, `80 %`, `unlimited`; nothing is null, and so is `unset`.
  *
- * Returns NaN where it is no number of that key's unit.
+ * Returns NaN where it is no number of that key's unit. `read_value` of `app/domain/values.py` reads
+ * documents and the command line alike.
  */
 export function readValue(key, typed) {
-  const text = typed.trim().toLowerCase();
+  const text = typed.trim();
   if (!text || text === "unset") return null;
-  if (text === "unlimited" && key in MOST) return MOST[key];
-  const [, digits, unit] = text.match(/^(-?[\d.]+(?:e[+-]?\d+)?)\s*([a-z%/]*)$/) ?? [];
-  if (digits === undefined) return NaN;
-  if (!isBytes(key)) return ["", "%", "/s", UNITS[key]].includes(unit) ? Number(digits) : NaN;
-  return Number(digits) * (FACTORS.get(unit.replace(/\/s$/, "")) ?? NaN);
+  if (text === "unlimited") return LARGEST[key] ?? NaN;
+  const [, digits, unit, perSecond] = text.match(AMOUNT) ?? [];
+  const factor = (FACTORS[UNITS[key]] ?? PLAIN)[unit];
+  if (factor === undefined || (perSecond && unit === "%")) return NaN;
+  const value = Number(digits) * factor;
+  return Number.isFinite(value) ? value : NaN;
+}
+
+/** Return what to write where a value cannot be read. */
+export function howToWrite(key) {
+  const units = Object.keys(FACTORS[UNITS[key]] ?? PLAIN).filter(Boolean);
+  return units.length ? `Write a number, alone or with a unit: ${units.join(", ")}; or unlimited.` : "Write a number alone, or unlimited.";
 }
 
 /** Return a time as a person reads it, in UTC: `2026-11-23 01:58:33`. */

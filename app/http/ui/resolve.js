@@ -6,7 +6,7 @@ import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Entity, Field, Heading, Loaded, Refusal, Select, Table, useLoaded } from "./components.js";
 import { visible } from "./text.js";
-import { inWords, readValue, withDigits } from "./quantities.js";
+import { howToWrite, inWords, readValue, withDigits } from "./quantities.js";
 
 export function ResolveScreen({ query }) {
   const [identity, setIdentity] = useState(query);
@@ -124,7 +124,7 @@ function WhatIf({ answer, identity, onAnswer }) {
     <${Select} label="Rule" value=${level} onChange=${(event) => change(() => setLevel(Number(event.target.value)))}
       options=${levels.map((each, i) => [i, `${each.level} ${entityText(each.entity)}`])} />
     <${Field} label="New value" value=${typed} placeholder="empty removes it" onInput=${(event) => change(() => setTyped(event.target.value))}
-      error=${Number.isNaN(value) ? "Write a number, such as 1048576 or 1 MiB/s." : ""} />
+      error=${Number.isNaN(value) ? howToWrite(key) : ""} />
     <button>Try</button>
   </form>
   ${error && html`<${Refusal} error=${error} />`}

@@ -1,7 +1,9 @@
 """Values: whatever is printed is read back, with a unit or without, and nothing else is."""
 
+import json
 import math
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ P, R, M, I = (  # noqa: E741
     QuotaKey.CONTROLLER_MUTATION_RATE,
     QuotaKey.CONNECTION_CREATION_RATE,
 )
+CASES = Path(__file__).resolve().parents[2] / "testkit" / "value_cases.json"
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -71,6 +74,16 @@ def test_units_are_exact(subtests: pytest.Subtests):
     ]:
         with subtests.test(key=key, text=text, value=value):
             assert read_value(key, text) == Decimal(value)
+
+
+def test_values_are_read_as_the_page_reads_them(subtests: pytest.Subtests):
+    cases = json.loads(CASES.read_text("utf-8"))
+    for case in cases["typed"]:
+        with subtests.test(**case):
+            assert read_value(case["key"], case["text"]) == case["value"]
+    for case in cases["unreadable"]:
+        with subtests.test(**case), pytest.raises(ValueError, match=case["key"]):
+            read_value(case["key"], case["text"])
 
 
 def test_words_stand_for_what_no_number_says():
