@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -62,6 +63,36 @@ def test_a_component_of_the_grammar_is_a_filter_and_half_of_one_a_text(visitors:
     expect(page.get_by_text("2 entities")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("typed", "count"),
+    [
+        ("user=x,client-id=FOUND-a", 1),
+        ("user=x, client-id~=found", 1),
+        ("{user=x, client-id=FOUND-a}", 1),
+        ("user=x,client-id:absent", 0),
+        ("user=CN=x,O=y", 1),
+        (r"user=CN=x\,O=y", 1),
+    ],
+)
+def test_a_search_reads_an_entity_as_the_command_writes_it(
+    visitors: Visitors, site: RunningService, typed: str, count: int
+):
+    set_quota(site, {"user": "CN=x,O=y"}, producer_byte_rate=1 * MIB)
+    page = visitors.visit("/ui/quotas")
+    field(page, "Search").fill(typed)
+    found = "1 entity" if count else "0 entities"
+    expect(page.get_by_text(found, exact=True)).to_be_visible()
+    if count:
+        page.goto(f"{visitors.site.url}/ui/audit?entity={quote(typed)}")
+        expect(row(page, "Audit", "1 MiB/s")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["entity/%FF", "entity/e30", "edit/WzFd", "entity/eyJ1c2VyIjo1fQ"])
+def test_an_address_of_no_entity_says_so(visitors: Visitors, path: str):
+    page = visitors.visit(f"/ui/{path}")
+    expect(page.get_by_role("heading", name="No such entity")).to_be_visible()
+
+
 def test_the_audit_log_is_searched_as_the_quotas_are(visitors: Visitors, site: RunningService):
     page = visitors.visit("/ui/audit")
     field(page, "Entity").fill("FOUND-")
@@ -75,17 +106,17 @@ def test_the_audit_log_is_searched_as_the_quotas_are(visitors: Visitors, site: R
 def test_further_pages_are_of_the_same_search(visitors: Visitors, site: RunningService):
     entities = [
         {"entity": {"user": f"many-{i}"}, "ops": [{"key": "request_percentage", "value": 5}]}
-        for i in range(250)
+        for i in range(1_050)
     ]
     site.alter(*entities).raise_for_status()
     page = visitors.visit("/ui/quotas?search=MANY-")
-    expect(page.get_by_text("200 of 250 entities")).to_be_visible()
+    expect(page.get_by_text("200 of 1,050 entities")).to_be_visible()
     button(page, "Show more").click()
-    expect(page.get_by_text("250 entities", exact=True)).to_be_visible()
+    expect(page.get_by_text("400 of 1,050 entities")).to_be_visible()
     expect(page.get_by_role("table", name="Quotas", exact=True).get_by_role("row")).to_have_count(
-        251
+        401
     )
-    expect(button(page, "Export 250 as YAML")).to_be_enabled()
+    expect(button(page, "Export 1,050 as YAML")).to_be_enabled()
 
 
 def test_a_plan_is_applied_only_while_its_document_is_there(

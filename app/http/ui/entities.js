@@ -10,7 +10,9 @@ export function readEntityKey(key) {
     const bytes = atob(key.replaceAll("-", "+").replaceAll("_", "/"));
     const text = new TextDecoder().decode(Uint8Array.from(bytes, (char) => char.charCodeAt(0)));
     const entity = JSON.parse(text);
-    return typeof entity === "object" ? entity : null;
+    const isEntity = Object.entries(entity).every(([type, name]) =>
+      type in TYPES && (name === null || typeof name === "string"));
+    return isEntity && Object.keys(entity).length > 0 ? entity : null;
   } catch {
     return null;
   }
@@ -36,12 +38,21 @@ export function filterOf(entity) {
 
 const IS_FILTER = /^((user|client-id|ip)([\^~]?=|:(default|any|absent)$)|any~=)/;
 
-/** Return the filter that somebody types: a component, or else a text that some name contains. */
+/** A comma before another component; the others belong to a name. */
+const BETWEEN = /(?<!\\),(?=\s*(?:(?:user|client-id|ip)(?:[\^~]?=|:(?:default|any|absent)\s*(?:,|$))|any~=))/;
+
+/**
+ * Return the filter that somebody types: components as the command takes and prints them
+ * (`user=alice,client-id:default`, `{user=alice, client-id=etl}`), or else a text that some name contains.
+ */
 export function filterOfText(typed) {
   const text = typed.trim();
   if (!text) return undefined;
-  return IS_FILTER.test(text) ? text : `any~=${text}`;
+  const components = text.replace(/^\{(.*)\}$/, "$1").split(BETWEEN).map(componentOfText);
+  return components.every((each) => IS_FILTER.test(each)) ? components : `any~=${text}`;
 }
+
+const componentOfText = (text) => text.trim().replaceAll("\\,", ",").replace(/^(user|client-id|ip)=<default>$/, "$1:default");
 
 const component = (type, name) => (name === null ? `${type}:default` : `${type}=${name}`);
 

@@ -4,7 +4,7 @@ import { TYPES, entityText, filterOfText, shadowedKeys } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Field, Heading, Loaded, Name, Refusal, Select, Table, Value, More, useLoaded, usePages } from "./components.js";
-import { KEYS, UNITS } from "./quantities.js";
+import { KEYS, UNITS, number } from "./quantities.js";
 
 const PAGE_SIZE = 200;
 const SEARCH_AFTER_MS = 250;
@@ -52,8 +52,8 @@ function Search({ text, onSearch }) {
 }
 
 function count({ quotas, total }) {
-  const all = total === 1 ? "1 entity" : `${total} entities`;
-  return quotas.length < total ? `${quotas.length} of ${all}` : all;
+  const all = total === 1 ? "1 entity" : `${number(total)} entities`;
+  return quotas.length < total ? `${number(quotas.length)} of ${all}` : all;
 }
 
 function QuotaTable({ quotas, defaults, me, empty }) {
@@ -103,7 +103,7 @@ function Exports({ shown, total }) {
   };
   return html`<div class="exports">
     ${FORMATS.map(([name, accept, file]) => html`<button type="button" disabled=${!total} onClick=${() => save(accept, file)}>
-      Export ${total} as ${name}</button>`)}
+      Export ${total === undefined ? "" : number(total)} as ${name}</button>`)}
     ${error && html`<${Refusal} error=${error} />`}
   </div>`;
 }
