@@ -73,6 +73,8 @@ def test_who_may_nothing_reads_which_right_is_missing(visitors: Visitors, path: 
     page = visitors.visit(path, "mallory")
     expect(page.get_by_role("alert")).to_contain_text("User:mallory")
     expect(page.get_by_role("alert")).to_contain_text("DESCRIBE_CONFIGS")
+    audit = page.get_by_role("alert").get_by_text("or the audit permission")
+    expect(audit).to_have_count(1 if path == "/ui/audit" else 0)
     assert [each.inner_text() for each in page.get_by_role("main").get_by_role("button").all()] == [
         "Look again"
     ]
@@ -171,6 +173,57 @@ def test_nobody_is_asked_where_nothing_would_be_lost(visitors: Visitors, site: R
     page.get_by_role("link", name="Audit", exact=True).click()
     assert len(questions) == 1
     expect(field(page, "Document")).to_have_value(DOCUMENT)
+
+
+def test_a_reason_stays_for_who_does_not_want_to_leave(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "reasons"}, producer_byte_rate=1 * MIB)
+    page = visitors.visit("/ui/quotas?search=reasons")
+    questions = asked(page, leave=False)
+    page.get_by_role("link", name="reasons", exact=True).click()
+    for opens in ("Delete", "Revert"):
+        button(page, opens).click()
+        dialog = page.get_by_role("dialog")
+        field(dialog, "Reason").fill("INC-7")
+        page.evaluate("history.back()")
+        page.wait_for_url(f"**{link({'user': 'reasons'})}")
+        expect(field(dialog, "Reason")).to_have_value("INC-7")
+        button(dialog, "Cancel").click()
+    assert questions == ["What you typed is not applied. Leave without it?"] * 2
+    page.evaluate("history.back()")
+    expect(page.get_by_role("heading", name="Quotas", exact=True)).to_be_visible()
+    assert len(questions) == 2
+
+
+def test_the_reason_of_a_plan_that_was_opened_stays_too(visitors: Visitors, site: RunningService):
+    document = DOCUMENT.replace("values: {}", "values: {request_percentage: 11%}")
+    body = {"document": document, "format": "yaml"}
+    plan = site.api().post("/quotas/plans", json=body).raise_for_status().json()
+    page = visitors.visit(f"/ui/plan?id={plan['plan_id']}")
+    questions = asked(page, leave=False)
+    field(page, "Reason").fill("INC-8")
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(field(page, "Reason")).to_have_value("INC-8")
+    assert len(questions) == 1
+    button(page, "Apply").click()
+    expect(page.get_by_text("The cluster has these values now.")).to_be_visible()
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(page.get_by_role("heading", name="Audit")).to_be_visible()
+    assert len(questions) == 1
+
+
+def test_a_token_that_ends_leaves_a_dialog_as_it_is(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "dialog"}, producer_byte_rate=1 * MIB)
+    page = visitors.visit(link({"user": "dialog"}))
+    button(page, "Delete").click()
+    field(page.get_by_role("dialog"), "Reason").fill("INC-9")
+    page.evaluate("sessionStorage.setItem('token', 'expired')")
+    button(page.get_by_role("dialog"), "Delete").click()
+    field(page, "Token").fill("alice")
+    button(page, "Sign in").click()
+    expect(field(page.get_by_role("dialog"), "Reason")).to_have_value("INC-9")
+    button(page.get_by_role("dialog"), "Delete").click()
+    expect(page.get_by_text("The cluster has these values now.")).to_be_visible()
+    assert values_of(site, "dialog") == {}
 
 
 def test_a_token_that_ends_loses_nothing_that_was_typed(visitors: Visitors):

@@ -2,7 +2,10 @@
 
 const TOKEN = "token";
 
-/** Tells of every answer (`answer`, with its document) and of a token that is refused (`refused`). */
+/**
+ * Tells of every answer (`answer`, with its document), of a token that is refused (`refused`), and
+ * whether the page waits for another one (`locked`).
+ */
 export const events = new EventTarget();
 
 export const token = {

@@ -1,7 +1,8 @@
 // What several screens are made of.
-import { Problem, curl, get } from "./api.js";
+import { Problem, curl, events, get } from "./api.js";
 import { TYPES, entityKey } from "./entities.js";
 import { html, useEffect, useId, useRef, useState } from "./lib.js";
+import { useUnsaved } from "./go.js";
 import { escapes, visible } from "./text.js";
 import { inWords, timeInWords, withDigits } from "./quantities.js";
 
@@ -79,11 +80,11 @@ export function Refusal({ error, isAtField = () => false, children }) {
 }
 
 /** What stands where a screen cannot be read: the right that is missing. */
-export function Missing({ me, title, ask }) {
+export function Missing({ me, title, needs, ask }) {
   return html`<${Heading} title=${title} />
     <div class="refusal" role="alert">
       <strong><${Text} of=${me.principal} whole /> may not read this</strong>
-      <p>It needs DESCRIBE_CONFIGS on the Cluster, which an administrator grants with an ACL.</p>
+      <p>It needs DESCRIBE_CONFIGS on the Cluster, which an administrator grants with an ACL${needs.includes("audit") ? ", or the audit permission of this service" : ""}.</p>
       <p><button type="button" onClick=${ask}>Look again</button></p>
     </div>`;
 }
@@ -231,7 +232,19 @@ export function AskReason({ title, button, act, close, children }) {
   const [reason, setReason] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
-  useEffect(() => dialog.current.showModal(), []);
+  const isLocked = useRef(false);
+  useUnsaved(Boolean(reason.trim()));
+  useEffect(() => {
+    // A modal dialog keeps everybody from the sign-in above it, even while it cannot be seen.
+    const lock = ({ detail }) => {
+      if (detail === isLocked.current) return;
+      isLocked.current = detail;
+      dialog.current[detail ? "close" : "showModal"]();
+    };
+    dialog.current.showModal();
+    events.addEventListener("locked", lock);
+    return () => events.removeEventListener("locked", lock);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -244,7 +257,7 @@ export function AskReason({ title, button, act, close, children }) {
     setBusy(false);
   };
   const id = useId();
-  return html`<dialog ref=${dialog} aria-labelledby=${id} onClose=${close}>
+  return html`<dialog ref=${dialog} aria-labelledby=${id} onClose=${() => isLocked.current || close()}>
     <form onSubmit=${submit}>
       <h2 id=${id}>${title}</h2>
       ${children}

@@ -3,22 +3,23 @@ import { useLayoutEffect } from "./lib.js";
 
 const QUESTION = "What you typed is not applied. Leave without it?";
 
-let unsaved = false;
+/** One for each part of the screen that would lose something. */
+const unsaved = new Set();
 let steps = history.state?.steps ?? history.length;
 history.replaceState({ steps }, "");
 
 /** Ask before this screen is left, for as long as `isUnsaved`. */
 export function useUnsaved(isUnsaved) {
   useLayoutEffect(() => {
-    unsaved = isUnsaved;
-    return () => {
-      unsaved = false;
-    };
+    if (!isUnsaved) return undefined;
+    const mark = {};
+    unsaved.add(mark);
+    return () => unsaved.delete(mark);
   }, [isUnsaved]);
 }
 
 /** Whether this screen may be left. */
-export const mayLeave = () => !unsaved || confirm(QUESTION);
+export const mayLeave = () => unsaved.size === 0 || confirm(QUESTION);
 
 /** Show the screen of an address; `replace` leaves no step back, and is of the same screen. */
 export function go(path, { replace = false } = {}) {
@@ -49,4 +50,4 @@ window.addEventListener("popstate", ({ state }) => {
   shown.dispatchEvent(new Event("moved"));
 });
 
-window.addEventListener("beforeunload", (event) => unsaved && event.preventDefault());
+window.addEventListener("beforeunload", (event) => unsaved.size > 0 && event.preventDefault());

@@ -73,6 +73,9 @@ function App() {
     events.addEventListener("refused", refused);
     return () => events.removeEventListener("refused", refused);
   }, []);
+  useEffect(() => {
+    events.dispatchEvent(new CustomEvent("locked", { detail: locked }));
+  }, [locked]);
   if (starting) return html`<p class="starting" role="status">Loading …</p>`;
   const isIn = me && !locked;
   return html`
@@ -130,7 +133,7 @@ function SignedIn({ me, signOut, ask }) {
       </nav>
     </header>
     <main id="main" tabindex="-1">
-      ${isMissing ? html`<${Missing} me=${me} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
+      ${isMissing ? html`<${Missing} me=${me} needs=${needs} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
         : html`<${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />`}
     </main>
     <footer>
@@ -191,7 +194,16 @@ function NoScreen() {
 function address() {
   const [, , screen = "", ...rest] = location.pathname.split("/");
   const query = Object.fromEntries(new URLSearchParams(location.search));
-  return { screen: screen || "quotas", parameter: decodeURIComponent(rest.join("/")), query };
+  return { screen: screen || "quotas", parameter: decoded(rest.join("/")), query };
+}
+
+/** Return a part of an address; as it is where it is not UTF-8. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Follow a link to a screen without a new page; everything else is left to the browser. */

@@ -105,6 +105,7 @@ function Result({ plan, me, isOther, onApplied }) {
   const alteration = useAlteration();
   const body = { reason: reason.trim() || undefined, ...(force ? { force } : {}) };
   const path = `/quotas/plans/${plan.plan_id}/apply`;
+  useUnsaved(Boolean(reason.trim()) && alteration.report?.outcome !== "applied");
   const settle = (report) => report?.outcome === "applied" && onApplied();
   const apply = async () => settle(await alteration.send(path, body));
   const changes = plan.changes.map((change, i) => ({
