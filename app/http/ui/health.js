@@ -38,7 +38,7 @@ export function HealthScreen({ me }) {
     ${metrics.error && html`<p class="notice open">${metrics.error.status === 404 ? "The metrics are on another port, so their figures are not known here."
       : `The figures of the metrics are not known: ${metrics.error.message}`}</p>`}
     <p><a href="/ui/audit?outcome=unknown">Changes with an unknown outcome</a> · <a href="/ui/audit?action=drift">Changes made outside this service</a></p>
-    ${me.permissions.describe ? html`<${Stored} round=${round} /><${Runs} round=${round} />`
+    ${me.permissions.describe ? html`<${Runs} round=${round} /><${Stored} round=${round} />`
       : html`<p class="notice">What is stored is for those who may describe: DESCRIBE_CONFIGS on the Cluster.</p>`}
     <p class="muted">Version ${version.data?.version ?? "not known"}</p>
     <${Curl} path="/readyz?for=write" />`;
@@ -59,7 +59,8 @@ function Stored({ round }) {
         columns=${["Entity", "Key", "Value"]} rows=${found.map(({ entity, key, value }, i) => ({
           key: i,
           cells: [html`<${Entity} entity=${entity} />`, html`<code>${key}</code>`, html`<${Value} of=${key} value=${value} />`],
-        }))} />`}<//>`;
+        }))} />`}<//>
+    ${SHADOWING.map((filter) => html`<${Curl} path=${shadowing(filter)} title="curl, of ${filter}" />`)}`;
 }
 
 /** What the pipeline has published, newest first. */
@@ -78,12 +79,13 @@ function Runs({ round }) {
     <${Curl} path=${runs.path} title="curl, of the runs" />`;
 }
 
+/** The filters of those that may be hidden, and of those that hide them. */
+const SHADOWING = [["client-id", "user:absent"], ["user:default"]];
+const shadowing = (filter) => withQuery("/quotas", { filter, page_size: ENTITIES, max_age_ms: 60_000 });
+
 /** Return the values of client-ids that a rule of the default user hides. */
 async function loadShadowed(signal) {
-  const [clients, defaults] = await Promise.all(
-    [["client-id", "user:absent"], ["user:default"]].map((filter) =>
-      get(withQuery("/quotas", { filter, page_size: ENTITIES, max_age_ms: 60_000 }), { signal })),
-  );
+  const [clients, defaults] = await Promise.all(SHADOWING.map((filter) => get(shadowing(filter), { signal })));
   const found = clients.quotas.flatMap((quota) =>
     shadowedKeys(quota, defaults.quotas).map((key) => ({ entity: quota.entity, key, value: quota.values[key] })));
   return { found, isCut: Boolean(clients.next_page_token ?? defaults.next_page_token) };

@@ -23,7 +23,7 @@ export function UsageScreen({ me, query }) {
   const use = usePublished(withQuery("/analytics/utilization", { key, page_size: 500 }));
   const incidents = usePublished(withQuery("/analytics/incidents", { key, page_size: 50 }));
   return html`
-    <${Heading} title="Near a limit" />
+    <${Heading} title="Near a limit"><a class="button" href="#incidents">Incidents below</a><//>
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${Select} label="Key" value=${key} options=${[["", "any key"], ...KEYS.map((name) => [name, name])]}
         onChange=${(event) => go(withQuery("/ui/usage", { key: event.target.value }))} />
@@ -33,7 +33,7 @@ export function UsageScreen({ me, query }) {
       ${page && html`<${UseTable} key=${key} name="Near a limit" page=${page} me=${me} first=${bucket} />
         <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
     <${Curl} path=${use.path} />
-    <h2>Incidents</h2>
+    <h2 id="incidents">Incidents</h2>
     <${Loaded} of=${incidents}>${(page) => page
       ? html`<${Incidents} page=${page} /> <${More} token=${page.next_page_token} onMore=${incidents.more} />`
       : html`<p class="muted">Whether there were any is not known.</p>`}<//>
@@ -72,6 +72,9 @@ export function newestDays(rows) {
   return [...newest.values()].sort((one, other) => (other.util_p99 ?? -1) - (one.util_p99 ?? -1));
 }
 
+/** Return a figure in words; of what is null nothing is known. */
+const known = (figure, words) => (figure === null ? html`<span class="muted">not known</span>` : words(figure));
+
 /** Buckets with their use beside their limit; the use by hour of one of them stands under its row. */
 export function UseTable({ name, page, me, first }) {
   const days = newestDays(page.rows);
@@ -94,10 +97,10 @@ export function UseTable({ name, page, me, first }) {
         html`<${Bucket} bucket=${bucket} />`,
         html`<code>${day.key}</code>`,
         html`<${Bar} share=${day.util_p99} />`,
-        html`<span class="value">${inWords(day.key, day.p99 ?? 0)}</span>`,
+        known(day.p99, (rate) => html`<span class="value">${inWords(day.key, rate)}</span>`),
         html`<span class="value">${inWords(day.key, day.limit)}</span>`,
-        html`<span class="value">${inWords(day.key, day.peak ?? 0)}</span>`,
-        day.throttled_minutes ? `${day.throttled_minutes} min` : "none",
+        known(day.peak, (rate) => html`<span class="value">${inWords(day.key, rate)}</span>`),
+        known(day.throttled_minutes, (minutes) => (minutes ? `${number(minutes)} min` : "none")),
         html`<span class="actions">
           <button type="button" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => toggle(day)}>By hour</button>
           ${me.mayAlter && limiting(bucket) && html`<a class="button" href="/ui/edit/${entityKey(limiting(bucket))}">Raise</a>`}</span>`,
@@ -174,7 +177,7 @@ function byHour(rows, since) {
   const hours = new Array(DAYS * 24).fill(null);
   for (const row of rows) {
     const i = Math.floor((Date.parse(row.hour) - since) / HOUR_MS);
-    if (i >= 0 && i < hours.length) hours[i] = Math.max(hours[i] ?? 0, row.rate_max ?? 0);
+    if (row.rate_max !== null && i >= 0 && i < hours.length) hours[i] = Math.max(hours[i] ?? 0, row.rate_max);
   }
   return hours;
 }
@@ -240,9 +243,9 @@ function Incidents({ page }) {
         each.broker_id ?? "all",
         html`<${Time} at=${each.start} />`,
         duration((Date.parse(each.end) - Date.parse(each.start)) / 1000),
-        each.peak_ratio === null ? null : `${number(100 * each.peak_ratio)} %`,
-        each.est_deferred_bytes === null ? null : bytes(each.est_deferred_bytes),
-        each.status ?? "",
+        known(each.peak_ratio, (ratio) => `${number(100 * ratio)} %`),
+        known(each.est_deferred_bytes, bytes),
+        known(each.status, (status) => status),
       ],
     }))} />`;
 }
