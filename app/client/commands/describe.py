@@ -1,11 +1,14 @@
 """``--describe`` and ``export``: the entities that match, as text or as a document."""
 
 import json
+import os
+import stat
 import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv6Address
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from app.client.arguments import add_selection_options, filters_of
@@ -123,8 +126,33 @@ def run_export(context: Context) -> int:
         context.print_bytes(content)
         return DONE
     try:
-        Path(out).write_bytes(content)
+        _replace(Path(out), content)
     except OSError as error:
         raise UsageError(f"--out {out} cannot be written: {error.strerror}.") from error
     context.tell(f"Written to {out}.")
     return DONE
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave the one that is there: half a document is one, too."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)  # a pipe or a device cannot be replaced
+        return
+    target = path.resolve()
+    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
+            Path(file.name).chmod(stat.S_IMODE(mode))
+            Path(file.name).replace(target)
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
