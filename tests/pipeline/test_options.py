@@ -106,8 +106,8 @@ POINTS = ("--format", "csv", "--input", "{folder}/points.csv")
 WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "collect": [
         ((), "--endpoint is missing"),
-        (("--endpoint", "http://x"), "--endpoint http://x: write the broker's id"),
-        (("--endpoint", "1=ftp://x"), "--endpoint 1=ftp://x: write the broker's id"),
+        (("--endpoint", "http://x"), "--endpoint: write the broker's id"),
+        (("--endpoint", "1=ftp://x"), "--endpoint: write the broker's id"),
         ((*ENDPOINT, "--endpoint", "1=http://b"), "names broker 1 twice"),
         ((*ENDPOINT, "--interval", "0"), "is not a number of seconds above 0"),
         ((*ENDPOINT, "--duration", "nan"), "is not a number of seconds above 0"),
@@ -115,12 +115,12 @@ WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "snapshot": [
         (SERVER, "--token-file is missing"),
         (TOKEN, "--server is missing"),
-        ((*SERVER, "--token-file", "nowhere"), "nowhere cannot be read"),
+        ((*SERVER, "--token-file", "nowhere"), "The file of --token-file cannot be read"),
     ],
     "ingest": [
         (
             ("--format", "xml", "--input", "{folder}"),
-            "--format xml is unknown: it is one of parquet, prom-json",
+            "--format is unknown: it is one of parquet, prom-json",
         )
     ],
     "resolve": [

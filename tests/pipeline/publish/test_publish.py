@@ -260,7 +260,7 @@ def test_the_address_is_that_of_a_file_or_of_the_environment(
     file = tmp_path / "url"
     file.write_text("postgresql://file\n")
     assert database_of(job_of("run", pg=str(file))) == "postgresql://file"
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="takes a file that holds"):
         database_of(job_of("run", pg="postgresql://a:password@b/c"))
 
 

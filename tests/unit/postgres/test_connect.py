@@ -54,7 +54,7 @@ def test_every_connection_carries_its_limits():
     writing = connection_parameters(url, WRITING, USUAL)
     assert writing["application_name"] == "mine"
     assert writing["options"].startswith("-c work_mem=8MB -c statement_timeout=2000 ")
-    assert "-c lock_timeout=500 " in writing["options"]
+    assert "-c lock_timeout=467 " in writing["options"]
     assert "-c idle_in_transaction_session_timeout=5000 " in writing["options"]
     patient = Patience(database_answer_s=14.0)
     of_patient = connection_parameters(url, WRITING, patient)["options"]
