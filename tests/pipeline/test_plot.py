@@ -141,7 +141,6 @@ def test_pictures_and_scrapes_need_a_folder_of_this_machine(
     done = command(job, *inputs, option, "hdfs://namenode/pictures")
     assert done.returncode == 2
     assert "must be a folder of this machine: mount it" in done.stderr
-    assert option in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -58,7 +58,7 @@ def test_every_connection_carries_its_limits():
     assert "-c idle_in_transaction_session_timeout=5000 " in writing["options"]
     patient = Patience(database_answer_s=14.0)
     of_patient = connection_parameters(url, WRITING, patient)["options"]
-    assert "statement_timeout=20000" in of_patient
+    assert "statement_timeout=14600" in of_patient
     assert "idle_in_transaction_session_timeout=14000" in of_patient
     assert "statement_timeout=30000" in connection_parameters(url, QUERYING, USUAL)["options"]
 
