@@ -214,8 +214,6 @@ class AlterQuotas:
             )
             conclusion = await off_loop(len(request.entities), judgement, request, answer)
         await self._journal.record_final(request, conclusion.results)
-        if conclusion.error is not None:
-            raise conclusion.error
         return replace(conclusion, rejected=request.local_refusals), None
 
     async def _verified_values(self, ready: Ready) -> Quotas:
@@ -289,7 +287,6 @@ class AlterQuotas:
 
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
-            QuotaError: That of the request.
         """
         conclusion, context = concluded.conclusion, self._context
         results = conclusion.results.values()
@@ -306,8 +303,6 @@ class AlterQuotas:
                 results=in_order(conclusion.results),
             )
         context.failpoints.reach("after_conclusion")
-        if conclusion.error is not None:
-            raise conclusion.error
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""

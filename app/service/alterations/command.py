@@ -305,6 +305,9 @@ def raise_unless_done(
     """
     outcomes = {result.outcome for result in report.results}
     common: dict[str, Any] = {"alteration_id": report.alteration_id, "results": report.results}
+    if sending.error is not None:
+        is_not_sent = isinstance(sending.error, NotSentError)
+        raise replace(sending.error, **common) if is_not_sent else sending.error
     if Outcome.UNKNOWN in outcomes:
         detail = "The request was sent and no definite answer came; it may have been applied."
         raise UnknownOutcomeError(detail, **common)

@@ -249,16 +249,12 @@ class AlterPipeline:
                 break
             try:
                 return executed | await self._send(broker_id, left)
-            except NotSentError as error:
-                late = any(item.intent.send_by < boot_time() for item in left)
-                if not late:  # it was not for lack of time
+            except QuotaError as error:
+                is_late = any(item.intent.send_by < boot_time() for item in left)
+                if not (isinstance(error, NotSentError) and is_late):
                     return executed | {
                         item: (request, not_sent(request, error)) for item, request in left.items()
                     }
-            except QuotaError as error:
-                return executed | {
-                    item: (request, not_sent(request, error)) for item, request in left.items()
-                }
         return executed
 
     async def _send(self, broker_id: int | None, group: Mapping[Ready, AuditRequest]) -> Executed:

@@ -50,19 +50,16 @@ def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
 
 
 def not_sent(request: AuditRequest, error: Exception) -> Conclusion:
-    """Conclude an intent of which nothing was sent; the error says more than that, or is left."""
+    """Conclude an intent of which nothing was sent; the error says why."""
     if not isinstance(error, QuotaError):
         error = fault_before_sending(request, error)
     refusal = KafkaRefusal(error.kafka_error, error.detail)
     results = results_of(request.entities, Outcome.NOT_SENT, refusal)
     event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    conclusion = Conclusion(request.alteration_id, results, (event,))
-    if isinstance(error, NotSentError):
-        return conclusion
     # a copy: others who shared the request have the same error
     own = replace(error, alteration_id=request.alteration_id)
     own.__cause__ = error
-    return replace(conclusion, error=own)
+    return Conclusion(request.alteration_id, results, (event,), error=own)
 
 
 @dataclass(eq=False)

@@ -31,8 +31,7 @@ from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service
 
-CODES = {"cluster-unreachable", "acl-source-unreachable", "not-sent"}
-"""``not-sent``: the intent was committed, and the broker was silent until it was too old."""
+CODES = {"cluster-unreachable", "acl-source-unreachable"}
 """The latter where the ACLs were never read, or are too old to decide by."""
 
 
