@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.testkit.accounts import allow
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.outages import small_disk
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import SETTINGS, migrated_database
 from tests.testkit.service import RunningService, acl, running_service
@@ -36,6 +38,24 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
     with LocalPostgres(tmp_path_factory.mktemp("fault-postgres"), settings=SETTINGS) as server:
+        yield server
+
+
+DISK_MB: Final = 256
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small disk, for a test to fill."""
+    folder = tmp_path_factory.mktemp("disk")
+    with small_disk(folder, DISK_MB):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def disk_database(disk: Path) -> Iterator[LocalPostgres]:
+    """A Postgres that has its data on that disk."""
+    with LocalPostgres(disk / "postgres") as server:
         yield server
 
 

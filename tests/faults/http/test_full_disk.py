@@ -13,14 +13,13 @@ from tests.testkit.fake_kafka.cluster import FakeCluster, Fault
 from tests.testkit.fake_kafka.messages import Alteration
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ALTERATIONS, alter, ask, disk_full, small_disk, until_done
+from tests.testkit.outages import ALTERATIONS, alter, ask, disk_full, until_done
 from tests.testkit.patience import PROMPT, wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
 pytestmark = pytest.mark.long
 
-DISK_MB: Final = 192
 ENTITIES: Final = 2_000
 """A plan or an outcome of so many does not fit into what is left of a page."""
 
@@ -30,23 +29,10 @@ WRITTEN_WITHIN_S: Final = 90.0
 
 
 @pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("disk")
-    with small_disk(folder, DISK_MB):
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def database(disk: Path) -> Iterator[LocalPostgres]:
-    with LocalPostgres(disk / "postgres") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def service(
-    fake_kafka: FakeCluster, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+    fake_kafka: FakeCluster, disk_database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    _, url = migrated_database(database, "full")
+    _, url = migrated_database(disk_database, "full")
     folder, servers = tmp_path_factory.mktemp("full-disk"), fake_kafka.bootstrap_servers
     with running_service(folder, servers, url, patience=PROMPT) as running:
         yield running
@@ -73,11 +59,11 @@ def make_plan(service: RunningService) -> httpx.Response:
 
 
 def test_no_plan_is_made_or_applied(
-    service: RunningService, disk: Path, database: LocalPostgres, fake_kafka: FakeCluster
+    service: RunningService, disk: Path, disk_database: LocalPostgres, fake_kafka: FakeCluster
 ) -> None:
     plan_id = make_plan(service).json()["plan_id"]
     apply = f"/quotas/plans/{plan_id}/apply"
-    with disk_full(disk, database):
+    with disk_full(disk, disk_database):
         fill(service)
         sent = len(fake_kafka.alterations)
         for answer in (make_plan(service), ask(service, "POST", apply, {})):
@@ -89,9 +75,9 @@ def test_no_plan_is_made_or_applied(
 
 
 def test_a_denied_attempt_has_a_row_once_there_is_space(
-    service: RunningService, disk: Path, database: LocalPostgres
+    service: RunningService, disk: Path, disk_database: LocalPostgres
 ) -> None:
-    with disk_full(disk, database):
+    with disk_full(disk, disk_database):
         fill(service)
         body = {"alterations": changes_of("denied")[:20], "reason": LONG_REASON}
         problem_of(ask(service, "POST", ALTERATIONS, body, principal="mallory"), 403)
@@ -106,14 +92,14 @@ def test_a_denied_attempt_has_a_row_once_there_is_space(
 
 
 def test_an_outcome_that_does_not_fit_any_more_is_recorded_later(
-    service: RunningService, disk: Path, database: LocalPostgres, fake_kafka: FakeCluster
+    service: RunningService, disk: Path, disk_database: LocalPostgres, fake_kafka: FakeCluster
 ) -> None:
     with ExitStack() as filled:
 
         def fill_now(alteration: Alteration) -> Fault | None:
             if not alteration.validate_only:
                 fake_kafka.schedule = None
-                filled.enter_context(disk_full(disk, database))
+                filled.enter_context(disk_full(disk, disk_database))
             return None
 
         fake_kafka.schedule = fill_now

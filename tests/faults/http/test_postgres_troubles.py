@@ -13,7 +13,7 @@ from app.localdev.postgres import LocalPostgres
 from app.service.runtime.clock import USUAL
 from tests.faults.http.trouble import Traffic, until_answered
 from tests.testkit.history.checker import note_figures
-from tests.testkit.outages import ANYWHERE, Trouble, disk_full, read_only, small_disk, table_missing
+from tests.testkit.outages import ANYWHERE, Trouble, disk_full, read_only, table_missing
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service
@@ -23,30 +23,16 @@ pytestmark = pytest.mark.long
 OUTAGE_S = 60.0
 NORMAL_S = 15.0
 CONCLUDED_WITHIN_S = 300.0
-DISK_MB = 256
 NAME = "troubled"
 FULL_DISK = "on a full disk"
 """What still fits into a page is committed, and sent."""
 
 
 @pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("disk")
-    with small_disk(folder, DISK_MB):
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def database(disk: Path) -> Iterator[LocalPostgres]:
-    with LocalPostgres(disk / "postgres") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def service(
-    kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+    kafka: LocalKafka, disk_database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    _, service_url = migrated_database(database, NAME)
+    _, service_url = migrated_database(disk_database, NAME)
     folder = tmp_path_factory.mktemp("troubled-service")
     with running_service(folder, kafka.bootstrap_servers, service_url, patience=USUAL) as running:
         yield running
@@ -63,13 +49,13 @@ def troubles(disk: Path) -> dict[str, Trouble]:
 
 @pytest.mark.parametrize("kind", troubles(Path()))
 async def test_nothing_is_altered_and_everything_read_while_postgres_is(
-    kind: str, service: RunningService, database: LocalPostgres, kafka: LocalKafka, disk: Path
+    kind: str, service: RunningService, disk_database: LocalPostgres, kafka: LocalKafka, disk: Path
 ) -> None:
     await until_answered(service, 200)
     normal, traffic = Traffic(), Traffic()
     await normal.flow(service, NORMAL_S)
     with RawQuotas(kafka.bootstrap_servers) as raw:
-        with troubles(disk)[kind](database):
+        with troubles(disk)[kind](disk_database):
             await until_answered(service, 503)
             with RequestLog(kafka.request_log_path, raw).alterations() as arrived:
                 await traffic.flow(service, OUTAGE_S)
