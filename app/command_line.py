@@ -1,8 +1,8 @@
 """Parsers of our commands, errors in which no secret is repeated, output that nobody takes.
 
 A value may be a password that was typed into the wrong option, or into one that does not exist. So
-what argparse finds is told without the values; what a command finds later, without credentials in
-addresses and without the values of what is called a secret.
+what argparse finds is printed without the values; what a command finds later, without credentials
+in addresses and without the values of what is called a secret.
 """
 
 import argparse

@@ -184,7 +184,7 @@ def _read_kafka_ui(record: Node, into: Collection) -> None:
     entity = {kind: name for kind, name in names.items() if name is not None}
     values = member(record, "quotas")
     if not entity:
-        raise NotReadError("without a name: which default it is cannot be told from the file")
+        raise NotReadError("without a name: the file does not say which default it is")
     into.warn(1, _ALIKE)
     if values is None or not add_values(into, entity, values):
         into.count("entity without values", "entities without values")

@@ -57,7 +57,7 @@ class Scrape:
 
     @property
     def state(self) -> str:
-        """What people are told of it: the problem, or what the answer holds."""
+        """The words for people: the problem, or what the answer holds."""
         if self.problem or self.samples:
             return self.problem or "answers"
         return f"answers. No quota metrics in this scrape: {NO_QUOTA_METRICS}"

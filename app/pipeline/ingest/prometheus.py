@@ -45,7 +45,7 @@ _LONGEST_REASON: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where to ask, and as whom.
+    """Where to ask, and as which user.
 
     Attributes:
         url: Of the API, without a slash at its end.
@@ -330,7 +330,7 @@ def _error_of(response: httpx.Response, server: Server) -> InfrastructureError |
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         message = (
             f"{server.url} answers {status}: give --prometheus-token-file, or --prometheus-user "
-            "with --prometheus-password-file, of somebody who may query."
+            "with --prometheus-password-file, of a user who may query."
         )
         return UsageError(message)
     try:

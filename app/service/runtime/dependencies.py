@@ -35,7 +35,7 @@ class Cache(Generic[T]):
 
     Args:
         ask: Asks the question.
-        keeps_answer: Whether it is kept for those who come later; else those alone share it who
+        keeps_answer: Whether it is cached for those who come later; else those alone share it who
             wait for it.
     """
 
