@@ -8,7 +8,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv6Address
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from app.client.arguments import add_selection_options, filters_of
@@ -139,20 +138,14 @@ def _replace(path: Path, content: bytes) -> None:
         path.write_bytes(content)  # a pipe or a device cannot be replaced
         return
     target = path.resolve()
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-        try:
+    part = target.with_name(f".{uuid.uuid4().hex}")
+    try:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-            Path(file.name).chmod(stat.S_IMODE(mode))
-            Path(file.name).replace(target)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        if target.exists():
+            part.chmod(stat.S_IMODE(target.stat().st_mode))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
