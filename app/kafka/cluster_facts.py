@@ -27,7 +27,6 @@ from app.kafka.errors import (
     code_name,
     describe_error,
     missing_acl,
-    unreachable,
 )
 from app.service.ports.brokers import (
     BarrierUnavailableError,
@@ -186,7 +185,7 @@ class KafkaMetadataQuorum:
                 question, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
             )
         except BrokerError as error:
-            raise unreachable(error.detail) from error
+            raise NotSentError(error.detail) from error
 
 
 async def _features_epoch(lease: BrokerLease) -> int:
@@ -211,9 +210,9 @@ async def _describe_quorum(lease: BrokerLease) -> QuorumState:
                 lease.connection.note_error(code_name(partition.error_code))
             _check_quorum(partition)
             if partition.high_watermark < 0:
-                raise unreachable("A new controller does not know yet what is committed.")
+                raise NotSentError("A new controller does not know yet what is committed.")
             return QuorumState(partition.leader_epoch, partition.high_watermark)
-    raise unreachable("The controller did not report the metadata quorum.")
+    raise NotSentError("The controller did not report the metadata quorum.")
 
 
 def _check_quorum(answer: Any) -> None:
@@ -223,7 +222,7 @@ def _check_quorum(answer: Any) -> None:
     if name == NOT_AUTHORIZED:
         raise BarrierUnavailableError(missing_acl("DESCRIBE"))
     detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
-    raise unreachable(detail)
+    raise NotSentError(detail)
 
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000

@@ -123,7 +123,7 @@ class AnswerLostError(Exception):
 
 
 UNREACHABLE: Final = "cluster-unreachable"
-"""The code of every ``NotSentError`` that is about the brokers."""
+"""The code of a ``NotSentError`` where no broker answers."""
 
 
 def unreachable(detail: str) -> NotSentError:

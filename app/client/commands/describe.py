@@ -138,14 +138,14 @@ def _replace(path: Path, content: bytes) -> None:
         path.write_bytes(content)  # a pipe or a device cannot be replaced
         return
     target = path.resolve()
-    part = target.with_name(f".{uuid.uuid4().hex}")
+    unfinished = target.with_name(f".{uuid.uuid4().hex}")
     try:
-        with part.open("xb") as file:
+        with unfinished.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
-            part.chmod(stat.S_IMODE(target.stat().st_mode))
-        part.replace(target)
+            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
+        unfinished.replace(target)
     finally:
-        part.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
