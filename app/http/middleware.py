@@ -3,7 +3,7 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -52,6 +52,8 @@ class RequestContext:
         caller: Who calls, once authenticated.
         refusal: The credential that was refused, if one was.
         problem_code: The code of the problem that was answered, if one was.
+        confirm: Judges the caller again behind the body; null where there is none, and where
+            whoever alters does it.
         work: Ends when the answer begins: the request is no longer worked on.
         held: Ends when the request has ended, however it ends.
     """
@@ -60,6 +62,7 @@ class RequestContext:
     caller: Caller | None = None
     refusal: RefusedCredential | None = None
     problem_code: str | None = None
+    confirm: Callable[[], Awaitable[object]] | None = None
     work: ExitStack = field(default_factory=ExitStack)
     held: ExitStack = field(default_factory=ExitStack)
 

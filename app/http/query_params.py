@@ -100,7 +100,7 @@ class QueryParameters(StrictModel):
 
 
 class StrictQuery(Generic[Q]):
-    """A dependency: the query of a request, which its route has read before the body.
+    """A dependency behind the guard: the query of a request.
 
     Args:
         model: The parameters; null where the query is not looked at.
@@ -116,8 +116,7 @@ class StrictQuery(Generic[Q]):
 
     async def __call__(self, request: Request) -> Q | None:
         """Return the parameters."""
-        query: Q | None = request.scope["state"]["query"]
-        return query
+        return self.read(request.scope["query_string"])
 
     def read(self, query_string: bytes) -> Q | None:
         """Read a query string as it came over the wire."""

@@ -4,16 +4,16 @@ Authentication, limits and Kafka's question come before the body is read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, params
 from fastapi.routing import APIRoute
+from fastapi.utils import create_model_field
 from pydantic import BaseModel
-from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
 from app.domain.authorization import Operation
@@ -165,9 +165,9 @@ def begin_work(request: Request) -> None:
 
 
 class Guard:
-    """A dependency that lets a caller pass, or raises the refusal.
+    """A dependency that lets a caller pass, or raises the refusal; the first one of each route.
 
-    The route calls ``admit`` first of all; as a dependency it returns what that returned.
+    FastAPI solves dependencies in their order, so nothing else is read before it.
 
     Attributes:
         problems: What the document says can go wrong, whatever the route.
@@ -178,18 +178,21 @@ class Guard:
     problems: tuple[str, ...] = ANY
     alters = False
 
-    async def admit(self, request: Request) -> "Granted | None":
+    async def __call__(self, request: Request) -> "Granted | None":
         """Return why the caller passes; null for a route that everybody may call.
 
         Raises:
-            QuotaError: The caller does not.
+            QuotaError: The caller does not, or sends a query to a route that takes none.
         """
-        raise NotImplementedError
-
-    async def __call__(self, request: Request) -> "Granted | None":
-        """Return what ``admit`` returned for this request."""
-        granted: Granted | None = request.scope["state"]["granted"]
+        granted = await self.admit(request)
+        route: GuardedRoute = request.scope["route"]
+        if not route.takes_query:
+            no_parameters.read(request.scope["query_string"])
         return granted
+
+    async def admit(self, request: Request) -> "Granted | None":
+        """Judge the caller alone; else as the call."""
+        raise NotImplementedError
 
 
 class Everybody(Guard):
@@ -269,7 +272,12 @@ class Permission(Guard):
         evidence = await self._judge(request, caller, services_of(request).authorizer, read)
         ask_again = partial(self._ask_again, request, caller)
         max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
-        return Granted(caller, evidence, Grant(evidence, ask_again, max_age_s).confirm)
+        grant = Grant(evidence, ask_again, max_age_s)
+        if request.scope["route"].body_field is None:
+            begin_work(request)
+        elif not self.alters:
+            context_of(request).confirm = partial(grant.confirm, (), None)
+        return Granted(caller, evidence, grant.confirm)
 
     async def _ask_again(self, request: Request, caller: Caller, read: ReadChange) -> Evidence:
         """Judge the credential and the right once more, of whatever kind they are."""
@@ -348,13 +356,62 @@ async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
         return NOTHING_READ
 
 
-async def _idempotency_key(request: Request) -> IdempotencyKey | None:
+class JsonBody:
+    """A dependency behind the guard: the body of a request, read strictly and validated.
+
+    FastAPI itself would read a body before it solves the guard, with a parser that keeps the last
+    of two equal keys.
+
+    Args:
+        model: What the body must be, and what the document says of it.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.model = model
+
+    async def __call__(self, request: Request) -> BaseModel:
+        """Return the model; a large body waits for a slot, and is parsed in a thread.
+
+        Raises:
+            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``;
+                or the caller may not any more what it might before the body came.
+        """
+        context, alters = context_of(request), request.scope["route"].guard.alters
+
+        def read() -> BaseModel:
+            document = parse_object(body)
+            content = validated(self.model, document)
+            if alters:
+                request.scope["state"]["idempotency_key"] = key_of(request, document)
+            return content
+
+        async with BodySlot(services_of(request).limits.bodies, context.principal or "") as slot:
+            body = await read_json_body(request, slot)
+            begin_work(request)
+            is_small = len(body) <= SMALL_BYTES
+            content = read() if is_small else await asyncio.to_thread(read)
+        if context.confirm is not None:
+            await context.confirm()
+        return content
+
+
+def key_of(request: Request, asked: Any) -> IdempotencyKey | None:
+    """Return the request's ``Idempotency-Key`` with a fingerprint of what it asks.
+
+    Raises:
+        UnreadableRequestError: It cannot be one, or there are several.
+    """
+    route = " ".join((request.scope["route"].path, *request.path_params.values()))
+    return read_key(request.headers, route, asked)
+
+
+async def _key_of_body(request: Request) -> IdempotencyKey | None:
     key: IdempotencyKey | None = request.scope["state"]["idempotency_key"]
     return key
 
 
-Key = Annotated[IdempotencyKey | None, Depends(_idempotency_key)]
-"""The request's ``Idempotency-Key`` with a fingerprint of its body."""
+Key = Annotated[IdempotencyKey | None, Depends(_key_of_body)]
+"""The key with a fingerprint of the body, behind which it stands."""
 
 
 def operation_id(route: APIRoute) -> str:
@@ -378,130 +435,56 @@ class UndeclaredRouteError(Exception):
 
 
 class GuardedRoute(APIRoute):
-    """A route of FastAPI's that reads nothing before its guard has let the caller pass.
+    """A route of FastAPI's whose first dependency is its guard; the document says what follows.
 
-    In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
-    that is read and validated. A large one was, in a thread of its own. The document of the route
-    lists what these may refuse.
+    Raises:
+        UndeclaredRouteError: The function declares no guard, or something else before it.
     """
-
-    guard: Guard
-    query: StrictQuery[Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.path = self.path_format
+        calls = [dependency.call for dependency in self.dependant.dependencies]
+        guard = calls[0] if calls else None
+        if not isinstance(guard, Guard):
+            name = getattr(self.endpoint, "__qualname__", repr(self.endpoint))
+            message = f"{name} declares neither a permission nor that it is public."
+            raise UndeclaredRouteError(message)
+        self.guard = guard
+        queries = [call for call in calls if isinstance(call, StrictQuery)]
+        self.takes_query = bool(queries)
+        for body in (call for call in calls if isinstance(call, JsonBody)):
+            # For the document alone: what answers requests was built without it.
+            field = params.Body(annotation=body.model)
+            self.body_field = create_model_field("body", body.model, field_info=field)
+        query = queries[0].openapi_parameters if queries else []
         extra = self.openapi_extra or {}
         self.openapi_extra = {
-            "security": [] if isinstance(self.guard, Everybody) else CALLER,
+            "security": [] if isinstance(guard, Everybody) else CALLER,
             **extra,
             "parameters": [
-                *self.query.openapi_parameters,
-                *(TIED if self._keyed else ()),
+                *query,
+                *(TIED if guard.alters else ()),
                 *extra.get("parameters", ()),
                 reference("X-Request-Id", "parameters"),
             ],
         }
-        self.responses = {**problems(*self._problems()), **self.responses}
+        self.responses = {
+            **problems(*self._problems([parameter["name"] for parameter in query])),
+            **self.responses,
+        }
 
-    def _problems(self) -> Iterator[str]:
+    def _problems(self, parameters: Sequence[str]) -> Iterator[str]:
         """Yield what can go wrong with a route of this kind; the last of a status counts."""
-        names = [parameter["name"] for parameter in self.query.openapi_parameters]
         yield from self.guard.problems
-        if names or self.body_field is not None:
+        if parameters or self.body_field is not None:
             yield "InvalidRequest"
-        if "page_token" in names:
+        if "page_token" in parameters:
             yield "UnreadableOrStale"
         if self.body_field is not None:
             yield from WITH_BODY
-        if self._keyed:
+        if self.guard.alters:
             yield from CHANGING
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request; FastAPI's own extension point.
-
-        Raises:
-            UndeclaredRouteError: The function declares no guard.
-        """
-        dependencies = self.dependant.dependencies
-        calls = [dependency.call for dependency in dependencies]
-        guards = [call for call in calls if isinstance(call, Guard)]
-        if guards:  # FastAPI asks again where a router is included, and they are taken out by then
-            self.guard = guards[0]
-        elif not hasattr(self, "guard"):
-            name = getattr(self.endpoint, "__qualname__", repr(self.endpoint))
-            message = f"{name} declares neither a permission nor that it is public."
-            raise UndeclaredRouteError(message)
-        queries = (call for call in calls if isinstance(call, StrictQuery))
-        self.query = next(queries, no_parameters)
-        self._keyed = _idempotency_key in calls
-        # What nobody wants the value of need not be solved for each request.
-        self.dependant.dependencies = [
-            dependency for dependency in dependencies if dependency.name is not None
-        ]
-        handle, guard, query = super().get_route_handler(), self.guard, self.query
-        model: Any = None if self.body_field is None else self.body_field.field_info.annotation
-
-        async def answer(request: Request) -> Response:
-            state, content = request.scope["state"], None
-            granted = state["granted"] = await guard.admit(request)
-            if model is None and isinstance(guard, Permission):
-                begin_work(request)
-            state["query"] = query.read(request.scope["query_string"])
-            if model is None:
-                self._read_key(request, state["query"])
-            else:
-                content = await self._read_body(request, model)
-                if granted is not None and not guard.alters:
-                    await granted.confirm((), None)
-            return await handle(ReadRequest(request, content))
-
-        return answer
-
-    async def _read_body(self, request: Request, model: type[BaseModel]) -> BaseModel:
-        """Read the body of an admitted request; a large one waits for a slot.
-
-        Raises:
-            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``.
-        """
-
-        def read() -> BaseModel:
-            document = parse_object(body)
-            content = validated(model, document)
-            self._read_key(request, document)
-            return content
-
-        principal = context_of(request).principal or ""
-        async with BodySlot(services_of(request).limits.bodies, principal) as slot:
-            body = await read_json_body(request, slot)
-            begin_work(request)
-            return read() if len(body) <= SMALL_BYTES else await asyncio.to_thread(read)
-
-    def _read_key(self, request: Request, asked: Any) -> None:
-        """Read the ``Idempotency-Key`` where it is wanted; a body or a query is what is asked."""
-        if self._keyed:
-            route = " ".join((self.path, *request.path_params.values()))
-            document = asked.model_dump() if isinstance(asked, BaseModel) else asked
-            key = read_key(request.headers, route, document)
-            request.scope["state"]["idempotency_key"] = key
-
-
-class ReadRequest(Request):
-    """A request that is read already; FastAPI finds the body's model where it looks for JSON."""
-
-    query_params = QueryParams()
-
-    def __init__(self, request: Request, content: BaseModel | None) -> None:
-        super().__init__(request.scope, request.receive)
-        self._content = content
-
-    async def body(self) -> bytes:
-        """Return something: what it was is not needed any more."""
-        return b"{}"
-
-    async def json(self) -> Any:
-        """Return the model."""
-        return self._content
 
 
 def refuse_undeclared(routes: Iterable[BaseRoute]) -> None:

@@ -23,6 +23,7 @@ from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import (
     AnyCaller,
     Granted,
+    JsonBody,
     Key,
     MayAlter,
     Permission,
@@ -87,8 +88,8 @@ may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_
 async def alter_quotas(
     request: Request,
     granted: Annotated[Granted, Depends(may_alter_these)],
+    body: Annotated[AlterationRequest, Depends(JsonBody(AlterationRequest))],
     key: Key,
-    body: AlterationRequest,
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
     command = replace(
@@ -118,9 +119,9 @@ async def alter_quotas(
 async def revert_alteration(
     request: Request,
     granted: MayAlter,
-    key: Key,
     alteration_id: AlterationIdPath,
-    body: RevertRequest,
+    body: Annotated[RevertRequest, Depends(JsonBody(RevertRequest))],
+    key: Key,
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
     command = replace(

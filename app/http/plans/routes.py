@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from app.documents.quotas import Document
@@ -39,7 +39,15 @@ from app.http.plans.documents import READERS, DocumentFormat, DocumentOrText, lo
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
 from app.http.responses import answers, problems, request_examples
-from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
+from app.http.route import (
+    JsonBody,
+    Key,
+    MayAlter,
+    MayDescribe,
+    feature_router,
+    path_id,
+    services_of,
+)
 from app.http.validation import RequestBody, at_most, own_error
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan
@@ -266,7 +274,11 @@ PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
     responses=answers(Plan, "What would have to change; nothing has.", "plan"),
     openapi_extra=request_examples("desired", "desired-within-a-scope"),
 )
-async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
+async def plan_quotas(
+    request: Request,
+    granted: MayDescribe,
+    body: Annotated[PlanRequest, Depends(JsonBody(PlanRequest))],
+) -> Response:
     """Say what would have to change for a document to hold; nothing is changed."""
     await body.read()
     wanted = body.wanted(granted.caller.principal)
@@ -299,7 +311,11 @@ async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Respon
     openapi_extra=request_examples("apply", "take-over"),
 )
 async def apply_plan(
-    request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
+    request: Request,
+    granted: MayAlter,
+    plan_id: PlanId,
+    body: Annotated[ApplyRequest, Depends(JsonBody(ApplyRequest))],
+    key: Key,
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
     command = replace(

@@ -20,7 +20,16 @@ from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQue
 from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
-from app.http.route import Granted, Key, MayDescribe, Permission, feature_router, services_of
+from app.http.route import (
+    Granted,
+    JsonBody,
+    Key,
+    MayDescribe,
+    Permission,
+    feature_router,
+    key_of,
+    services_of,
+)
 from app.http.validation import validated
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.replace import ReplaceQuotas
@@ -143,9 +152,9 @@ _CONDITIONAL: Final = {
 async def replace_entity(
     request: Request,
     granted: MayAlterEntity,
-    key: Key,
     entity_key: EntityKeyPath,
-    body: ReplaceRequest,
+    body: Annotated[ReplaceRequest, Depends(JsonBody(ReplaceRequest))],
+    key: Key,
 ) -> Response:
     """Make these all the values of the entity: keys that are not named are removed."""
     command = replace(
@@ -173,11 +182,11 @@ async def replace_entity(
 async def remove_entity(
     request: Request,
     granted: MayAlterEntity,
-    key: Key,
     entity_key: EntityKeyPath,
     query: Annotated[RemoveParameters, Depends(StrictQuery(RemoveParameters))],
 ) -> Response:
     """Remove all values of the entity; 404 where it has none."""
+    key = key_of(request, query.model_dump())
     command = replace(
         command_of(request, granted, key, query.violations),
         reason=query.reason,

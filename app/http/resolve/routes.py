@@ -43,7 +43,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import feature_router, may_describe, services_of
+from app.http.route import JsonBody, feature_router, may_describe, services_of
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity
@@ -214,7 +214,9 @@ async def resolve_quotas(
     ),
     openapi_extra=request_examples("present", "what-if"),
 )
-async def resolve_many(request: Request, body: ResolveRequest) -> Response:
+async def resolve_many(
+    request: Request, body: Annotated[ResolveRequest, Depends(JsonBody(ResolveRequest))]
+) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
     basis = await services_of(request).resolve.basis(query)
