@@ -42,7 +42,6 @@ from app.http.responses import (
 )
 from app.http.validation import validated
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import Confirm, IdempotencyKey
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
@@ -61,6 +60,7 @@ from app.service.auth.denials import (
     RequestedChange,
 )
 from app.service.auth.sessions import CallerServices
+from app.service.ports.alterations import Confirm, IdempotencyKey
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.metrics import Phase
 from app.service.ports.plans import PlanStore

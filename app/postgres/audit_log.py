@@ -29,7 +29,7 @@ from app.postgres.log_writer import (
 )
 from app.postgres.payload import (
     Document,
-    audit_entity_from_json,
+    change_from_json,
     is_record_id,
     listed_op,
     refusal_from_json,
@@ -40,16 +40,14 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import Database, Lease, Row
 from app.postgres.schema import audit_event
-from app.service.ports.audit_log import (
+from app.service.ports.alterations import (
+    DEFAULT_WAIT_MS,
+    Alteration,
     AlterationRecord,
-    AuditPage,
-    AuditQuery,
-    AuditRequest,
-    AuditRow,
     Conclusion,
-    Intent,
-    StoredKey,
+    Wait,
 )
+from app.service.ports.audit_log import AuditPage, AuditQuery, AuditRow, StoredKey
 from app.service.runtime.clock import new_alteration_id, time_of
 from app.service.runtime.tasks import off_loop
 
@@ -96,9 +94,9 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
     open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
     reported = {entry["ordinal"] for event in later for entry in event["entities"]}
     return AlterationRecord(
-        request=_request(start, entities, rejected),
-        at=at,
+        alteration=_alteration(start, entities, rejected),
         results=dict(sorted({**rejected, **concluded, **open_results}.items())),
+        at=at,
         concluded=reported.issuperset(open_results),
         history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
     )
@@ -138,20 +136,24 @@ def _plan(request: Document, start: Document) -> Document | None:
     return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
 
 
-def _request(
+def _alteration(
     start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
-) -> AuditRequest:
-    return AuditRequest(
+) -> Alteration:
+    options = start["options"]
+    return Alteration(
+        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
+        request_id=start["request_id"],
+        changes=tuple(map(change_from_json, entities)),
+        action=start["action"],
+        reason=start["reason"],
+        evidence=start["decision"],
+        validate_only=start["action"] == "validate",
+        all_or_nothing=options.get("all_or_nothing", True),
+        wait=Wait(options.get("wait", Wait.READABLE)),
+        wait_ms=options.get("wait_ms", DEFAULT_WAIT_MS),
+        local_refusals=rejected,
         alteration_id=start["alteration_id"],
         cluster_id=start["cluster_id"],
-        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
-        action=start["action"],
-        request_id=start["request_id"],
-        entities=tuple(audit_entity_from_json(entry) for entry in entities),
-        local_refusals=rejected,
-        reason=start["reason"],
-        decision=start["decision"],
-        options=start["options"],
         broker_id=start["broker_id"],
     )
 
@@ -179,8 +181,8 @@ def _ends(
 
 
 def _open(document: Document) -> AlterationResult:
-    entity = audit_entity_from_json(document)
-    return AlterationResult(entity.alteration.entity, Outcome.UNKNOWN, warnings=entity.warnings)
+    change = change_from_json(document)
+    return AlterationResult(change.entity, Outcome.UNKNOWN, warnings=change.warnings)
 
 
 def _history(
@@ -198,12 +200,11 @@ def _history(
                 yield at, "recovery", f"{entry['detail']}{of}"
 
 
-def _in_doubt(intent: Intent, error: QuotaError) -> QuotaError:
+def _in_doubt(intent: Alteration, error: QuotaError) -> QuotaError:
     """Return the error with the intent's id where the log may have it all the same."""
     if not isinstance(error, CommitInDoubtError):
         return error
-    alteration_id = intent.request.alteration_id
-    return NotSentError(error.detail, code=error.code, alteration_id=alteration_id)
+    return NotSentError(error.detail, code=error.code, alteration_id=intent.alteration_id)
 
 
 class PostgresJournal:
@@ -213,7 +214,7 @@ class PostgresJournal:
         self._database = database
         self._patience = database.patience
 
-    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """See ``AuditJournal``; who cannot share the transaction, or not be served, goes alone."""
         shared = [intent for intent in intents if can_share(intent)]
         errors: dict[int, Exception | None] = {}
@@ -234,7 +235,7 @@ class PostgresJournal:
             errors[id(intent)] = answer if isinstance(answer, Exception) else None
         return [errors[id(intent)] for intent in intents]
 
-    async def _record_alone(self, intent: Intent) -> None:
+    async def _record_alone(self, intent: Alteration) -> None:
         if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
@@ -242,7 +243,7 @@ class PostgresJournal:
         except QuotaError as error:
             raise _in_doubt(intent, error) from error
 
-    async def recent_values(self, intent: Intent) -> Quotas:
+    async def recent_values(self, intent: Alteration) -> Quotas:
         """See ``AuditJournal``."""
         return await self._database.writing.run(partial(recent_values, intent))
 
@@ -271,12 +272,12 @@ class PostgresJournal:
         return list(chain.from_iterable(each))
 
     async def record_final(
-        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+        self, alteration: Alteration, results: Mapping[int, AlterationResult]
     ) -> datetime:
         """See ``AuditJournal``."""
-        denied = request.action == "denied"
+        denied = alteration.action == "denied"
         pool = self._database.denying if denied else self._database.writing
-        return await pool.run(partial(_write_final, request, results))
+        return await pool.run(partial(_write_final, alteration, results))
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
         """See ``AuditJournal``."""
@@ -307,16 +308,16 @@ class PostgresJournal:
 
 
 async def _write_final(
-    request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
+    alteration: Alteration, results: Mapping[int, AlterationResult], lease: Lease
 ) -> datetime:
-    event = await off_loop(len(request.entities), start_event, request, results)
+    event = await off_loop(len(alteration.changes), start_event, alteration, results)
     return (await append([event], lease)).at
 
 
-_PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "alter", "probe", ())
+_PROBE: Final = Alteration(Caller("probe", "probe", "probe"), "probe", cluster_id="probe")
 
 
 async def _probe(lease: Lease) -> None:
-    request = replace(_PROBE, alteration_id=new_alteration_id())
-    await append([start_event(request)], lease, commit=False)
+    probe = replace(_PROBE, alteration_id=new_alteration_id())
+    await append([start_event(probe)], lease, commit=False)
     await lease.driver.rollback()

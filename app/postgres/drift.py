@@ -35,7 +35,8 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row, T, Work
 from app.postgres.recovery import DOUBTFUL, doubtful_alterations
-from app.service.ports.audit_log import AuditedState, AuditEntity, AuditRequest, Drift
+from app.service.ports.alterations import Alteration, Change
+from app.service.ports.audit_log import AuditedState, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
 
 V = TypeVar("V")
@@ -126,21 +127,21 @@ async def _late(drift: Drift, drift_id: str, lease: Lease) -> Sequence[Event]:
 
 def _drift_request(
     cluster_id: str, alteration_id: str, drift: Drift
-) -> tuple[AuditRequest, AlterationResult]:
+) -> tuple[Alteration, AlterationResult]:
     first_seen = drift.first_seen.isoformat(timespec="milliseconds")
     reason = f"first seen {first_seen}"
     if drift.linked_alteration_id is not None:
         reason += f"; applied late by alteration {drift.linked_alteration_id}"
-    alteration = ClientQuotaAlteration(drift.entity, tuple(_ops(drift.before, drift.after)))
-    request = AuditRequest(
+    ops = tuple(_ops(drift.before, drift.after))
+    request = Alteration(
         alteration_id=alteration_id,
         cluster_id=cluster_id,
         caller=_UNKNOWN_CALLER,
         action="drift",
         request_id=alteration_id,
-        entities=(AuditEntity(0, alteration, drift.before),),
+        changes=(Change(drift.entity, ops, before=drift.before),),
         reason=reason,
-        decision={
+        evidence={
             "first_seen": first_seen,
             "audited_version": drift.version,
             "linked_alteration_id": drift.linked_alteration_id,

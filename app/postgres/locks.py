@@ -25,7 +25,8 @@ from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConf
 from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease, Row
-from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
+from app.service.ports.alterations import Alteration
+from app.service.ports.audit_log import StoredKey
 from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
 
@@ -62,23 +63,21 @@ def by_hash(entities: Iterable[ClientQuotaEntity]) -> Hashes:
     return dict(sorted((entity_hash(entity), entity) for entity in entities))
 
 
-async def quarantined_ordinals(
-    request: AuditRequest, superseded: str, lease: Lease
-) -> Sequence[int]:
-    """Lock what an alteration has in quarantine of a request's entities; return its ordinals."""
+async def quarantined_ordinals(intent: Alteration, superseded: str, lease: Lease) -> Sequence[int]:
+    """Lock what an alteration has in quarantine of an intent's entities; return its ordinals."""
     values = {
         "superseded": UUID(superseded),
-        "cluster_id": request.cluster_id,
-        "hashes": [entity_hash(audited.alteration.entity) for audited in request.entities],
+        "cluster_id": intent.cluster_id,
+        "hashes": [entity_hash(change.entity) for change in intent.changes],
     }
     return [ordinal for (ordinal,) in await lease.rows(_IN_QUARANTINE, values)]
 
 
-async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> EntityBusyError:
+async def busy_error(intent: Alteration, hashes: Hashes, lease: Lease) -> EntityBusyError:
     """Return the error that says who holds one of the entities, and for how long at most."""
     values = {
-        "cluster_id": request.cluster_id,
-        "alteration_id": UUID(request.alteration_id),
+        "cluster_id": intent.cluster_id,
+        "alteration_id": UUID(intent.alteration_id),
         "hashes": list(hashes),
         "final_after": FINAL_AFTER_S,
     }
@@ -104,9 +103,9 @@ _RECENT: Final = """
     """
 
 
-async def recent_values(intent: Intent, lease: Lease) -> Quotas:
+async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
     """Return what was applied a short while ago to what the intent has locked."""
-    values = {"alteration_id": UUID(intent.request.alteration_id)}
+    values = {"alteration_id": UUID(intent.alteration_id)}
     rows = await lease.rows(_RECENT, values)
     locks = intent.locks
     return {locks[row.ordinal]: values_from_text(row.stored) for row in rows}
@@ -173,11 +172,11 @@ def holdings_of(rows: Iterable[Row]) -> Holdings:
     return held
 
 
-async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Lease) -> None:
+async def check_owners(intent: Alteration, plan: PlanApplication, lease: Lease) -> None:
     """Check that the keys have the owners that the plan was made with.
 
     Args:
-        request: Whose entities this transaction has locked.
+        intent: Whose entities this transaction has locked.
         plan: With its holders.
         lease: With the transaction.
 
@@ -185,8 +184,8 @@ async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Leas
         OwnerConflictError: Meanwhile another owner has come to hold a key.
         ExpectationFailedError: Owners have changed otherwise, or although force was used.
     """
-    hashes = by_hash(entity.alteration.entity for entity in request.entities)
-    wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
+    hashes = by_hash(change.entity for change in intent.changes)
+    wanted = {"cluster_id": intent.cluster_id, "hashes": list(hashes)}
     rows = await lease.rows(_HELD, wanted)
     present = {(hashes[row.entity_hash], row.key): row.owner for row in rows}
     planned_holders = (

@@ -39,13 +39,8 @@ from app.postgres.payload import (
     superseded_event,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Lease
-from app.service.ports.audit_log import (
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyTakenError,
-    RecoveryKey,
-)
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import KeyTakenError, RecoveryKey
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.runtime.clock import time_of
 from app.service.runtime.tasks import off_loop
@@ -147,21 +142,21 @@ async def append(
             return Appended(at.astimezone(UTC), refused)
 
 
-def can_share(intent: Intent) -> bool:
+def can_share(intent: Alteration) -> bool:
     """Tell whether others may be written with it: it is small, and takes only its own entities."""
     return (
         intent.supersedes is None
         and intent.plan is None
-        and len(intent.locks) == len(intent.request.entities)
+        and len(intent.locks) == len(intent.changes)
         and _rows(intent) < MAX_BATCH_ROWS
     )
 
 
-def _rows(intent: Intent) -> int:
+def _rows(intent: Alteration) -> int:
     return 1 + len(intent.locks)
 
 
-async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Intent | None]:
+async def write_intents(batch: Sequence[Alteration], lease: Lease) -> list[Alteration | None]:
     """Write those that get their keys and locks at once, and commit; null for the others.
 
     Raises:
@@ -173,7 +168,7 @@ async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Intent | 
         raise BatchRejectedError from error
 
 
-async def write_intent(intent: Intent, lease: Lease) -> Intent:
+async def write_intent(intent: Alteration, lease: Lease) -> Alteration:
     """Write an intent with everything that it claims; wait for those who are about to commit.
 
     Raises:
@@ -184,7 +179,7 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
     """
     try:
         if intent.supersedes is not None:
-            await _supersede(intent.request, intent.supersedes, lease)
+            await _supersede(intent, intent.supersedes, lease)
         commit = intent.supersedes is None and intent.plan is None
         (committed,) = await _write([intent], lease, patient=True, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
@@ -193,34 +188,34 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
     if committed is None:
         raise await _why_not(intent, lease)
     if intent.plan is not None:
-        await check_owners(intent.request, intent.plan, lease)
+        await check_owners(intent, intent.plan, lease)
     return committed
 
 
 async def _write(
-    batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
-) -> list[Intent | None]:
+    batch: Sequence[Alteration], lease: Lease, *, patient: bool, commit: bool
+) -> list[Alteration | None]:
     number = sum(map(_rows, batch))
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
     (lost,) = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
     without = set(map(str, lost or ()))
-    return [None if intent.request.alteration_id in without else intent for intent in batch]
+    return [None if intent.alteration_id in without else intent for intent in batch]
 
 
-def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
+def _parameters(batch: Sequence[Alteration]) -> Mapping[str, Any]:
     locks = chain.from_iterable(map(_locks, count(1), batch))
     keys = [
         {
-            "alteration_id": intent.request.alteration_id,
-            "key_hash": bytes_text(key.key_hash),
-            "fingerprint": bytes_text(key.fingerprint),
+            "alteration_id": intent.alteration_id,
+            "key_hash": bytes_text(key_hash),
+            "fingerprint": bytes_text(intent.key.fingerprint),
         }
         for intent in batch
-        if (key := intent.key) is not None
+        if intent.key is not None and (key_hash := intent.key_hash) is not None
     ]
     return {
-        **encoded_events([start_event(intent.request) for intent in batch]),
+        **encoded_events([start_event(intent) for intent in batch]),
         "keys": canonical_json(keys),
         "requests": canonical_json([_request(n, intent) for n, intent in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
@@ -228,30 +223,29 @@ def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
     }
 
 
-def _request(n: int, intent: Intent) -> Document:
-    request = intent.request
+def _request(n: int, intent: Alteration) -> Document:
     return {
         "n": n,
-        "alteration_id": request.alteration_id,
-        "cluster_id": request.cluster_id,
-        "received_at": time_of(request.alteration_id).isoformat(),
+        "alteration_id": intent.alteration_id,
+        "cluster_id": intent.cluster_id,
+        "received_at": time_of(intent.alteration_id).isoformat(),
         "owner": intent.owner,
-        "broker_id": request.broker_id,
+        "broker_id": intent.broker_id,
     }
 
 
-def _locks(n: int, intent: Intent) -> Iterator[Document]:
+def _locks(n: int, intent: Alteration) -> Iterator[Document]:
     owner = None if intent.plan is None else intent.plan.owner
-    alterations = {entity.ordinal: entity.alteration for entity in intent.request.entities}
+    changes = {change.ordinal: change for change in intent.changes}
     for ordinal, entity in intent.locks.items():
-        owned = None if owner is None or ordinal < 0 else ownership(owner, alterations[ordinal])
+        owned = None if owner is None or ordinal < 0 else ownership(owner, changes[ordinal])
         yield {"n": n, "ordinal": ordinal, "entity": entity_text(entity), "claim": owned}
 
 
-async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:
+async def _supersede(intent: Alteration, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
-    if ordinals := await quarantined_ordinals(request, superseded, lease):
-        event = superseded_event(superseded, ordinals, request.alteration_id)
+    if ordinals := await quarantined_ordinals(intent, superseded, lease):
+        event = superseded_event(superseded, ordinals, intent.alteration_id)
         await append([event], lease, {superseded: False}, commit=False)
 
 
@@ -270,12 +264,13 @@ def _lock_error(error: psycopg.Error) -> EntityBusyError | None:
     return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
 
 
-async def _why_not(intent: Intent, lease: Lease) -> Exception:
-    stored = None if intent.key is None else await find_key(intent.key.key_hash, lease)
+async def _why_not(intent: Alteration, lease: Lease) -> Exception:
+    key_hash = intent.key_hash
+    stored = None if key_hash is None else await find_key(key_hash, lease)
     if stored is not None:
         return KeyTakenError(stored)
     hashes = {entity_hash(entity): entity for entity in intent.locks.values()}
-    return await busy_error(intent.request, hashes, lease)
+    return await busy_error(intent, hashes, lease)
 
 
 async def write_outcomes(

@@ -21,20 +21,14 @@ import orjson
 
 from app.domain.alterations import (
     AlterationResult,
-    ClientQuotaAlteration,
     KafkaRefusal,
     Op,
     Outcome,
     Values,
 )
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
-from app.service.ports.audit_log import (
-    AuditEntity,
-    AuditRequest,
-    Conclusion,
-    Recovered,
-    RecoveryKey,
-)
+from app.service.ports.alterations import Alteration, Change, Conclusion
+from app.service.ports.audit_log import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
@@ -192,15 +186,14 @@ def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None
     return None if document is None else KafkaRefusal(document["kafka_error"], document["message"])
 
 
-def audit_entity_from_json(document: Document) -> AuditEntity:
-    """Return one entity of a request, from its document in the first event."""
-    return AuditEntity(
+def change_from_json(document: Document) -> Change:
+    """Return one entity of an alteration, from its document in the first event."""
+    return Change(
+        ClientQuotaEntity.of(document["entity"]),
+        tuple(map(op_from_json, document["ops"])),
         document["ordinal"],
-        ClientQuotaAlteration(
-            ClientQuotaEntity.of(document["entity"]), tuple(map(op_from_json, document["ops"]))
-        ),
-        values_from_json(document["before"]),
-        tuple(document["warnings"]),
+        before=values_from_json(document["before"]),
+        warnings=tuple(document["warnings"]),
     )
 
 
@@ -275,8 +268,8 @@ class Event:
     """An event as it is to be written.
 
     Attributes:
-        columns: Of the log; with a ``cluster_id`` it is the first of its request.
-        head: The members of the record that concern the request.
+        columns: Of the log; with a ``cluster_id`` it is the first of its alteration.
+        head: The members of the record that concern the alteration.
         entities: By ordinal what the record says of an entity, and the columns it is found by.
             ``values`` are the state that the entity has if the event frees its lock.
         rejected: What the record says of entities that our own rules refused; no row lists them.
@@ -320,52 +313,52 @@ def encoded_events(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def start_event(
-    request: AuditRequest, results: Mapping[int, AlterationResult] | None = None
+    alteration: Alteration, results: Mapping[int, AlterationResult] | None = None
 ) -> Event:
-    """Return the first event of a request.
+    """Return the first event of an alteration.
 
     Args:
-        request: What was asked for.
-        results: Of a request that is over at once: denied, judged only, or not ours. Null for one
+        alteration: What was asked for.
+        results: Of one that is over at once: denied, judged only, or not ours. Null for one
             that is about to be sent.
     """
-    kind = "intent" if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    kind = "intent" if results is None else _FINAL_EVENTS.get(alteration.action, "validated")
     entities = {}
-    for entity in request.entities if results is None else request.entities or (None,):
-        ordinal = 0 if entity is None else entity.ordinal
+    for change in alteration.changes if results is None else alteration.changes or (None,):
+        ordinal = 0 if change is None else change.ordinal
         columns: Document = {}
         document: Document = {"ordinal": 0, "entity": None, "ops": None, "before": None}
-        if entity is not None:
-            columns = entity_columns(entity.alteration.entity)
+        if change is not None:
+            columns = entity_columns(change.entity)
             document = {
                 "ordinal": ordinal,
-                "entity": entity.alteration.entity.as_dict(),
-                "ops": [op_to_json(op) for op in entity.alteration.ops],
-                "before": values_to_json(entity.before),
-                "warnings": list(entity.warnings),
+                "entity": change.entity.as_dict(),
+                "ops": [op_to_json(op) for op in change.ops],
+                "before": values_to_json(change.before),
+                "warnings": list(change.warnings),
             }
         if results is not None:
-            result = results.get(ordinal) or _missing_result(kind, entity)
+            result = results.get(ordinal) or _missing_result(kind, change)
             document["result"] = result_to_json(result)
             columns |= _verdict(document["result"])
         entities[ordinal] = canonical_bytes(document), columns
     names = {
-        "cluster_id": request.cluster_id,
-        "principal": request.caller.principal,
-        "action": request.action,
+        "cluster_id": alteration.cluster_id,
+        "principal": alteration.caller.principal,
+        "action": alteration.action,
     }
     details = {
-        "client_address": request.caller.host,
-        "authentication": request.caller.authentication,
-        "request_id": request.request_id,
-        "reason": request.reason,
-        "decision": dict(request.decision),
-        "options": dict(request.options),
-        "broker_id": request.broker_id,
+        "client_address": alteration.caller.host,
+        "authentication": alteration.caller.authentication,
+        "request_id": alteration.request_id,
+        "reason": alteration.reason,
+        "decision": dict(alteration.evidence),
+        "options": alteration.options,
+        "broker_id": alteration.broker_id,
     }
-    event = _event(request.alteration_id, kind, entities, **names, **details)
+    event = _event(alteration.alteration_id, kind, entities, **names, **details)
     columns = {**event.columns, **names}
-    return replace(event, columns=columns, rejected=_rejected(request.local_refusals))
+    return replace(event, columns=columns, rejected=_rejected(alteration.local_refusals))
 
 
 def _rejected(results: Mapping[int, AlterationResult]) -> list[Document]:
@@ -452,9 +445,9 @@ def _verdict(result: Document) -> Document:
     return columns
 
 
-def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
+def _missing_result(kind: str, change: Change | None) -> AlterationResult:
     outcome = Outcome.REFUSED if kind == "denied" else Outcome.UNKNOWN
-    return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
+    return AlterationResult(change.entity if change else _NO_ENTITY, outcome)
 
 
 def _finding(recovered: Recovered) -> str:

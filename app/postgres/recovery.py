@@ -12,7 +12,7 @@ from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
 from app.postgres.payload import (
     Document,
-    audit_entity_from_json,
+    change_from_json,
     recovery_events,
     values_from_json,
     values_from_text,
@@ -54,7 +54,7 @@ def doubtful_alterations(
     """Return what the rows say of these entities, once for each alteration."""
     found: dict[ClientQuotaEntity, dict[str, ClientQuotaAlteration]] = {}
     for row in rows:
-        alteration = audit_entity_from_json(json.loads(row.start)).alteration
+        alteration = change_from_json(json.loads(row.start))
         if alteration.entity in entities:
             found.setdefault(alteration.entity, {}).setdefault(str(row.alteration_id), alteration)
     return found
@@ -113,10 +113,10 @@ def _open_alteration(row: Row) -> OpenAlteration:
     """Only what the owner has recorded with its outcome was read under the lock."""
     result = {} if row.outcome is None else json.loads(row.outcome)["result"]
     before = values_from_json(result.get("before"))
-    audited = replace(audit_entity_from_json(json.loads(row.intent)), before=before)
+    change = replace(change_from_json(json.loads(row.intent)), before=before)
     return OpenAlteration(
         alteration_id=str(row.alteration_id),
-        audited=audited,
+        change=change,
         broker_id=row.broker_id,
         age_s=row.age_s,
         last_audited=None if row.last_audited is None else values_from_text(row.last_audited),

@@ -28,7 +28,7 @@ from app.domain.plans import (
     make_plan,
 )
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import ClusterIdentity
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
@@ -115,11 +115,11 @@ class Plans:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         return plan
 
-    async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+    async def apply(self, alteration: Alteration, plan_id: str, *, force: bool) -> AlterationRecord:
         """Apply what was planned, whoever planned it.
 
         Args:
-            command: Who asks and how; its alterations are those of the plan.
+            alteration: Who asks and how; its changes are those of the plan.
             plan_id: Which plan.
             force: Take keys over that other owners hold.
 
@@ -130,17 +130,19 @@ class Plans:
             ExpectationFailedError: What it rests on has changed.
             QuotaError: As ``AlterQuotas.alter``.
         """
-        command.refuse_if_broken()
+        alteration.refuse_if_broken()
         try:
-            return await self._apply(command, plan_id, force=force)
+            return await self._apply(alteration, plan_id, force=force)
         except ExpectationFailedError as error:
             raise _outdated_error(error) from error
 
-    async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+    async def _apply(
+        self, alteration: Alteration, plan_id: str, *, force: bool
+    ) -> AlterationRecord:
         plan = await self.plan(plan_id)
         check = partial(_check, plan, force=force)
         number = len(plan.changes) + len(plan.rests_on)
-        applying = await off_loop(number, _alterations, command, plan, force=force)
+        applying = await off_loop(number, _applying, alteration, plan, force=force)
         if plan.changes:
             return await self.alter.alter(applying, check)
         replay = await self.alter.replay(applying)
@@ -224,17 +226,16 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
     ]
 
 
-def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
-    changes = plan.changes
-    holders = {change.alteration.entity: change.holders for change in changes}
-    expected = (
-        plan.rests_on.get(change.alteration.entity) or dict(change.before) for change in changes
-    )
+def _applying(alteration: Alteration, plan: StoredPlan, *, force: bool) -> Alteration:
+    planned = [(change.alteration, change.before) for change in plan.changes]
+    holders = {change.alteration.entity: change.holders for change in plan.changes}
     return replace(
-        command,
-        alterations=tuple(change.alteration for change in changes),
+        alteration,
+        changes=tuple(
+            Change(each.entity, each.ops, n, plan.rests_on.get(each.entity) or dict(before))
+            for n, (each, before) in enumerate(planned)
+        ),
         action="apply_plan",
-        expected=dict(enumerate(expected)),
         plan=PlanApplication(
             plan.plan_id,
             plan.owner,

@@ -171,9 +171,9 @@ class Recovery:
         The fences are those of any alteration of the batch: one that a broker does not answer
         must not stand before all others again and again.
         """
-        fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
+        fencing = random.choice(batch).change  # noqa: S311 - no secret
         fences = await self.fence_pair(fencing, broker_id)
-        entities = [alteration.audited.alteration.entity for alteration in batch]
+        entities = [alteration.change.entity for alteration in batch]
         within_s = max(self.context.patience.entities_s, self.barrier.deadline.seconds)
         read = await self.barrier.read(entities, broker_id=broker_id, within_s=within_s)
         evidence = {
@@ -235,8 +235,7 @@ def _findings(
 ) -> Sequence[Recovered]:
     """Return what was found of each entity; final where it was sent so long ago."""
     return [
-        _finding(item, seen.get(item.audited.alteration.entity, {}), evidence, final_after_s)
-        for item in batch
+        _finding(item, seen.get(item.change.entity, {}), evidence, final_after_s) for item in batch
     ]
 
 
@@ -248,7 +247,7 @@ def _finding(
     The last audited state is no proof, for another tool may have changed it since. It tells
     whether something else is there now; the result does not repeat it.
     """
-    alteration, before = item.audited.alteration, item.audited.before
+    alteration, before = item.change, item.change.before
     observation = observe(alteration, item.last_audited if before is None else before, seen)
     result = AlterationResult(
         alteration.entity,
@@ -256,7 +255,7 @@ def _finding(
         changed=None if before is None else not same_values(before, seen),
         before=before,
         after=seen,
-        warnings=item.audited.warnings,
+        warnings=item.change.warnings,
     )
     own_evidence = {
         **evidence,
@@ -266,7 +265,7 @@ def _finding(
         "found": observation.outcome.value,
     }
     final = item.age_s >= final_after_s
-    return Recovered(item.alteration_id, item.audited.ordinal, result, final, own_evidence)
+    return Recovered(item.alteration_id, item.change.ordinal, result, final, own_evidence)
 
 
 INTERVAL_S: Final = 60.0

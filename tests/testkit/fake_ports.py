@@ -25,13 +25,10 @@ from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
+from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion
 from app.service.ports.audit_log import (
-    AlterationRecord,
     AuditPage,
     AuditQuery,
-    AuditRequest,
-    Conclusion,
-    Intent,
     KeyTakenError,
     OpenAlteration,
     Recovered,
@@ -198,9 +195,9 @@ class FakeJournal:
     def __init__(self, log: list[str]) -> None:
         self.log = log
         self.broken: set[str] = set()
-        self.intents: list[AuditRequest] = []
+        self.intents: list[Alteration] = []
         self.conclusions: list[Conclusion] = []
-        self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
+        self.finals: list[tuple[Alteration, Mapping[int, AlterationResult]]] = []
         self.locks: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
         self.keys: dict[bytes, StoredKey] = {}
@@ -209,29 +206,29 @@ class FakeJournal:
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
 
-    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """Keep intents with their locks and their keys."""
         answers = await asyncio.gather(*map(self.record_intent, intents), return_exceptions=True)
         return [answer if isinstance(answer, Exception) else None for answer in answers]
 
-    async def record_intent(self, intent: Intent) -> None:
+    async def record_intent(self, intent: Alteration) -> None:
         """Keep one of them."""
         self._do("record_intent")
-        request, key = intent.request, intent.key
-        if key is not None and key.key_hash in self.keys:
-            raise KeyTakenError(self.keys[key.key_hash])
+        key, key_hash = intent.key, intent.key_hash
+        if key_hash is not None and key_hash in self.keys:
+            raise KeyTakenError(self.keys[key_hash])
         free = (None, intent.supersedes)
-        entities = [item.alteration.entity for item in request.entities]
+        entities = [change.entity for change in intent.changes]
         taken = [entity for entity in entities if self.locks.get(entity) not in free]
         if taken:
             holder = self.locks[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
-        self.locks |= dict.fromkeys(entities, request.alteration_id)
-        if key is not None:
-            self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
-        self.intents.append(request)
+        self.locks |= dict.fromkeys(entities, intent.alteration_id)
+        if key is not None and key_hash is not None:
+            self.keys[key_hash] = StoredKey(intent.alteration_id, key.fingerprint)
+        self.intents.append(intent)
 
-    async def recent_values(self, intent: Intent) -> Quotas:
+    async def recent_values(self, intent: Alteration) -> Quotas:
         entities = intent.locks.values()
         return {entity: self.applied[entity] for entity in entities if entity in self.applied}
 
@@ -287,7 +284,7 @@ class FakeJournal:
         return left
 
     async def record_final(
-        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+        self, request: Alteration, results: Mapping[int, AlterationResult]
     ) -> datetime:
         self._do("record_final")
         self.finals.append((request, results))
@@ -300,14 +297,14 @@ class FakeJournal:
                 return self._record(request)
         return None
 
-    def _record(self, request: AuditRequest) -> AlterationRecord:
+    def _record(self, request: Alteration) -> AlterationRecord:
         results: dict[int, AlterationResult] = {}
         history: list[tuple[datetime, str, str]] = []
         for conclusion in self.conclusions:
             if conclusion.alteration_id == request.alteration_id:
                 results |= conclusion.results
                 history += conclusion.events
-        return AlterationRecord(request, EPOCH, results, concluded=bool(results), history=history)
+        return AlterationRecord(request, results, EPOCH, concluded=bool(results), history=history)
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """Return nothing, and remember the query."""

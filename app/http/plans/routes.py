@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Request, Response
@@ -19,7 +18,7 @@ from app.domain.errors import UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
 from app.http.alterations.models import Waiting
-from app.http.alterations.routes import alteration_response, altered, command_of
+from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.models import (
     UUID7_PATTERN,
     AlterationId,
@@ -318,15 +317,9 @@ async def apply_plan(
     key: Key,
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        reason=body.reason,
-        wait=body.until,
-        wait_ms=body.longest_ms,
-        action="apply_plan",
-    )
-    work = _plans(request).apply(command, plan_id, force=body.force)
-    return await alteration_response(request, command, work)
+    alteration = alteration_of(request, granted, key, body, action="apply_plan")
+    work = _plans(request).apply(alteration, plan_id, force=body.force)
+    return await alteration_response(request, alteration, work)
 
 
 def _plans(request: Request) -> Plans:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Path, Request, Response
 from pydantic import Field
@@ -12,8 +12,8 @@ from app.domain.alterations import Values
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
-from app.http.alterations.models import DEFAULT_WAIT_MS, ReplaceRequest, broken_reason
-from app.http.alterations.routes import alteration_response, altered, command_of
+from app.http.alterations.models import ReplaceRequest, broken_reason
+from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
@@ -31,9 +31,9 @@ from app.http.route import (
     services_of,
 )
 from app.http.validation import validated
-from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.replace import ReplaceQuotas
 from app.service.auth.denials import RequestedChange
+from app.service.ports.alterations import DEFAULT_WAIT_MS, Alteration, Wait
 
 router = feature_router("quotas")
 
@@ -75,6 +75,11 @@ class RemoveParameters(QueryParameters):
     """When to answer, as in `POST /quotas/alterations`."""
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS), READ_INTEGER] = DEFAULT_WAIT_MS
     """The longest wait, in milliseconds; then `readable` is false."""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked, by the names of an ``Alteration``."""
+        return {**self.model_dump(), "wait": Wait(self.wait)}
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -157,17 +162,10 @@ async def replace_entity(
     key: Key,
 ) -> Response:
     """Make these all the values of the entity: keys that are not named are removed."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        reason=body.reason,
-        validate_only=body.validate_only,
-        wait=body.until,
-        wait_ms=body.longest_ms,
-    )
-    entity = _entity(entity_key)
-    command = await _with_precondition(request, command, entity)
-    work = _replacing(request).replace(command, entity, body.values)
-    return await alteration_response(request, command, work)
+    alteration, entity = alteration_of(request, granted, key, body), _entity(entity_key)
+    alteration = await _with_precondition(request, alteration, entity)
+    work = _replacing(request).replace(alteration, entity, body.values)
+    return await alteration_response(request, alteration, work)
 
 
 @router.delete(
@@ -187,16 +185,10 @@ async def remove_entity(
 ) -> Response:
     """Remove all values of the entity; 404 where it has none."""
     key = key_of(request, query.model_dump())
-    command = replace(
-        command_of(request, granted, key, query.violations),
-        reason=query.reason,
-        validate_only=query.validate_only,
-        wait=Wait(query.wait),
-        wait_ms=query.wait_ms,
-    )
-    entity = _entity(entity_key)
-    command = await _with_precondition(request, command, entity)
-    return await alteration_response(request, command, _replacing(request).remove(command, entity))
+    alteration, entity = alteration_of(request, granted, key, query), _entity(entity_key)
+    alteration = await _with_precondition(request, alteration, entity)
+    work = _replacing(request).remove(alteration, entity)
+    return await alteration_response(request, alteration, work)
 
 
 def _replacing(request: Request) -> ReplaceQuotas:
@@ -218,19 +210,19 @@ def _etag(cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
 
 
 async def _with_precondition(
-    request: Request, command: AlterCommand, entity: ClientQuotaEntity
-) -> AlterCommand:
+    request: Request, alteration: Alteration, entity: ClientQuotaEntity
+) -> Alteration:
     match = list_field(request.headers, "if-match")
     none_match = list_field(request.headers, "if-none-match")
     if match is None and none_match is None:
-        return command
+        return alteration
     cluster_id = await services_of(request).cluster.cluster_id()
 
     def holds(values: Values) -> bool:
         etag = _etag(cluster_id, entity, values) if values else None
         return _is_met(etag, match, none_match)
 
-    return replace(command, precondition=holds)
+    return replace(alteration, precondition=holds)
 
 
 def _is_met(etag: str | None, match: str | None, none_match: str | None) -> bool:

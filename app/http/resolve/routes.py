@@ -156,7 +156,7 @@ class ResolveRequest(Proposals):
             self.changes if "alterations" in self.model_fields_set else None,
             whole_number(self.max_age_ms, MAX_AGE_MS, DEFAULT_RESOLVE_AGE_MS),
             violations=self.violations,
-            expected=self.expected,
+            expected={each.ordinal: each.expected for each in self.changes},
         )
 
 

@@ -14,15 +14,10 @@ from typing import Final
 from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.command import result_of, results_of
+from app.service.alterations.results import result_of, results_of
 from app.service.auth.authorize import NoPolicy, PolicyGuard
-from app.service.ports.audit_log import (
-    AuditJournal,
-    AuditRequest,
-    Conclusion,
-    Recovered,
-    RecoveryJournal,
-)
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import AuditJournal, Recovered, RecoveryJournal
 from app.service.ports.brokers import Handover
 from app.service.ports.metrics import AlterationMetrics, FoundBy
 from app.service.queries.resolve import QuotaImage
@@ -42,24 +37,24 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 
 
-def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
+def fault_before_sending(alteration: Alteration, fault: Exception) -> QuotaError:
     """Log a fault of ours for which an alteration was not sent; return the error to answer."""
-    logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
+    logger.error("%s is not sent for a fault", alteration.alteration_id, exc_info=fault)
     detail = "A fault of this service; report the request id. Nothing was sent."
-    return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
+    return QuotaError(detail, retry=Retry.SAFE, alteration_id=alteration.alteration_id)
 
 
-def not_sent(request: AuditRequest, error: Exception) -> Conclusion:
+def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
     """Conclude an intent of which nothing was sent; the error says why."""
     if not isinstance(error, QuotaError):
-        error = fault_before_sending(request, error)
+        error = fault_before_sending(alteration, error)
     refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
+    results = results_of(alteration.changes, Outcome.NOT_SENT, refusal)
     event = (utc_now(), "outcome", f"not sent: {error.detail}")
     # a copy: others who shared the request have the same error
-    own = replace(error, alteration_id=request.alteration_id)
+    own = replace(error, alteration_id=alteration.alteration_id)
     own.__cause__ = error
-    return Conclusion(request.alteration_id, results, (event,), error=own)
+    return Conclusion(alteration.alteration_id, results, (event,), error=own)
 
 
 @dataclass(eq=False)
@@ -251,14 +246,6 @@ class AlterContext:
     locks: EntityLocks = field(default_factory=EntityLocks)
 
 
-def locks_of(
-    request: AuditRequest, beside: Iterable[ClientQuotaEntity] = ()
-) -> dict[int, ClientQuotaEntity]:
-    """Return what an intent locks: what it alters, and with it what a plan rests on beside that."""
-    locks = {audited.ordinal: audited.alteration.entity for audited in request.entities}
-    return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
-
-
 PORTION: Final = 1000
 """How many findings are one transaction."""
 
@@ -283,14 +270,14 @@ _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
 
 
 async def record_late_answer(
-    request: AuditRequest,
+    alteration: Alteration,
     coming: Awaitable[Handover],
     journal: RecoveryJournal,
     metrics: AlterationMetrics,
 ) -> None:
     """Listen on for the answer to an alteration that ran out of time, and record it."""
     late = await coming
-    found = await off_loop(len(request.entities), _definite, request, late)
+    found = await off_loop(len(alteration.changes), _definite, alteration, late)
     for _ in found:
         metrics.outcome_came_late()
     seconds = (late.answered_at - late.sent_at).total_seconds()
@@ -299,16 +286,17 @@ async def record_late_answer(
             for finding in recorded:
                 metrics.recovered(finding.result.outcome.value, FoundBy.LATE_ANSWER, seconds)
     except NotSentError as error:
-        logger.warning("the late answer to %s was not recorded: %s", request.alteration_id, error)
+        alteration_id = alteration.alteration_id
+        logger.warning("the late answer to %s was not recorded: %s", alteration_id, error)
 
 
-def _definite(request: AuditRequest, late: Handover) -> Sequence[Recovered]:
-    verdicts = ((audited, late.verdicts[audited.alteration.entity]) for audited in request.entities)
+def _definite(alteration: Alteration, late: Handover) -> Sequence[Recovered]:
+    verdicts = ((change, late.verdicts[change.entity]) for change in alteration.changes)
     return [
         Recovered(
-            request.alteration_id,
-            entity.ordinal,
-            result_of(entity, verdict),
+            alteration.alteration_id,
+            change.ordinal,
+            result_of(change, verdict),
             final=True,
             evidence={
                 "late_answer": verdict.outcome.value,
@@ -316,6 +304,6 @@ def _definite(request: AuditRequest, late: Handover) -> Sequence[Recovered]:
                 "answered_at": late.answered_at.isoformat(),
             },
         )
-        for entity, verdict in verdicts
+        for change, verdict in verdicts
         if verdict.outcome in _DEFINITE
     ]

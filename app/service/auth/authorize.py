@@ -23,9 +23,9 @@ from app.domain.errors import (
     NotSentError,
     PolicyViolationError,
 )
-from app.service.alterations.command import AlterCommand
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
-from app.service.ports.audit_log import AlterationRecord, AuditJournal, AuditPage, AuditQuery
+from app.service.ports.alterations import Alteration, AlterationRecord
+from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import ClusterAclSource, ClusterIdentity, ClusterRights
 from app.service.runtime.tasks import off_loop
 
@@ -249,9 +249,9 @@ class NoPolicy:
     def rules_of(self, _principal: str) -> None:
         """Return null: there are no rules."""
 
-    async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command as it is."""
-        return command
+    async def admitted(self, alteration: Alteration) -> Alteration:
+        """Return the alteration as it is."""
+        return alteration
 
 
 class NarrowingPolicy:
@@ -304,36 +304,36 @@ class NarrowingPolicy:
         rules = policy.rules_of(principal)
         return None if policy.others_may and not rules else rules
 
-    async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command, its evidence with the policy's verdict.
+    async def admitted(self, alteration: Alteration) -> Alteration:
+        """Return the alteration, its evidence with the policy's verdict.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.
         """
-        policy, principal = self._in_force, command.caller.principal
-        number = len(command.alterations)
-        violations = await off_loop(number, policy.violations, principal, command.alterations)
+        policy, principal = self._in_force, alteration.caller.principal
+        number = len(alteration.changes)
+        violations = await off_loop(number, policy.violations, principal, alteration.changes)
         self._metrics.policy_decided(allowed=not violations)
-        evidence = _evidence(command, policy)
+        evidence = _evidence(alteration, policy)
         if violations:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
-            await self._record_denied(command.caller, refusal, _attempt(command, evidence))
+            await self._record_denied(alteration.caller, refusal, _attempt(alteration, evidence))
             raise refusal
-        return replace(command, evidence=evidence)
+        return replace(alteration, evidence=evidence)
 
 
 PolicyGuard = NoPolicy | NarrowingPolicy
 """Lets alterations pass, or some of them."""
 
 
-def _evidence(command: AlterCommand, policy: Policy) -> Mapping[str, Any]:
-    rules = [rule.name for rule in policy.rules_of(command.caller.principal)]
-    return {**command.evidence, "policy": {"sha256": policy.digest, "rules": rules}}
+def _evidence(alteration: Alteration, policy: Policy) -> Mapping[str, Any]:
+    rules = [rule.name for rule in policy.rules_of(alteration.caller.principal)]
+    return {**alteration.evidence, "policy": {"sha256": policy.digest, "rules": rules}}
 
 
-def _attempt(command: AlterCommand, evidence: Mapping[str, Any]) -> DeniedAttempt:
-    read = requested_change(command.alterations, command.reason)
-    return DeniedAttempt(command.request_id, command.action, evidence, read)
+def _attempt(alteration: Alteration, evidence: Mapping[str, Any]) -> DeniedAttempt:
+    read = requested_change(alteration.changes, alteration.reason)
+    return DeniedAttempt(alteration.request_id, alteration.action, evidence, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +369,9 @@ class AuditTrail:
         cluster_id = await self.cluster.cluster_id()
         record = await self.journal.alteration(alteration_id)
         if record is None or not (
-            record.request.cluster_id == cluster_id
+            record.alteration.cluster_id == cluster_id
             and (
-                record.request.caller.principal == caller.principal
+                record.alteration.caller.principal == caller.principal
                 or self.authorizer.is_auditor(caller)
             )
         ):

@@ -25,11 +25,11 @@ from app.domain.errors import (
 )
 from app.service.alterations.alter import AlterQuotas, no_check
 from app.service.alterations.barrier import Barrier
-from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, Authorizer, lacks
 from app.service.auth.denials import DeniedAttempt, DeniedAttempts, requested_change
+from app.service.ports.alterations import Alteration, AlterationRecord
 from app.service.ports.brokers import (
     ClientQuotaAdmin,
     ClusterRights,
@@ -135,39 +135,39 @@ class AlterAsCaller(AlterQuotas):
         self._denials = denials
 
     async def alter(
-        self, command: AlterCommand, check: Callable[[], None] = no_check
-    ) -> AlterationReport:
+        self, alteration: Alteration, check: Callable[[], None] = no_check
+    ) -> AlterationRecord:
         """See ``AlterQuotas``.
 
         Raises:
             ClusterAuthorizationError: The broker refused the caller, at the act.
         """
         try:
-            return await super().alter(command, check)
+            return await super().alter(alteration, check)
         except RefusedAtTheActError as error:
             refusal = ClusterAuthorizationError(error.detail, kafka_error=NOT_AUTHORIZED)
         except BrokerError as error:
             if error.kafka_error != NOT_AUTHORIZED or error.results is None:
                 raise
             refusal = ClusterAuthorizationError(
-                lacks(command.caller.principal, Operation.ALTER_CONFIGS),
+                lacks(alteration.caller.principal, Operation.ALTER_CONFIGS),
                 kafka_error=NOT_AUTHORIZED,
                 sent=error.sent,
                 violations=error.violations,
                 alteration_id=error.alteration_id,
                 results=error.results,
             )
-        await self._denials.record(command.caller, refusal, _attempt(command))
+        await self._denials.record(alteration.caller, refusal, _attempt(alteration))
         raise refusal
 
 
-def _attempt(command: AlterCommand) -> DeniedAttempt:
-    evidence = {**command.evidence, "allowed": False, "rule": RULE, "asked": "AlterClientQuotas"}
+def _attempt(alteration: Alteration) -> DeniedAttempt:
+    evidence = {**alteration.evidence, "allowed": False, "rule": RULE, "asked": "AlterClientQuotas"}
     route = "POST /quotas/alterations"
-    if command.action == "revert":
+    if alteration.action == "revert":
         route += "/…/revert"
-    read = requested_change(command.alterations, command.reason)
-    return DeniedAttempt(command.request_id, route, evidence, read)
+    read = requested_change(alteration.changes, alteration.reason)
+    return DeniedAttempt(alteration.request_id, route, evidence, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from psycopg import sql
 
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.schema import LOG_TABLES, LOG_VIEWS, WORKING_TABLES
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.testkit.postgres import AuditDatabase, audit_change, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("one_row")
 
@@ -53,7 +53,7 @@ OTHER_CHANGES = (
 
 @pytest.fixture
 async def one_row(journal: PostgresJournal):
-    await intend(journal, audit_request(audit_entity(0, {"user": "alice"})))
+    await intend(journal, audit_request(audit_change(0, {"user": "alice"})))
 
 
 def log_tables(url: str) -> list[tuple[str, bool]]:

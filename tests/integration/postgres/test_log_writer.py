@@ -23,7 +23,10 @@ from app.postgres.log_writer import (
 )
 from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
+from app.service.ports.alterations import Alteration, IdempotencyKey
+from app.service.ports.audit_log import (
+    KeyTakenError,
+)
 from app.service.runtime.clock import Patience
 from benchmarks.log_growth import planned
 from tests.integration.postgres.calls import (
@@ -31,6 +34,7 @@ from tests.integration.postgres.calls import (
     FREE,
     Tables,
     concluded,
+    hash_of,
     request_of,
     run_as,
     stored,
@@ -45,8 +49,8 @@ from tests.testkit.postgres import (
 
 T = TypeVar("T")
 
-KEY = KeyClaim(b"k" * 32, b"f" * 32)
-OTHER_KEY = KeyClaim(b"o" * 32, b"f" * 32)
+KEY = IdempotencyKey("k", b"f" * 32)
+OTHER_KEY = IdempotencyKey("o", b"f" * 32)
 
 
 async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
@@ -55,14 +59,14 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
 
 
 async def intended(
-    journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
-) -> list[Intent | BaseException]:
+    journal: PostgresJournal, *requests: Alteration, key: IdempotencyKey | None = None
+) -> list[Alteration | BaseException]:
     """Record intents at once, each by itself."""
     first = request_of("first")
     calls = [record_intent(journal, intent_of(first))]
     calls += [record_intent(journal, intent_of(request, key=key)) for request in requests]
     found = await all_of(calls)
-    assert isinstance(found[0], Intent)
+    assert isinstance(found[0], Alteration)
     return found[1:]
 
 
@@ -74,14 +78,14 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     await record_conclusion(journal, concluded(earlier))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
-    assert all(isinstance(result, Intent) for result in found)
-    recent = [await journal.recent_values(item) for item in found if isinstance(item, Intent)]
+    assert all(isinstance(result, Alteration) for result in found)
+    recent = [await journal.recent_values(item) for item in found if isinstance(item, Alteration)]
     assert [list(values.values()) for values in recent] == [
         [AFTER] if number == 3 else [] for number in range(20)
     ]
     for request in requests:
         record = await stored(journal, request)
-        assert record.request == request
+        assert record.alteration == request
         assert not tables.locks(request)[0].quarantined
 
 
@@ -126,7 +130,7 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     await intend(journal, holder)
     good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
     found = await intended(journal, good, bad, also_good)
-    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
+    assert [type(result) for result in found] == [Alteration, EntityBusyError, Alteration]
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
@@ -148,11 +152,11 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
             record_intent(journal, intent_of(repeat, key=KEY)),
         ]
     )
-    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
+    assert [type(result) for result in found] == [Alteration, Alteration, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.locks(repeat)
-    stored = await journal.stored_key(OTHER_KEY.key_hash)
+    stored = await journal.stored_key(hash_of(OTHER_KEY))
     assert stored is not None
     assert stored.alteration_id == fresh.alteration_id
 
@@ -160,21 +164,24 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
 async def test_one_key_at_the_same_time_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
-    assert [type(result) for result in found].count(Intent) == 1
+    assert [type(result) for result in found].count(Alteration) == 1
     winner = next(
         request
         for request, result in zip(requests, found, strict=True)
-        if isinstance(result, Intent)
+        if isinstance(result, Alteration)
     )
     for result in found:
-        if not isinstance(result, Intent):
+        if not isinstance(result, Alteration):
             assert isinstance(result, KeyTakenError)
             assert result.stored.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_time_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
-    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
+    assert (
+        sorted(type(result).__name__ for result in found)
+        == ["Alteration"] + ["EntityBusyError"] * 4
+    )
 
 
 async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
@@ -187,11 +194,11 @@ async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
         drafts = [intent_of(item) for item in (request_of("a"), request_of("locked"))]
         with pytest.raises(BatchRejectedError):
             await database.writing.run(lambda lease: write_intents(drafts, lease))
-        assert await journal.alteration(drafts[0].request.alteration_id) is None
+        assert await journal.alteration(drafts[0].alteration_id) is None
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
         other.rollback()
-    assert [type(result) for result in found] == [Intent, EntityBusyError]
+    assert [type(result) for result in found] == [Alteration, EntityBusyError]
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
@@ -298,7 +305,7 @@ def users(prefix: str) -> list[str]:
 
 
 @pytest.fixture
-async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> AuditRequest:
+async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> Alteration:
     """A request whose locks Postgres does not know of: when it last looked there were none."""
     for prefix in ("first", "second"):
         request = request_of(*users(prefix))

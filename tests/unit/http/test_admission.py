@@ -91,7 +91,7 @@ async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(se
     assert (await service.post(ALTERATIONS, setting(1), "stranger")).status == 401
     assert (await service.post(ALTERATIONS, setting(1), None)).status == 401
     await service.application.state.services.denials.write()
-    attempts = [request.decision["denied"]["attempts"] for request, _ in service.journal.finals]
+    attempts = [request.evidence["denied"]["attempts"] for request, _ in service.journal.finals]
     assert attempts == [1, 1]
 
 

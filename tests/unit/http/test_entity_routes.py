@@ -174,4 +174,4 @@ async def test_a_denied_attempt_is_recorded_with_its_entity(service: FakeService
     replacing, removing = [request for request, _ in service.journal.finals]
     for request in (replacing, removing):
         first = {"entities": 1, "first": [{"user": "alice"}], "attempts": 1}
-        assert (request.reason, request.decision["denied"]) == ("why", first)
+        assert (request.reason, request.evidence["denied"]) == ("why", first)

@@ -23,8 +23,8 @@ from app.domain.errors import (
     UnknownOutcomeError,
 )
 from app.domain.plans import DesiredQuota, PlanRequest
-from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import PlanCommand, Plans
+from app.service.ports.alterations import Alteration, Wait
 from app.service.ports.brokers import BarrierUnavailableError, Verdict
 from app.service.queries.describe import DescribeQuotas
 from tests.testkit.event_loops import until, until_quiet
@@ -43,7 +43,7 @@ async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_a
     result = report.results[0]
     assert (result.changed, result.before, result.after) == (True, {}, {KEY: 5.0})
     conclusion = world.journal.conclusions[0]
-    assert conclusion.alteration_id == report.alteration_id
+    assert conclusion.alteration_id == report.alteration.alteration_id
     assert [event for _, event, _ in conclusion.events] == ["sent", "outcome"]
 
 
@@ -275,7 +275,7 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
 
 
 CI = Caller("User:ci", "127.0.0.1", "bearer")
-COMMAND = AlterCommand(CI, {"rule": "allow-acl"}, "r2", ())
+COMMAND = Alteration(CI, "r2", evidence={"rule": "allow-acl"})
 
 
 @pytest.mark.parametrize("changes", [True, False])

@@ -1,9 +1,11 @@
 """Group commit: who shares a batch, and whose verdict and failure is whose."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,8 @@ from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import pipeline
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.alterations.command import AlterCommand, Wait
-from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded, Ready
-from app.service.alterations.write_ahead import locks_of
-from app.service.ports.audit_log import AuditEntity, AuditRequest, Intent, KeyClaim
+from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded
+from app.service.ports.alterations import Alteration, Change, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time, new_alteration_id
@@ -239,19 +239,13 @@ class Call:
     broker_id: int = 1
     seconds: float = LONG_S
 
-    def ready(self) -> Ready:
+    def ready(self, **options: Any) -> Alteration:
         ops = tuple(Op(f"key-{number}", Decimal(1)) for number in range(self.keys))
-        audited = [
-            AuditEntity(n, ClientQuotaAlteration(user(name), ops))
-            for n, name in enumerate(self.users.split())
-        ]
-        command = AlterCommand(CI, {}, "r1", (), all_or_nothing=False, wait=Wait.NONE)
-        request = AuditRequest(
-            new_alteration_id(), "fake", CI, "alter", "r1", (*audited,), broker_id=self.broker_id
-        )
-        locks = locks_of(request)
-        intent = Intent(request, "test", locks=locks, send_within_s=self.seconds)
-        return Ready(command, intent)
+        changes = [Change(user(name), ops, n) for n, name in enumerate(self.users.split())]
+        options = {"all_or_nothing": False, "wait": Wait.NONE, **options}
+        alteration = Alteration(CI, "r1", (*changes,), **options)
+        identified = alteration.identified(new_alteration_id(), "fake", self.broker_id)
+        return identified.begun("test", self.seconds, time.monotonic())
 
 
 class Sender:
@@ -294,7 +288,7 @@ async def test_a_group_has_one_transaction_one_barrier_and_one_request(sender: S
     together: list[int] = []
     record = sender.journal.record_intents
 
-    async def count(intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def count(intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         together.append(len(intents))
         return await record(intents)
 
@@ -319,8 +313,7 @@ async def test_what_must_hold_together_is_validated_in_one_request(sender: Sende
         for alteration in alterations
         if alteration.entity == user("bad")
     }
-    calls = [Call("a b").ready(), Call("c bad").ready(), Call("d").ready()]
-    whole = [replace(call, command=replace(call.command, all_or_nothing=True)) for call in calls]
+    whole = [Call(users).ready(all_or_nothing=True) for users in ("a b", "c bad", "d")]
     found = await asyncio.gather(*map(sender.pipeline.run, whole))
     assert [outcomes(each) for each in found] == [
         {"a": Outcome.APPLIED, "b": Outcome.APPLIED},
@@ -362,11 +355,11 @@ async def test_what_does_not_fit_goes_with_another_group(
 
 
 def test_no_entity_and_no_key_is_twice_in_a_group():
-    group, key = AlterGroup(), KeyClaim(b"k", b"f")
-    first, same, other = Call("a").ready(), Call("a").ready(), Call("b").ready()
-    assert group(replace(first, intent=replace(first.intent, key=key)))
+    group, key = AlterGroup(), IdempotencyKey("k", b"f")
+    first, same, other = Call("a").ready(key=key), Call("a").ready(), Call("b").ready()
+    assert group(first)
     assert not group(same)
-    assert not group(replace(other, intent=replace(other.intent, key=key)))
+    assert not group(replace(other, key=key))
     assert group(other)
 
 

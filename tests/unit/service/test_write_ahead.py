@@ -21,9 +21,14 @@ from app.domain.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
 from app.service.alterations.write_ahead import EntityLocks, send_within_s
-from app.service.ports.audit_log import Conclusion, Intent
+from app.service.ports.alterations import (
+    Alteration,
+    AlterationRecord,
+    Conclusion,
+    IdempotencyKey,
+    Wait,
+)
 from app.service.ports.brokers import Verdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
@@ -256,7 +261,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 ) -> None:
     record = world.journal.record_intent
 
-    async def unreadable(intent: Intent) -> Intent:
+    async def unreadable(intent: Alteration) -> Alteration:
         await record(intent)
         raise ValueError("the last state cannot be read")
 
@@ -349,7 +354,7 @@ async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: Worl
     assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
     world.brokers.gate.set()
     reports = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(isinstance(report, AlterationReport) for report in reports) == 1
+    assert sum(isinstance(report, AlterationRecord) for report in reports) == 1
     assert world.log.count("send") == 1
 
 
