@@ -189,8 +189,8 @@ class PrometheusDependencyMetrics(DependencyMetrics):
         ahead.set_function(DATABASE_CLOCK.ahead_s)
         self._in_use = make.gauge(
             "db_pool_in_use",
-            "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
-            "recovering, querying, denying and leading.",
+            "Connections to Postgres at work, or being opened: writing (intents and outcomes; 8 at "
+            "most), recovering, querying, denying and leading.",
             ["pool"],
         )
         self._wait_took = make.time(
