@@ -45,6 +45,7 @@ from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
+from app.service.auth.actors import Actor, CallerQuotaAdmin
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
     AuditTrail,
@@ -56,17 +57,11 @@ from app.service.auth.authorize import (
     PolicyGuard,
 )
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.sessions import (
-    AlterAsCaller,
-    CallerQuotaAdmin,
-    CallerServices,
-    RecordReader,
-    Sessions,
-)
+from app.service.auth.sessions import Sessions
 from app.service.ports.brokers import Described, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.analytics import Analytics
-from app.service.queries.describe import DescribeQuotas, SortedSnapshots
+from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.clock import AdaptiveDeadline
@@ -122,7 +117,6 @@ class Alterations:
             patience,
             locks=EntityLocks(patience.entity_wait_s),
         )
-        self.alter = AlterQuotas(self.context, admin, self.barrier(admin), self.tasks)
         barrier = self.barrier(admin)
         self._recovery = Recovery(admin, backends.quorum, barrier, self.context, final_after_s)
         self._drift = DriftWatch(
@@ -168,41 +162,32 @@ _LOGINS_AT_ONCE: Final = 16
 
 
 class CallerSession:
-    """One caller's connections, and the services upon them."""
+    """One caller's connections, and what acts through them."""
 
     def __init__(
-        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: "SharedServices"
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, principal: str, logins: "CallerLogins"
     ) -> None:
-        principal = f"User:{user}"
+        alterations = logins.alterations
         self._brokers = brokers
         self._admin = admin
         self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = SessionTasks(shared.alterations.tasks)
-        authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
+        self._tasks = SessionTasks(alterations.tasks)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        image = shared.alterations.backends.image
-        # Quotas have no ACLs of their own, so whoever may describe shares the image that is there.
         everything = partial(
             as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
         )
         self._everything = Cache(everything, keeps_answer=False)
-
-        async def describe_now() -> Described:
-            described, _ = await self._everything.get(0)
-            return described
-
-        barrier = shared.alterations.barrier(
-            RecordReader(as_caller, shared.alterations.backends.admin)
-        )
-        alter = AlterAsCaller(
-            shared.alterations.context, as_caller, barrier, self._tasks, shared.denials
-        )
-        self.services = CallerServices(
-            authorizer,
-            DescribeQuotas(as_caller, image, shared.images, describe_now),
-            alter,
-            RevertAlterations(shared.audit, alter),
-            ResolveQuotas(image, describe_now),
+        own_account = alterations.backends.admin
+        for_record = CallerQuotaAdmin(admin, self._rights, principal, stand_in=own_account)
+        self.actor = partial(
+            Actor,
+            authorizer=BrokerAuthorizer(self._rights, logins.authorizer),
+            admin=as_caller,
+            reader=as_caller,
+            describe_now=self._describe_now,
+            barrier=alterations.barrier(for_record),
+            tasks=self._tasks,
+            is_logged_in=True,
         )
 
     @property
@@ -220,24 +205,23 @@ class CallerSession:
             await self._rights.close()
             await self._admin.close()
 
+    async def _describe_now(self) -> Described:
+        described, _ = await self._everything.get(0)
+        return described
+
 
 @dataclass(frozen=True, slots=True)
-class SharedServices:
-    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
+class CallerLogins:
+    """Logs callers in at the brokers, and shares with them what asks no broker for a caller."""
 
-    authorizer: ClusterAuthorizer
-    denials: DeniedAttempts
-    audit: AuditTrail
     alterations: Alterations
-    images: SortedSnapshots
+    authorizer: ClusterAuthorizer
     metrics: DependencyMetrics
 
     def sessions(self, login: KafkaLogin) -> Sessions:
         """Return the sessions of callers who log in like this, of which there are none yet."""
-        context, pending = (
-            ssl_context(login("user", "password")),
-            asyncio.Semaphore(_LOGINS_AT_ONCE),
-        )
+        context = ssl_context(login("user", "password"))
+        pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
         async def open_session(user: str, password: str) -> CallerSession:
             brokers = Brokers(
@@ -250,7 +234,7 @@ class SharedServices:
             try:
                 await self._log_in(brokers, pending)
                 admin = KafkaClientQuotaAdmin(brokers, keeps_everything=False)
-                return CallerSession(brokers, admin, user, self)
+                return CallerSession(brokers, admin, f"User:{user}", self)
             except BaseException:
                 await brokers.close()
                 raise
@@ -354,10 +338,10 @@ class Wiring:
             policy = self._narrowing(denials)
             alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
             audit = AuditTrail(journal, authorizer, admin)
-            images = SortedSnapshots()
-            shared = SharedServices(authorizer, denials, audit, alterations, images, counted)
+            alter = AlterQuotas(alterations.context)
+            logins = CallerLogins(alterations, authorizer, counted)
             authenticator = open_authenticators(
-                self._settings, self.metrics, stack, shared.sessions
+                self._settings, self.metrics, stack, logins.sessions
             )
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
@@ -381,11 +365,19 @@ class Wiring:
             )
             yield Services(
                 authenticator=authenticator,
-                authorizer=authorizer,
+                own_account=partial(
+                    Actor,
+                    authorizer=authorizer,
+                    admin=admin,
+                    reader=queries,
+                    describe_now=image.now,
+                    barrier=alterations.barrier(admin),
+                    tasks=alterations.tasks,
+                ),
                 denials=denials,
-                describe=DescribeQuotas(queries, image, images),
-                alter=alterations.alter,
-                revert=RevertAlterations(audit, alterations.alter),
+                describe=DescribeQuotas(image),
+                alter=alter,
+                revert=RevertAlterations(audit, alter),
                 resolve=ResolveQuotas(image),
                 audit=audit,
                 cluster=admin,

@@ -149,15 +149,15 @@ async def show_audit(
     """Show audit rows, newest first: all for auditors, one's own with describe permission."""
     services = services_of(request)
     conditions = query.model_dump(include=set(_BOUND))
-    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
+    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.actor.caller.principal})
     entity = parse_filter(query.entity) if query.entity else None
     after = read_page_token(query.page_token, fingerprint, _POSITION)
     asked = AuditQuery(**{**conditions, "entity": entity}, limit=query.page_size, after=after)
     try:
-        page = await services.audit.rows(granted.caller, asked)
+        page = await services.audit.rows(granted.actor.caller, asked)
     except ClusterAuthorizationError as refusal:
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
-        await services.denials.record(granted.caller, refusal, attempt)
+        await services.denials.record(granted.actor.caller, refusal, attempt)
         raise
     return await off_loop(len(page.rows), _response, page, page_token(page.next_after, fingerprint))
 

@@ -6,7 +6,7 @@ Authentication, limits and Kafka's question come before the body is read.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -19,8 +19,7 @@ from starlette.routing import BaseRoute
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, UnauthenticatedError
-from app.http.authentication.authenticator import AuthenticatorChain, presented_by
-from app.http.authentication.basic import SessionCaller
+from app.http.authentication.authenticator import AuthenticatorChain, LoggedIn, presented_by
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.headers import read_key
@@ -43,11 +42,11 @@ from app.http.responses import (
 from app.http.validation import validated
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
+from app.service.auth.actors import Actor, ActorOf
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
     Access,
     AuditTrail,
-    Authorizer,
     Evidence,
     Grant,
     PolicyGuard,
@@ -59,7 +58,6 @@ from app.service.auth.denials import (
     ReadChange,
     RequestedChange,
 )
-from app.service.auth.sessions import CallerServices
 from app.service.ports.alterations import Confirm, IdempotencyKey
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.metrics import Phase
@@ -73,10 +71,14 @@ from app.service.runtime.tasks import timed
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything behind the routes."""
+    """Everything behind the routes.
+
+    Attributes:
+        own_account: Makes the actors of callers who are not logged in at the brokers.
+    """
 
     authenticator: AuthenticatorChain
-    authorizer: Authorizer
+    own_account: ActorOf
     denials: DeniedAttempts
     describe: DescribeQuotas
     alter: AlterQuotas
@@ -95,29 +97,21 @@ class Services:
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
     proxies: TrustedProxies = NO_PROXIES
 
-    def of_caller(self, own: CallerServices) -> "Services":
-        """Return these, with those that a caller has of its own."""
-        return replace(
-            self,
-            authorizer=own.authorizer,
-            describe=own.describe,
-            alter=own.alter,
-            revert=own.revert,
-            resolve=own.resolve,
-        )
-
 
 def services_of(request: Request) -> Services:
-    """Return what answers this request: of its caller's session, or everybody's."""
-    state = request.scope["state"]
-    services: Services | None = state.get("services")
-    if services is None:
-        services = state["services"] = request.scope["app"].state.services
+    """Return what answers this request."""
+    services: Services = request.scope["app"].state.services
     return services
 
 
-async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
-    """Return the caller of the request; needs no permission of the cluster.
+def actor_of(request: Request) -> Actor:
+    """Return who acts, behind the guard of a route that is not for everybody."""
+    actor: Actor = request.scope["state"]["actor"]
+    return actor
+
+
+async def authenticate_and_limit(request: Request, kind: Limited) -> Actor:
+    """Return who acts; needs no permission of the cluster.
 
     Raises:
         UnauthenticatedError: No valid credential.
@@ -126,25 +120,24 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
         RateLimitedError: One request too many, or too many bad credentials from one address.
         WrongClusterError: Another cluster answers than the one that is served.
     """
-    services = services_of(request)
-    caller = await _authenticate(request)
-    context_of(request).caller = caller
-    if isinstance(caller, SessionCaller):
-        # The session's services answer this request; the session is held until its end.
-        context_of(request).held.callback(caller.lease.release)
-        own = caller.lease.content.services
-        request.scope["state"]["services"] = services.of_caller(own)
-        caller = context_of(request).caller = caller.without_session()
-    services.limits.admit(caller.principal, kind)
+    services, context = services_of(request), context_of(request)
+    actor = await _authenticate(request, context.held)
+    context.caller, request.scope["state"]["actor"] = actor.caller, actor
+    services.limits.admit(actor.caller.principal, kind)
     services.check_cluster()
-    return caller
+    return actor
 
 
-async def _authenticate(request: Request) -> Caller:
+async def _authenticate(request: Request, held: ExitStack) -> Actor:
+    """Return who acts; a session at the brokers is held until the end of ``held``."""
     services = services_of(request)
     presented = presented_by(request, services.proxies)
     try:
-        return await services.authenticator.authenticate(presented)
+        found = await services.authenticator.authenticate(presented)
+        if isinstance(found, LoggedIn):
+            held.callback(found.lease.release)
+            return found.lease.content.actor(found.caller)
+        return services.own_account(found)
     except (UnauthenticatedError, UntrustedIdentityError) as refusal:
         address = presented.address or presented.peer
         context_of(request).refusal = RefusedCredential(refusal.method, refusal.code, address)
@@ -215,9 +208,9 @@ class Everybody(Guard):
 
 
 class Granted(NamedTuple):
-    """A caller who may, why, and what asks again right before the act; see ``Grant``."""
+    """Who may act, why, and what asks again right before the act; see ``Grant``."""
 
-    caller: Caller
+    actor: Actor
     evidence: Evidence
     confirm: Confirm
 
@@ -265,35 +258,30 @@ class Permission(Guard):
             NotSentError: The ACLs cannot be had.
         """
         limited = Limited.ALTERATIONS if self.alters else Limited.READS
-        caller = await authenticate_and_limit(request, limited)
+        actor = await authenticate_and_limit(request, limited)
         read = None
         if self._read_denied is not None:
             read = partial(_denied_change, request, self._read_denied)
-        evidence = await self._judge(request, caller, services_of(request).authorizer, read)
-        ask_again = partial(self._ask_again, request, caller)
+        evidence = await self._judge(request, actor, read)
+        ask_again = partial(self._ask_again, request, actor.caller)
         max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
         grant = Grant(evidence, ask_again, max_age_s)
         if request.scope["route"].body_field is None:
             begin_work(request)
         elif not self.alters:
             context_of(request).confirm = partial(grant.confirm, (), None)
-        return Granted(caller, evidence, grant.confirm)
+        return Granted(actor, evidence, grant.confirm)
 
     async def _ask_again(self, request: Request, caller: Caller, read: ReadChange) -> Evidence:
         """Judge the credential and the right once more, of whatever kind they are."""
-        again, authorizer = await _authenticate(request), services_of(request).authorizer
         with ExitStack() as held:
-            if isinstance(again, SessionCaller):
-                held.callback(again.lease.release)
-                authorizer = again.lease.content.services.authorizer
-            if again.principal != caller.principal:
+            again = await _authenticate(request, held)
+            if again.caller.principal != caller.principal:
                 raise InvalidTokenError("The credential is another caller's now; send it again.")
-            return await self._judge(request, caller, authorizer, read)
+            return await self._judge(request, again, read)
 
-    async def _judge(
-        self, request: Request, caller: Caller, authorizer: Authorizer, read: ReadChange | None
-    ) -> Evidence:
-        services = services_of(request)
+    async def _judge(self, request: Request, actor: Actor, read: ReadChange | None) -> Evidence:
+        services, caller, authorizer = services_of(request), actor.caller, actor.authorizer
         if self.operation is None:
             return {}
         if self.or_audit and authorizer.is_auditor(caller):

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from app.domain.alterations import (
@@ -18,13 +19,15 @@ from app.domain.alterations import (
     Values,
     apply_ops,
 )
-from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
+from app.domain.authorization import Operation
+from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
-from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
+from app.service.auth.actors import Actor
+from app.service.auth.authorize import Access
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion
 from app.service.ports.audit_log import (
     AuditPage,
@@ -405,11 +408,35 @@ def alter_context(
     )
 
 
-def alter_quotas(
-    brokers: FakeBrokers, context: AlterContext, tasks: AlterationTasks
-) -> AlterQuotas:
-    """Return what alters quotas there."""
-    return AlterQuotas(context, brokers, Barrier(brokers, CurrentValues(brokers)), tasks)
+CI = Caller("User:ci", "127.0.0.1", "bearer")
+
+
+class EverybodyMay:
+    """Judges that everybody may everything."""
+
+    def is_auditor(self, caller: Caller) -> bool:
+        return False
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        return Access({"rule": "allow-acl"})
+
+
+def fake_actor(
+    brokers: FakeBrokers, tasks: AlterationTasks | None = None, caller: Caller = CI, **others: Any
+) -> Actor:
+    """Return who acts at these brokers; ``others`` are attributes of the actor."""
+    return Actor(
+        caller,
+        **{
+            "authorizer": EverybodyMay(),
+            "admin": brokers,
+            "reader": brokers,
+            "describe_now": partial(brokers.describe_client_quotas, ALL_ENTITIES),
+            "barrier": Barrier(brokers, CurrentValues(brokers)),
+            "tasks": tasks or AlterationTasks(),
+            **others,
+        },
+    )
 
 
 def changes_between(before: Quotas, after: Quotas) -> QuotaChanges:

@@ -62,7 +62,7 @@ def alteration_of(
 ) -> Alteration:
     """Return the alteration that a request asks for, and who asks."""
     return Alteration(
-        granted.caller,
+        granted.actor.caller,
         request.state.request_id,
         evidence=granted.evidence,
         confirm=granted.confirm,
@@ -103,7 +103,7 @@ async def alter_quotas(
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
     alteration = alteration_of(request, granted, key, body)
-    altering = services_of(request).alter.alter(alteration)
+    altering = services_of(request).alter.alter(granted.actor, alteration)
     return await alteration_response(request, alteration, altering, with_impact=body.impact)
 
 
@@ -126,7 +126,7 @@ async def revert_alteration(
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
     alteration = alteration_of(request, granted, key, body)
-    reverting = services_of(request).revert.revert(alteration, alteration_id)
+    reverting = services_of(request).revert.revert(granted.actor, alteration, alteration_id)
     return await alteration_response(request, alteration, reverting)
 
 
@@ -145,7 +145,7 @@ async def show_alteration(
     request: Request, granted: AnyCaller, alteration_id: AlterationIdPath
 ) -> Response:
     """Show what is recorded of one alteration, to its principal and to auditors."""
-    record = await services_of(request).audit.alteration(granted.caller, alteration_id)
+    record = await services_of(request).audit.alteration(granted.actor.caller, alteration_id)
     return await off_loop(len(record.results), lambda: JsonResponse(logged_document(record)))
 
 

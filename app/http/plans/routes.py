@@ -280,12 +280,13 @@ async def plan_quotas(
 ) -> Response:
     """Say what would have to change for a document to hold; nothing is changed."""
     await body.read()
-    wanted = body.wanted(granted.caller.principal)
-    command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
+    caller = granted.actor.caller
+    wanted = body.wanted(caller.principal)
+    command = PlanCommand(caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large
-    with large.work(granted.caller.principal, len(wanted.quotas)):
+    with large.work(caller.principal, len(wanted.quotas)):
         with located(body.text):
-            plan = await _plans(request).make(command)
+            plan = await _plans(request).make(granted.actor, command)
         impact = await _impact(request, plan) if body.impact else MISSING
         return await _respond(plan, impact)
 
@@ -318,13 +319,13 @@ async def apply_plan(
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
     alteration = alteration_of(request, granted, key, body, action="apply_plan")
-    work = _plans(request).apply(alteration, plan_id, force=body.force)
+    work = _plans(request).apply(granted.actor, alteration, plan_id, force=body.force)
     return await alteration_response(request, alteration, work)
 
 
 def _plans(request: Request) -> Plans:
     services = services_of(request)
-    return Plans(services.describe, services.plans, services.alter, services.cluster)
+    return Plans(services.plans, services.alter, services.cluster)
 
 
 async def _impact(request: Request, plan: StoredPlan) -> Any:

@@ -102,13 +102,14 @@ class RemoveParameters(QueryParameters):
 )
 async def describe_entity(
     request: Request,
-    _: MayDescribe,
+    granted: MayDescribe,
     entity_key: EntityKeyPath,
     query: Annotated[EntityParameters, Depends(StrictQuery(EntityParameters))],
 ) -> Response:
     """Describe the quotas of one entity; 404 where it has none."""
     entity = _entity(entity_key)
-    listing = await services_of(request).describe.entity(entity, query.max_age_ms)
+    describe = services_of(request).describe
+    listing = await describe.entity(granted.actor, entity, query.max_age_ms)
     if not listing.entries:
         raise NoSuchEntityError(f"{entity} has no values; look for it in GET /quotas.")
     etag = _etag(listing.cluster_id, entity, listing.entries[0][1])
@@ -164,7 +165,7 @@ async def replace_entity(
     """Make these all the values of the entity: keys that are not named are removed."""
     alteration, entity = alteration_of(request, granted, key, body), _entity(entity_key)
     alteration = await _with_precondition(request, alteration, entity)
-    work = _replacing(request).replace(alteration, entity, body.values)
+    work = _replacing(request).replace(granted.actor, alteration, entity, body.values)
     return await alteration_response(request, alteration, work)
 
 
@@ -187,7 +188,7 @@ async def remove_entity(
     key = key_of(request, query.model_dump())
     alteration, entity = alteration_of(request, granted, key, query), _entity(entity_key)
     alteration = await _with_precondition(request, alteration, entity)
-    work = _replacing(request).remove(alteration, entity)
+    work = _replacing(request).remove(granted.actor, alteration, entity)
     return await alteration_response(request, alteration, work)
 
 

@@ -43,7 +43,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import JsonBody, feature_router, may_describe, services_of
+from app.http.route import JsonBody, actor_of, feature_router, may_describe, services_of
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity
@@ -187,7 +187,7 @@ async def resolve_quotas(
 ) -> Response:
     """Report for each key which quota applies to one identity, and which entities it overrides."""
     query = parameters.query
-    basis = await services_of(request).resolve.basis(query)
+    basis = await services_of(request).resolve.basis(actor_of(request), query)
     if not (query.explain or parameters.usage):
         return Response(resolution_bytes(basis), media_type=JSON)
     resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
@@ -219,7 +219,7 @@ async def resolve_many(
 ) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
-    basis = await services_of(request).resolve.basis(query)
+    basis = await services_of(request).resolve.basis(actor_of(request), query)
     more: dict[str, Any] = {}
     alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:

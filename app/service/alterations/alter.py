@@ -17,7 +17,6 @@ from app.domain.errors import (
     Sent,
 )
 from app.domain.validation import judge
-from app.service.alterations.barrier import Barrier
 from app.service.alterations.pipeline import (
     AlterPipeline,
     Concluded,
@@ -34,12 +33,12 @@ from app.service.alterations.results import (
     replayed,
 )
 from app.service.alterations.write_ahead import AlterContext, send_within_s
+from app.service.auth.actors import Actor, refusals_of
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError, StoredKey
-from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.ports.metrics import Phase
 from app.service.runtime.clock import new_alteration_id
-from app.service.runtime.tasks import Tasks, off_loop, timed
+from app.service.runtime.tasks import off_loop, timed
 
 logger = logging.getLogger(__name__)
 
@@ -51,32 +50,25 @@ def no_check() -> None:
 class AlterQuotas:
     """Answers ``POST /quotas/alterations``."""
 
-    def __init__(
-        self,
-        context: AlterContext,
-        admin: ClientQuotaAdmin,
-        barrier: Barrier,
-        tasks: Tasks,
-    ) -> None:
+    def __init__(self, context: AlterContext) -> None:
         self.large = context.large
         self._context = context
         self._journal = context.journal
-        self._admin = admin
-        self._barrier = barrier
-        self._pipeline = AlterPipeline(context, admin, barrier, tasks)
-        self._tasks = tasks
+        self._pipeline = AlterPipeline(context)
 
     async def alter(
-        self, alteration: Alteration, check: Callable[[], None] = no_check
+        self, actor: Actor, alteration: Alteration, check: Callable[[], None] = no_check
     ) -> AlterationRecord:
         """Alter, or only check; one result for each entity.
 
         Args:
+            actor: Who acts.
             alteration: Who asks for what.
             check: Raises where a request that is no replay is refused, before it is looked at.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; nothing was looked up or sent.
+            RefusedAtTheActError: A broker refuses to the caller itself what seemed to be allowed.
             InvalidRequestError: A rule is broken, by our judgement or the broker's.
             ExpectationFailedError: An expected value does not hold; nothing was applied.
             EntityBusyError: Another alteration of an entity is in flight.
@@ -86,40 +78,45 @@ class AlterQuotas:
             TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
         alteration = await self._context.policy.admitted(alteration)
-        replay = await self.replay(alteration)
+        replay = await self.replay(actor, alteration)
         if replay is not None:
             return replay
         check()
-        return await self._tasks.run(self._run(await self._judge(alteration)))
+        judged = await self._judge(actor, alteration)
+        with refusals_of(actor, alteration):
+            return await actor.tasks.run(self._run(actor, judged))
 
-    async def replay(self, alteration: Alteration) -> AlterationRecord | None:
+    async def replay(self, actor: Actor, alteration: Alteration) -> AlterationRecord | None:
         """Return the answer to an idempotency key that was used before, null for a new one.
 
         It is what the log has now. Raises what ``replayed`` raises.
         """
         if alteration.key is None or alteration.validate_only:
             return None
-        cluster_id = await self._admin.cluster_id()
+        cluster_id = await actor.admin.cluster_id()
         key_hash = alteration.key.hash_for(alteration.caller.principal, cluster_id)
         stored = await self._journal.stored_key(key_hash)
-        return None if stored is None else await self._replay(alteration, stored)
+        if stored is None:
+            return None
+        with refusals_of(actor, alteration):
+            return await self._replay(alteration, stored)
 
     async def _replay(self, alteration: Alteration, stored: StoredKey) -> AlterationRecord:
         record = await self._journal.alteration(stored.alteration_id)
         return replayed(alteration, stored, record)
 
-    async def confirm(self, alteration: Alteration) -> AlterationRecord:
+    async def confirm(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         """Record that a plan without changes was applied, if what it rests on still holds.
 
         Raises:
             ExpectationFailedError: Something that the plan rests on has changed.
             NotSentError: The cluster or the audit log cannot be reached.
         """
-        return await self._tasks.run(self._confirm(alteration))
+        return await actor.tasks.run(self._confirm(actor, alteration))
 
-    async def _confirm(self, alteration: Alteration) -> AlterationRecord:
-        alteration = self._begun(await self._identified(alteration))
-        values = await self._verified_values(alteration)
+    async def _confirm(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
+        alteration = self._begun(actor, await self._identified(actor, alteration))
+        values = await self._verified_values(actor, alteration)
         beside = alteration.plan.beside if alteration.plan else {}
         failed = await off_loop(len(beside), moved_beside, beside, values)
         if failed:
@@ -131,11 +128,11 @@ class AlterQuotas:
             raise committed
         return AlterationRecord(alteration, {})
 
-    async def _judge(self, alteration: Alteration) -> Alteration:
+    async def _judge(self, actor: Actor, alteration: Alteration) -> Alteration:
         changes = alteration.changes
         judgement = await off_loop(len(changes), judge, changes, {})
         if judgement.needs_stored:
-            stored = await self._barrier.present.read([change.entity for change in changes])
+            stored = await actor.barrier.present.read([change.entity for change in changes])
             judgement = await off_loop(len(changes), judge, changes, stored)
         if alteration.violations:
             violations = alteration.violations + judgement.violations
@@ -143,71 +140,71 @@ class AlterQuotas:
         judgement.raise_violations(all_or_nothing=alteration.all_or_nothing)
         return await off_loop(len(changes), alteration.judged, judgement)
 
-    async def _run(self, alteration: Alteration) -> AlterationRecord:
+    async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)
         with self.large.work(alteration.caller.principal, number):
-            return await self._alter(await self._identified(alteration))
+            return await self._alter(actor, await self._identified(actor, alteration))
 
-    async def _alter(self, alteration: Alteration) -> AlterationRecord:
+    async def _alter(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         try:
             work = self._validate if alteration.validate_only else self._change
-            conclusion, readable = await work(alteration)
+            conclusion, readable = await work(actor, alteration)
         except KeyTakenError as error:
             return await self._replay(alteration, error.stored)
         except EntityBusyError:
-            replay = await self.replay(alteration)
+            replay = await self.replay(actor, alteration)
             if replay is None:
                 raise
             return replay  # what it waited for was the first request with its own key
         record = AlterationRecord(
             alteration,
             in_order({**conclusion.rejected, **conclusion.results}),
-            readable=await self._wait(alteration, conclusion, readable),
+            readable=await self._wait(actor, alteration, conclusion, readable),
         )
         raise_unless_done(record, conclusion, all_or_nothing=alteration.all_or_nothing)
         return record
 
-    async def _identified(self, alteration: Alteration) -> Alteration:
-        cluster_id = await self._admin.cluster_id()
-        broker_id = await self._admin.preferred_broker()
+    async def _identified(self, actor: Actor, alteration: Alteration) -> Alteration:
+        cluster_id = await actor.admin.cluster_id()
+        broker_id = await actor.admin.preferred_broker()
         return alteration.identified(new_alteration_id(), cluster_id, broker_id)
 
-    async def _validate(self, alteration: Alteration) -> tuple[Conclusion, None]:
+    async def _validate(self, actor: Actor, alteration: Alteration) -> tuple[Conclusion, None]:
         """Check everything as a real alteration would, without locks and without a change."""
         alteration = await alteration.confirmed()
-        values = await self._verified_values(alteration)
+        values = await self._verified_values(actor, alteration)
         alteration, failed = await as_expected(alteration, values, with_plan=False)
         if failed:
             conclusion = unexpected(alteration, failed)
         else:
-            answer = await self._admin.alter_client_quotas(
+            answer = await actor.admin.alter_client_quotas(
                 alteration.changes, validate_only=True, broker_id=alteration.broker_id
             )
             conclusion = await off_loop(len(alteration.changes), judgement, alteration, answer)
         await self._journal.record_final(alteration, conclusion.results)
         return replace(conclusion, rejected=alteration.local_refusals), None
 
-    async def _verified_values(self, alteration: Alteration) -> Quotas:
+    async def _verified_values(self, actor: Actor, alteration: Alteration) -> Quotas:
         broker_id = alteration.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
         with timed(self._context.metrics, Phase.BARRIER):
-            read = await self._barrier.read([*entities_to_read(alteration)], broker_id=broker_id)
+            read = await actor.barrier.read([*entities_to_read(alteration)], broker_id=broker_id)
         return read.values
 
-    def _begun(self, alteration: Alteration) -> Alteration:
+    def _begun(self, actor: Actor, alteration: Alteration) -> Alteration:
         """Return it as this process's, ready for a group now."""
         tables = 2 + (alteration.plan is not None) + (alteration.supersedes is not None)
         send_within = send_within_s(
             len(alteration.locks),
             self._context.patience,
             tables=tables,
-            barrier_s=self._barrier.deadline.seconds,
+            barrier_s=actor.barrier.deadline.seconds,
         )
         return alteration.begun(self._context.owner, send_within, time.monotonic())
 
     async def _change(
-        self, alteration: Alteration
+        self, actor: Actor, alteration: Alteration
     ) -> tuple[Conclusion, "asyncio.Future[bool] | None"]:
         context, began = self._context, time.monotonic()
         context.outcomes.refuse_if_full()
@@ -216,19 +213,22 @@ class AlterQuotas:
             async with context.locks.hold(entities, alteration.alteration_id) as deadline:
                 context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
                 context.failpoints.reach("before_intent")
-                concluded = await self._run_when_free(await alteration.confirmed(), deadline)
+                confirmed = await alteration.confirmed()
+                concluded = await self._run_when_free(actor, confirmed, deadline)
                 await self._recorded(concluded)
         except EntityBusyError:
             context.metrics.slot_was_taken()
             raise
         return concluded.conclusion, concluded.readable
 
-    async def _run_when_free(self, alteration: Alteration, deadline: float) -> Concluded:
+    async def _run_when_free(
+        self, actor: Actor, alteration: Alteration, deadline: float
+    ) -> Concluded:
         """Run, waiting until the deadline for other processes that will soon be done."""
         pause = _FIRST_RETRY_S
         while True:
             try:
-                return await self._pipeline.run(self._begun(alteration))
+                return await self._pipeline.run(actor, self._begun(actor, alteration))
             except EntityBusyError as error:
                 held_for_s = error.retry_after_s or 0
                 if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
@@ -267,6 +267,7 @@ class AlterQuotas:
 
     async def _wait(
         self,
+        actor: Actor,
         alteration: Alteration,
         conclusion: Conclusion,
         readable: "asyncio.Future[bool] | None",
@@ -278,19 +279,19 @@ class AlterQuotas:
         within_s = alteration.wait_ms / 1000
         shows = False
         if alteration.wait is Wait.ALL_BROKERS:
-            shows = await self._is_readable_everywhere(after, within_s)
+            shows = await self._is_readable_everywhere(actor, after, within_s)
         elif readable is not None:
             await asyncio.wait({readable}, timeout=within_s)
             shows = readable.done() and readable.result()
         await self._context.image.note(after)
         return shows
 
-    async def _is_readable_everywhere(self, after: Quotas, within_s: float) -> bool:
+    async def _is_readable_everywhere(self, actor: Actor, after: Quotas, within_s: float) -> bool:
         began = time.monotonic()
         try:
-            brokers = await self._admin.live_brokers(timeout_s=within_s)
+            brokers = await actor.admin.live_brokers(timeout_s=within_s)
             left_s = within_s - (time.monotonic() - began)
-            present = self._barrier.present
+            present = actor.barrier.present
             return await present.until_readable(after, within_s=left_s, brokers=brokers)
         except NotSentError:
             return False

@@ -14,6 +14,7 @@ from collections import ChainMap
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from app.domain.alterations import (
     KafkaRefusal,
@@ -41,13 +42,14 @@ from app.service.alterations.write_ahead import (
     not_sent,
     record_late_answer,
 )
+from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.ports.metrics import Phase
 from app.service.runtime.clock import boot_time, utc_now
 from app.service.runtime.dependencies import BrokerBatchers
-from app.service.runtime.tasks import Tasks, off_loop, timed
+from app.service.runtime.tasks import off_loop, timed
 
 logger = logging.getLogger(__name__)
 
@@ -69,26 +71,26 @@ Executed = dict[Alteration, Conclusion]
 """Each alteration as it was executed, with what held before, and what is to be recorded of it."""
 
 
+Acting = tuple[Actor, Alteration]
+"""An alteration, and who acts."""
+
+
 class AlterPipeline:
-    """Runs groups, one after the other for each broker.
+    """Runs groups, one after the other for each admin and broker.
 
     The next group begins when the last one is executed, or after ``MAX_BATCH_WAIT_S``; it does not
-    wait for records.
+    wait for records. Those of a group have one admin, so any of their actors acts for all.
     """
 
-    def __init__(
-        self, context: AlterContext, admin: ClientQuotaAdmin, barrier: Barrier, tasks: Tasks
-    ) -> None:
+    def __init__(self, context: AlterContext) -> None:
         self._context = context
-        self._admin = admin
-        self._barrier = barrier
-        self._tasks = tasks
         self._metrics = context.metrics
         self._outcomes = context.outcomes
         self._failpoints = context.failpoints
-        self._groups = BrokerBatchers(self._run, AlterGroup)
+        self._groups: WeakKeyDictionary[ClientQuotaAdmin, BrokerBatchers[Acting, Concluded]]
+        self._groups = WeakKeyDictionary()
 
-    async def run(self, alteration: Alteration) -> Concluded:
+    async def run(self, actor: Actor, alteration: Alteration) -> Concluded:
         """Run one alteration with whoever begins together with it.
 
         Raises:
@@ -97,11 +99,15 @@ class AlterPipeline:
             NotSentError: The log cannot be written.
             QuotaError: The owners of a plan have changed, or a fault.
         """
-        return await self._groups.submit(alteration.broker_id, alteration)
+        groups = self._groups.get(actor.admin)
+        if groups is None:
+            groups = self._groups[actor.admin] = BrokerBatchers(self._run, AlterGroup)
+        return await groups.submit(alteration.broker_id, (actor, alteration))
 
     async def _run(
-        self, broker_id: int | None, group: Sequence[Alteration]
+        self, broker_id: int | None, acting: Sequence[Acting]
     ) -> Sequence[Concluded | Exception]:
+        actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
             self._metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
         committed = await self.commit_intents(group)
@@ -109,8 +115,8 @@ class AlterPipeline:
         executed: Executed = {}
         if intents:
             self._failpoints.reach("after_intent")
-            executed = await self.execute(broker_id, intents)
-        concluded = self.record(broker_id, executed)
+            executed = await self.execute(actor, broker_id, intents)
+        concluded = self.record(actor, broker_id, executed)
         return [
             concluded[each.alteration_id] if isinstance(each, Alteration) else each
             for each in committed
@@ -149,28 +155,32 @@ class AlterPipeline:
             self._outcomes.write([not_sent(intent, answer)])
         return answer
 
-    async def execute(self, broker_id: int | None, group: Sequence[Alteration]) -> Executed:
+    async def execute(
+        self, actor: Actor, broker_id: int | None, group: Sequence[Alteration]
+    ) -> Executed:
         """Read behind a barrier, judge what was expected, and send what is left in one request."""
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
         try:
-            values = await self._read(broker_id, group)
+            values = await self._read(actor.barrier, broker_id, group)
             for each in group:
                 present, failed = await as_expected(each, values, with_plan=True)
                 left[each.alteration_id] = present
                 if failed:
                     executed[left.pop(each.alteration_id)] = unexpected(present, failed)
-            refused = await self._validate_first(broker_id, list(left.values()))
+            refused = await self._validate_first(actor.admin, broker_id, list(left.values()))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return executed | {each: not_sent(each, error) for each in left.values()}
         executed |= refused
         ready = [each for each in left.values() if each not in refused]
         if ready:
             self._failpoints.reach("before_send")
-            executed |= await self._hand_over(broker_id, ready)
+            executed |= await self._hand_over(actor.admin, broker_id, ready)
         return executed
 
-    async def _read(self, broker_id: int | None, group: Sequence[Alteration]) -> Quotas:
+    async def _read(
+        self, barrier: Barrier, broker_id: int | None, group: Sequence[Alteration]
+    ) -> Quotas:
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
         entities = [entity for each in group for entity in entities_to_read(each)]
@@ -179,19 +189,19 @@ class AlterPipeline:
             recent = map(self._context.journal.recent_values, group)
             return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
 
-        self._metrics.barrier_may_take(self._barrier.deadline.seconds)
+        self._metrics.barrier_may_take(barrier.deadline.seconds)
         with timed(self._metrics, Phase.BARRIER):
-            read = await self._barrier.read(
-                entities, broker_id=broker_id, acknowledged=acknowledged
-            )
+            read = await barrier.read(entities, broker_id=broker_id, acknowledged=acknowledged)
         return read.values
 
-    async def _validate_first(self, broker_id: int | None, group: Sequence[Alteration]) -> Executed:
+    async def _validate_first(
+        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
+    ) -> Executed:
         """Let the broker judge the alterations whose entities hold together; return the refused."""
         judged = [each for each in group if each.validates_first]
         if not judged:
             return {}
-        answer = await self._admin.alter_client_quotas(
+        answer = await admin.alter_client_quotas(
             [change for each in judged for change in each.changes],
             validate_only=True,
             broker_id=broker_id,
@@ -203,7 +213,9 @@ class AlterPipeline:
                 refused[each] = held_back(verdicts)
         return refused
 
-    async def _hand_over(self, broker_id: int | None, group: Sequence[Alteration]) -> Executed:
+    async def _hand_over(
+        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
+    ) -> Executed:
         """Send what is in time, in one request; those who run out of time are left out alone."""
         executed: Executed = {}
         left = list(group)
@@ -214,17 +226,19 @@ class AlterPipeline:
             if not left:
                 break
             try:
-                return executed | await self._send(broker_id, left)
+                return executed | await self._send(admin, broker_id, left)
             except QuotaError as error:
                 is_late = any(each.send_by < boot_time() for each in left)
                 if not (isinstance(error, NotSentError) and is_late):
                     return executed | {each: not_sent(each, error) for each in left}
         return executed
 
-    async def _send(self, broker_id: int | None, group: Sequence[Alteration]) -> Executed:
+    async def _send(
+        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
+    ) -> Executed:
         try:
             with timed(self._metrics, Phase.KAFKA):
-                answer = await self._admin.alter_client_quotas(
+                answer = await admin.alter_client_quotas(
                     [change for each in group for change in each.changes],
                     validate_only=False,
                     broker_id=broker_id,
@@ -245,7 +259,9 @@ class AlterPipeline:
                 executed[each] = in_doubt(each)
         return executed
 
-    def record(self, broker_id: int | None, executed: Executed) -> Mapping[str, Concluded]:
+    def record(
+        self, actor: Actor, broker_id: int | None, executed: Executed
+    ) -> Mapping[str, Concluded]:
         """Begin to commit what became of all, and to look whether it can be read.
 
         Returns:
@@ -266,12 +282,12 @@ class AlterPipeline:
                 readable = asyncio.get_running_loop().create_future()
                 waiting[readable] = after
             if conclusion.late is not None:
-                self._tasks.watch(self._record_late(alteration, conclusion.late, written))
+                actor.tasks.watch(self._record_late(alteration, conclusion.late, written))
             concluded[conclusion.alteration_id] = Concluded(conclusion, written, readable)
         if waiting:
             within_s = max(alteration.wait_ms for alteration in executed) / 1000
-            show = self._barrier.present.show_each(waiting, broker_id, within_s=within_s)
-            self._tasks.watch(show)
+            show = actor.barrier.present.show_each(waiting, broker_id, within_s=within_s)
+            actor.tasks.watch(show)
         return concluded
 
     async def _record_late(
@@ -389,8 +405,9 @@ class AlterGroup:
         self._changes = 0
         self._bytes = 0
 
-    def __call__(self, item: Alteration) -> bool:
+    def __call__(self, acting: Acting) -> bool:
         """Take one more in, if the controller takes them all."""
+        _, item = acting
         locks = item.locks
         claimed: set[object] = {*locks.values()}
         if (key_hash := item.key_hash) is not None:

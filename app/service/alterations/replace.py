@@ -28,6 +28,7 @@ from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
 from app.domain.values import DesiredValue
 from app.service.alterations.alter import AlterQuotas
+from app.service.auth.actors import Actor
 from app.service.auth.authorize import AuditTrail
 from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.queries.describe import DescribeQuotas
@@ -43,11 +44,16 @@ class ReplaceQuotas:
     alter: AlterQuotas
 
     async def replace(
-        self, alteration: Alteration, entity: ClientQuotaEntity, values: Mapping[str, DesiredValue]
+        self,
+        actor: Actor,
+        alteration: Alteration,
+        entity: ClientQuotaEntity,
+        values: Mapping[str, DesiredValue],
     ) -> AlterationRecord:
         """Set these values, and remove the keys that are not named.
 
         Args:
+            actor: Who acts.
             alteration: Who asks and how.
             entity: Whose values.
             values: By key; NaN and infinity only where they are stored. A key that appears while
@@ -59,42 +65,46 @@ class ReplaceQuotas:
             ExpectationFailedError: The present values are not those that the caller knows.
             QuotaError: As ``AlterQuotas.alter``; violations point at ``values`` and the path.
         """
-        replay = await self.alter.replay(alteration)
+        replay = await self.alter.replay(actor, alteration)
         if replay is not None:
             return replay
         sets = tuple(Op(key, value) for key, value in values.items() if isinstance(value, Decimal))
         if sets:
             entity = canonical_entity(ClientQuotaAlteration(entity, sets), {})
         odd = {key: value for key, value in values.items() if isinstance(value, float)}
-        return await self._alter(alteration, entity, sets, odd, await self._read_stored(entity))
+        wanted, stored = ClientQuotaAlteration(entity, sets), await self._stored(actor, entity)
+        return await self._alter(actor, alteration, wanted, odd, stored)
 
-    async def remove(self, alteration: Alteration, entity: ClientQuotaEntity) -> AlterationRecord:
+    async def remove(
+        self, actor: Actor, alteration: Alteration, entity: ClientQuotaEntity
+    ) -> AlterationRecord:
         """Remove all values of an entity; else as ``replace``.
 
         Raises:
             NoSuchEntityError: It has none.
             QuotaError: As ``replace``.
         """
-        replay = await self.alter.replay(alteration)
+        replay = await self.alter.replay(actor, alteration)
         if replay is not None:
             return replay
-        stored = await self._read_stored(entity)
+        stored = await self._stored(actor, entity)
         if not stored:
             raise NoSuchEntityError(f"{entity} has no values; there is nothing to delete.")
-        return await self._alter(alteration, entity, (), {}, stored)
+        return await self._alter(actor, alteration, ClientQuotaAlteration(entity, ()), {}, stored)
 
-    async def _read_stored(self, entity: ClientQuotaEntity) -> Values:
-        listing = await self.describe.entity(entity)
+    async def _stored(self, actor: Actor, entity: ClientQuotaEntity) -> Values:
+        listing = await self.describe.entity(actor, entity)
         return listing.entries[0][1] if listing.entries else {}
 
     async def _alter(
         self,
+        actor: Actor,
         alteration: Alteration,
-        entity: ClientQuotaEntity,
-        sets: tuple[Op, ...],
+        wanted: ClientQuotaAlteration,
         odd: Values,
         stored: Values,
     ) -> AlterationRecord:
+        entity, sets = wanted.entity, wanted.ops
         named = {op.key for op in sets} | odd.keys()
         removes = tuple(Op(key, remove=True) for key in sorted(stored.keys() - named))
         ops = (*sets, *removes)
@@ -106,7 +116,7 @@ class ReplaceQuotas:
             violations=(*alteration.violations, *_not_stored(odd, stored)),
         )
         try:
-            return await self.alter.alter(alteration)
+            return await self.alter.alter(actor, alteration)
         except QuotaError as error:
             error.violations = [_of_the_request(violation, ops) for violation in error.violations]
             raise
@@ -138,7 +148,9 @@ class RevertAlterations:
     audit: AuditTrail
     alter: AlterQuotas
 
-    async def revert(self, alteration: Alteration, alteration_id: str) -> AlterationRecord:
+    async def revert(
+        self, actor: Actor, alteration: Alteration, alteration_id: str
+    ) -> AlterationRecord:
         """Apply the inverse of another alteration.
 
         Raises:
@@ -150,8 +162,8 @@ class RevertAlterations:
         """
         alteration.refuse_if_broken()
         record = await self.audit.alteration(alteration.caller, alteration_id)
-        changes = _inverse(record)
-        return await self.alter.alter(replace(alteration, changes=changes, action="revert"))
+        inverted = replace(alteration, changes=_inverse(record), action="revert")
+        return await self.alter.alter(actor, inverted)
 
 
 def _inverse(record: AlterationRecord) -> tuple[Change, ...]:

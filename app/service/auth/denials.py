@@ -1,9 +1,10 @@
-"""Refused callers in the log: bounded rows, whatever is asked for and however often.
+"""Refused callers in the log: few rows, whatever they ask for and however often.
 
-Who may not, and asks by the thousand, must not fill a log that nobody can delete from. The first
-denied attempt has a row at once, and further attempts are added up by minute: a principal, action
-and address have at most two rows for a minute. Refused credentials have no row: the request's line
-in the process's log names the address, and a metric counts them.
+Nobody can delete from the log, so a caller who is refused thousands of times must not fill it. The
+first refused request is recorded at once. Those that follow from the same principal and address,
+for the same action, are counted, and one row records their number after the end of the minute: two
+rows a minute at most. Refused credentials have no row: the line of the request in the process's log
+names the address, and a metric counts them.
 """
 
 import logging

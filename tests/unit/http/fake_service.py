@@ -4,8 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +21,7 @@ from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
 from app.http.route import Services
+from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (
     AuditTrail,
@@ -44,7 +45,7 @@ from tests.testkit.fake_ports import (
     FakeJournal,
     FakePlans,
     alter_context,
-    alter_quotas,
+    fake_actor,
     fake_scram_users,
 )
 
@@ -224,12 +225,18 @@ class FakeService:
         context = alter_context(
             self.brokers, self.journal, self.tasks, alterations, image=image, policy=self.policy
         )
-        alter = alter_quotas(self.brokers, context, self.tasks)
+        alter = AlterQuotas(context)
         return Services(
             authenticator=AuthenticatorChain([self.names]),
-            authorizer=authorizer,
+            own_account=partial(
+                fake_actor,
+                self.brokers,
+                self.tasks,
+                authorizer=authorizer,
+                describe_now=image.now,
+            ),
             denials=DeniedAttempts(self.brokers.cluster_id, self.journal),
-            describe=DescribeQuotas(self.brokers, image),
+            describe=DescribeQuotas(image),
             alter=alter,
             revert=RevertAlterations(audit, alter),
             resolve=ResolveQuotas(image),
@@ -247,6 +254,12 @@ class FakeService:
             ),
             brokers=self._facts,
         )
+
+    def act_with(self, **attributes: Any) -> None:
+        """Let whoever calls act with these attributes of an actor."""
+        state = self.application.state
+        own_account = partial(state.services.own_account, **attributes)
+        state.services = replace(state.services, own_account=own_account)
 
     async def _facts(self) -> Mapping[str, Any]:
         return {}

@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Expected, Op
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity
+from app.service.alterations.alter import AlterQuotas
 from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
+    CI,
     FakeBrokers,
     FakeImage,
     FakeJournal,
     Verdicts,
     alter_context,
-    alter_quotas,
+    fake_actor,
 )
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -42,7 +44,8 @@ class World:
         context = alter_context(
             self.brokers, self.journal, self.tasks, self.metrics, image=self.image
         )
-        self.service = alter_quotas(self.brokers, context, self.tasks)
+        self.service = AlterQuotas(context)
+        self.actor = fake_actor(self.brokers, self.tasks)
 
     async def alter(self, *alterations: ClientQuotaAlteration, **options: Any) -> AlterationRecord:
         expected: Mapping[int, Expected] = options.pop("expected", {})
@@ -51,9 +54,8 @@ class World:
             for n, each in enumerate(alterations)
         )
         evidence = {"rule": "allow-acl"}
-        caller = Caller("User:ci", "127.0.0.1", "bearer")
         return await self.service.alter(
-            Alteration(caller, "r1", tuple(changes), evidence=evidence, **options)
+            self.actor, Alteration(CI, "r1", tuple(changes), evidence=evidence, **options)
         )
 
     def answer(self, **verdicts: Verdict) -> None:

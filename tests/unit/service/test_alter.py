@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome, Overall
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -26,9 +26,8 @@ from app.domain.plans import DesiredQuota, PlanRequest
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.alterations import Alteration, Wait
 from app.service.ports.brokers import BarrierUnavailableError, Verdict
-from app.service.queries.describe import DescribeQuotas
 from tests.testkit.event_loops import until, until_quiet
-from tests.testkit.fake_ports import FakePlans, Verdicts, refused
+from tests.testkit.fake_ports import CI, FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
 
@@ -274,7 +273,6 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
     assert world.log[2:] == ["quorum", "validate", "record_final"]
 
 
-CI = Caller("User:ci", "127.0.0.1", "bearer")
 COMMAND = Alteration(CI, "r2", evidence={"rule": "allow-acl"})
 
 
@@ -282,16 +280,16 @@ COMMAND = Alteration(CI, "r2", evidence={"rule": "allow-acl"})
 async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, changes: bool) -> None:
     if not changes:
         world.brokers.quotas[ALICE] = {KEY: 5.0}
-    store, describe = FakePlans(), DescribeQuotas(world.brokers, world.image)
-    plans = Plans(describe, store, world.service, world.brokers)
+    store = FakePlans()
+    plans = Plans(store, world.service, world.brokers)
     wanted = PlanRequest((DesiredQuota(ALICE, {KEY: Decimal(5)}),), "team")
-    plan = await plans.make(PlanCommand(CI, wanted))
+    plan = await plans.make(world.actor, PlanCommand(CI, wanted))
     await store.keep(replace(plan, cluster_id="elsewhere"))
     with pytest.raises(NotFoundError):
-        await plans.apply(COMMAND, plan.plan_id, force=False)
+        await plans.apply(world.actor, COMMAND, plan.plan_id, force=False)
     assert world.log == []
     await store.keep(plan)
-    await plans.apply(COMMAND, plan.plan_id, force=False)
+    await plans.apply(world.actor, COMMAND, plan.plan_id, force=False)
     assert ("send" in world.log) is changes
     assert world.brokers.quotas == {ALICE: {KEY: 5.0}}
 
