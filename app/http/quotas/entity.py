@@ -39,9 +39,9 @@ router = feature_router("quotas")
 
 
 class _EntityKeys(StringConvertor):
-    """Whatever is not another route below ``/quotas``; what is no key names no entity."""
+    """What begins like each entity's key; no other route below ``/quotas`` does."""
 
-    regex = "(?!(?:alterations|capabilities|plans|resolve)(?:/|$))[^/]+"
+    regex = "eyJ[^/]*"  # base64 of {" and a letter
 
 
 register_url_convertor("entity_key", _EntityKeys())
@@ -52,7 +52,7 @@ EntityKeyPath = Annotated[
     str,
     Path(
         description="The `entity_key` of an entity, as the list of quotas has it.",
-        json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
+        json_schema_extra={"pattern": "^eyJ[A-Za-z0-9_-]+$"},
         openapi_examples={"alice": {"value": ClientQuotaEntity.of({"user": "alice"}).key}},
     ),
 ]
