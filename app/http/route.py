@@ -4,7 +4,7 @@ Authentication, limits and Kafka's question come before the body is read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.headers import read_key
 from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
-from app.http.query_params import StrictQuery, no_parameters
+from app.http.query_params import QueryParameters, StrictQuery, read_query
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, BodySlot, parse_object, read_json_body
 from app.http.responses import (
@@ -166,10 +166,12 @@ class Guard:
         problems: What the document says can go wrong, whatever the route.
         alters: Whether the route changes the cluster: right before that the caller is judged again.
             Other routes do that behind the body.
+        takes_any_query: Whether the query is not looked at.
     """
 
     problems: tuple[str, ...] = ANY
     alters = False
+    takes_any_query = False
 
     async def __call__(self, request: Request) -> "Granted | None":
         """Return why the caller passes; null for a route that everybody may call.
@@ -178,9 +180,9 @@ class Guard:
             QuotaError: The caller does not, or sends a query to a route that takes none.
         """
         granted = await self.admit(request)
-        route: GuardedRoute = request.scope["route"]
-        if not route.takes_query:
-            no_parameters.read(request.scope["query_string"])
+        query_string = request.scope["query_string"]
+        if query_string and not (self.takes_any_query or request.scope["route"].query):
+            read_query(query_string, QueryParameters)
         return granted
 
     async def admit(self, request: Request) -> "Granted | None":
@@ -190,6 +192,9 @@ class Guard:
 
 class Everybody(Guard):
     """Lets everybody pass, with a credential or without."""
+
+    def __init__(self, *, takes_any_query: bool = False) -> None:
+        self.takes_any_query = takes_any_query
 
     async def admit(self, request: Request) -> None:
         """Count the request; neither the operations port nor a proxy that names no caller counts.
@@ -326,6 +331,10 @@ everybody: Final = Everybody()
 PUBLIC: Final = [Depends(everybody)]
 """The dependencies of a route that answers without a credential."""
 
+everybody_with_any_query: Final = Everybody(takes_any_query=True)
+PUBLIC_PAGE: Final = [Depends(everybody_with_any_query)]
+"""Those of a page that everybody sees, whatever the query."""
+
 MayDescribe = Annotated[Granted, Depends(may_describe)]
 MayAlter = Annotated[Granted, Depends(may_alter)]
 MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
@@ -440,30 +449,27 @@ class GuardedRoute(APIRoute):
             raise UndeclaredRouteError(message)
         self.guard = guard
         queries = [call for call in calls if isinstance(call, StrictQuery)]
-        self.takes_query = bool(queries)
+        self.query = queries[0].openapi_parameters if queries else []
         for body in (call for call in calls if isinstance(call, JsonBody)):
             # For the document alone: what answers requests was built without it.
             field = params.Body(annotation=body.model)
             self.body_field = create_model_field("body", body.model, field_info=field)
-        query = queries[0].openapi_parameters if queries else []
         extra = self.openapi_extra or {}
         self.openapi_extra = {
             "security": [] if isinstance(guard, Everybody) else CALLER,
             **extra,
             "parameters": [
-                *query,
+                *self.query,
                 *(TIED if guard.alters else ()),
                 *extra.get("parameters", ()),
                 reference("X-Request-Id", "parameters"),
             ],
         }
-        self.responses = {
-            **problems(*self._problems([parameter["name"] for parameter in query])),
-            **self.responses,
-        }
+        self.responses = {**problems(*self._problems()), **self.responses}
 
-    def _problems(self, parameters: Sequence[str]) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         """Yield what can go wrong with a route of this kind; the last of a status counts."""
+        parameters = [parameter["name"] for parameter in self.query]
         yield from self.guard.problems
         if parameters or self.body_field is not None:
             yield "InvalidRequest"
