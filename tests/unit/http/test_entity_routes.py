@@ -69,7 +69,7 @@ async def test_what_no_key_begins_with_is_an_unknown_path(
 
 
 @given(st.dictionaries(st.sampled_from(ENTITY_TYPES), st.none() | st.text(), min_size=1))
-def test_every_key_begins_like_one(names: dict[str, str | None]):
+def test_every_key_begins_with_ey_j(names: dict[str, str | None]):
     assert ClientQuotaEntity.of(names).key.startswith("eyJ")
 
 
