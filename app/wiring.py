@@ -18,9 +18,9 @@ from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import LoginFailedError
+from app.http.guards import Services
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
-from app.http.route import Services
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_users

@@ -18,6 +18,7 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
+from app.http.guards import Services, actor_of, services_of
 from app.http.metrics import HttpMetrics
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
@@ -32,7 +33,7 @@ from app.http.plans import routes as plans
 from app.http.quotas import entity, gauges
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
-from app.http.route import Services, actor_of, refuse_undeclared, services_of
+from app.http.route import refuse_undeclared
 from app.service.auth.actors import RefusedAtTheActError
 from app.service.auth.denials import DeniedAttempt
 from app.service.runtime.tasks import off_loop

@@ -9,6 +9,7 @@ from pydantic import MISSING, AfterValidator, AwareDatetime, Field, Strict, Type
 
 from app.domain.alterations import Outcome
 from app.domain.errors import ClusterAuthorizationError
+from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
@@ -37,7 +38,7 @@ from app.http.query_params import (
     read_page_token,
 )
 from app.http.responses import answers
-from app.http.route import MayReadAudit, feature_router, services_of
+from app.http.route import feature_router
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery

@@ -15,11 +15,12 @@ from fastapi import Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
+from app.http.guards import PUBLIC, PUBLIC_PAGE, services_of
 from app.http.headers import best_match, list_field, names_tag
 from app.http.models import JsonResponse, ResponseModel
 from app.http.problem_catalog import PROBLEMS
 from app.http.responses import answer_of, content_of, problems, text_answer
-from app.http.route import PUBLIC, PUBLIC_PAGE, feature_router, services_of
+from app.http.route import feature_router
 
 router = feature_router("operation")
 

@@ -7,9 +7,10 @@ from pydantic import BeforeValidator, Field
 
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaFilter
+from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, JsonResponse, Number, ResponseModel, Time
 from app.http.responses import answers
-from app.http.route import AnyCaller, feature_router, may_list_scram, services_of
+from app.http.route import feature_router
 
 router = feature_router("users")
 

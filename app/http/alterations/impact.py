@@ -11,8 +11,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.plan_impact import MAX_BUCKETS, TouchedBucket
 from app.domain.resolution_index import QuotaIndex
+from app.http.guards import actor_of, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
-from app.http.route import actor_of, services_of
 from app.service.queries.resolve import ResolveQuery
 
 WITH_IMPACT: Final = Field(

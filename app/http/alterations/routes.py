@@ -13,22 +13,13 @@ from app.domain.errors import EntityBusyError, QuotaError, Violation
 from app.http.alterations.impact import impact_of_values
 from app.http.alterations.models import AlterationEvent, AlterationRequest, RevertRequest
 from app.http.alterations.models import AlterationRecord as RecordDocument
+from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, answers, problems, request_examples
-from app.http.route import (
-    AnyCaller,
-    Granted,
-    JsonBody,
-    Key,
-    MayAlter,
-    Permission,
-    feature_router,
-    path_id,
-    services_of,
-)
+from app.http.route import JsonBody, Key, feature_router, path_id
 from app.http.validation import validated
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.alterations import Alteration, AlterationRecord, IdempotencyKey

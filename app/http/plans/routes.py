@@ -19,6 +19,7 @@ from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
 from app.http.alterations.models import Waiting
 from app.http.alterations.routes import alteration_of, alteration_response, altered
+from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import (
     UUID7_PATTERN,
     AlterationId,
@@ -38,15 +39,7 @@ from app.http.plans.documents import READERS, DocumentFormat, DocumentOrText, lo
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
 from app.http.responses import answers, problems, request_examples
-from app.http.route import (
-    JsonBody,
-    Key,
-    MayAlter,
-    MayDescribe,
-    feature_router,
-    path_id,
-    services_of,
-)
+from app.http.route import JsonBody, Key, feature_router, path_id
 from app.http.validation import RequestBody, at_most, own_error
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan

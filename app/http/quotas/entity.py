@@ -14,22 +14,14 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
 from app.http.alterations.models import ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_of, alteration_response, altered
+from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
 from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
-from app.http.route import (
-    Granted,
-    JsonBody,
-    Key,
-    MayDescribe,
-    Permission,
-    feature_router,
-    key_of,
-    services_of,
-)
+from app.http.route import JsonBody, Key, feature_router, key_of
 from app.http.validation import validated
 from app.service.alterations.replace import ReplaceQuotas
 from app.service.auth.denials import RequestedChange

@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from app.domain.broker_metrics import tag_of_client_id, tag_of_user
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity
+from app.http.guards import actor_of, may_describe, services_of
 from app.http.middleware import context_of
 from app.http.query_params import (
     READ_INTEGER,
@@ -20,7 +21,7 @@ from app.http.query_params import (
     parse_filter,
 )
 from app.http.responses import problems, text_answer
-from app.http.route import actor_of, feature_router, may_describe, services_of
+from app.http.route import feature_router
 from app.service.queries.describe import DescribeQuery, Entry
 from app.service.runtime.tasks import off_loop
 

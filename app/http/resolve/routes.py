@@ -21,6 +21,7 @@ from app.http.alterations.models import (
     broken_number,
     whole_number,
 )
+from app.http.guards import actor_of, may_describe, services_of
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
@@ -43,7 +44,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import JsonBody, actor_of, feature_router, may_describe, services_of
+from app.http.route import JsonBody, feature_router
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity

@@ -17,10 +17,10 @@ from app.domain.entities import Caller
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.errors import InvalidTokenError
+from app.http.guards import Services
 from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
-from app.http.route import Services
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (

@@ -18,12 +18,8 @@ from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
-from app.http.query_params import QueryParameters, StrictQuery
-from app.http.quotas.entity import may_alter_entity
-from app.http.route import PUBLIC as FOR_EVERYBODY
-from app.http.route import (
-    GuardedRoute,
-    UndeclaredRouteError,
+from app.http.guards import PUBLIC as FOR_EVERYBODY
+from app.http.guards import (
     any_caller,
     everybody,
     everybody_with_any_query,
@@ -31,8 +27,10 @@ from app.http.route import (
     may_describe,
     may_list_scram,
     may_read_audit,
-    refuse_undeclared,
 )
+from app.http.query_params import QueryParameters, StrictQuery
+from app.http.quotas.entity import may_alter_entity
+from app.http.route import GuardedRoute, UndeclaredRouteError, refuse_undeclared
 from tests.unit.http.fake_service import Answer, FakeService, no_services, send
 
 PUBLIC: Final = {
