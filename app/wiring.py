@@ -43,8 +43,9 @@ from app.postgres.schema import (
 )
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
+from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.replace import RevertAlterations
-from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
+from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
 from app.service.auth.actors import Actor, CallerQuotaAdmin
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
@@ -102,23 +103,33 @@ class Alterations:
         policy: PolicyGuard,
     ) -> None:
         admin, database, patience = backends.admin, backends.database, settings.patience
-        self.backends = backends
+        self.backends, self.metrics, self.patience = backends, metrics, patience
         self.tasks = AlterationTasks()
         journal, final_after_s = PostgresJournal(database), settings.test_final_after_s
-        self.context = AlterContext(
-            owner_name(),
-            backends.image,
+        recoveries = PostgresRecovery(database, final_after_s=final_after_s)
+        pipeline = AlterPipeline(
             journal,
-            PostgresRecovery(database, final_after_s=final_after_s),
+            recoveries,
             OutcomeWriter(journal, self.tasks, metrics, wait_s=patience.record_s),
             metrics,
-            settings.test_failpoint,
-            policy,
+            owner_name(),
             patience,
-            locks=EntityLocks(patience.entity_wait_s),
+            settings.test_failpoint,
         )
+        locks = EntityLocks(metrics, patience.entity_wait_s)
+        self.alter = AlterQuotas(pipeline, backends.image, locks, policy)
         barrier = self.barrier(admin)
-        self._recovery = Recovery(admin, backends.quorum, barrier, self.context, final_after_s)
+        self._recovery = Recovery(
+            admin,
+            backends.quorum,
+            barrier,
+            recoveries,
+            metrics,
+            pipeline.owner,
+            final_after_s,
+            failpoints=settings.test_failpoint,
+            patience=patience,
+        )
         self._drift = DriftWatch(
             admin,
             barrier,
@@ -138,7 +149,7 @@ class Alterations:
 
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
-        database, metrics = self.backends.database, self.context.metrics
+        database, metrics = self.backends.database, self.metrics
 
         async def count() -> None:
             metrics.partitions_reach(await months_ahead(database))
@@ -229,7 +240,7 @@ class CallerLogins:
                 self.metrics,
                 context=context,
                 one_login=True,
-                patience=self.alterations.context.patience,
+                patience=self.alterations.patience,
             )
             try:
                 await self._log_in(brokers, pending)
@@ -338,7 +349,6 @@ class Wiring:
             policy = self._narrowing(denials)
             alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
             audit = AuditTrail(journal, authorizer, admin)
-            alter = AlterQuotas(alterations.context)
             logins = CallerLogins(alterations, authorizer, counted)
             authenticator = open_authenticators(
                 self._settings, self.metrics, stack, logins.sessions
@@ -376,8 +386,8 @@ class Wiring:
                 ),
                 denials=denials,
                 describe=DescribeQuotas(image),
-                alter=alter,
-                revert=RevertAlterations(audit, alter),
+                alter=alterations.alter,
+                revert=RevertAlterations(audit, alterations.alter),
                 resolve=ResolveQuotas(image),
                 audit=audit,
                 cluster=admin,

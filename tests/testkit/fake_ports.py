@@ -24,8 +24,10 @@ from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity, ClientQ
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
+from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
+from app.service.alterations.pipeline import AlterPipeline
+from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
 from app.service.auth.actors import Actor
 from app.service.auth.authorize import Access
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion
@@ -387,25 +389,17 @@ class FakeAnalytics:
         return self.shares
 
 
-def alter_context(
-    brokers: FakeBrokers,
-    journal: FakeJournal,
-    tasks: AlterationTasks,
-    metrics: AlterationMetrics,
-    **others: Any,
-) -> AlterContext:
-    """Return a context in which nothing is broken yet."""
-    return AlterContext(
-        **{
-            "owner": "test",
-            "image": FakeImage(brokers),
-            "journal": journal,
-            "recoveries": journal,
-            "outcomes": OutcomeWriter(journal, tasks, metrics),
-            "metrics": metrics,
-            **others,
-        }
-    )
+def alter_pipeline(
+    journal: FakeJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+) -> AlterPipeline:
+    """Return a pipeline in which nothing is broken yet."""
+    outcomes = OutcomeWriter(journal, tasks, metrics)
+    return AlterPipeline(journal, journal, outcomes, metrics, "test")
+
+
+def alter_quotas(pipeline: AlterPipeline, image: QuotaImage, **others: Any) -> AlterQuotas:
+    """Return what alters quotas there."""
+    return AlterQuotas(pipeline, image, EntityLocks(pipeline.metrics), **others)
 
 
 CI = Caller("User:ci", "127.0.0.1", "bearer")

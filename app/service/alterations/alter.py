@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.domain.alterations import AlterationResult, Outcome, Quotas, moved_beside
@@ -17,14 +17,7 @@ from app.domain.errors import (
     Sent,
 )
 from app.domain.validation import judge
-from app.service.alterations.pipeline import (
-    AlterPipeline,
-    Concluded,
-    as_expected,
-    entities_to_read,
-    judgement,
-    unexpected,
-)
+from app.service.alterations.pipeline import AlterPipeline, Concluded
 from app.service.alterations.results import (
     NOT_AS_EXPECTED,
     applied_quotas,
@@ -32,13 +25,14 @@ from app.service.alterations.results import (
     raise_unless_done,
     replayed,
 )
-from app.service.alterations.write_ahead import AlterContext, send_within_s
+from app.service.alterations.write_ahead import EntityLocks
 from app.service.auth.actors import Actor, refusals_of
+from app.service.auth.authorize import NoPolicy, PolicyGuard
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError, StoredKey
-from app.service.ports.metrics import Phase
+from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import new_alteration_id
-from app.service.runtime.tasks import off_loop, timed
+from app.service.runtime.tasks import LargeRequests, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +41,24 @@ def no_check() -> None:
     """Refuse nothing."""
 
 
+@dataclass(eq=False)
 class AlterQuotas:
-    """Answers ``POST /quotas/alterations``."""
+    """Answers ``POST /quotas/alterations``.
 
-    def __init__(self, context: AlterContext) -> None:
-        self.large = context.large
-        self._context = context
-        self._journal = context.journal
-        self._pipeline = AlterPipeline(context)
+    Attributes:
+        locks: Of everybody who alters in this process.
+        large: What each principal has in progress.
+    """
+
+    pipeline: AlterPipeline
+    image: QuotaImage
+    locks: EntityLocks
+    policy: PolicyGuard = field(default_factory=NoPolicy)
+    large: LargeRequests = field(default_factory=LargeRequests)
+
+    def __post_init__(self) -> None:
+        """Read from the log that the pipeline writes."""
+        self._journal = self.pipeline.journal
 
     async def alter(
         self, actor: Actor, alteration: Alteration, check: Callable[[], None] = no_check
@@ -77,7 +81,7 @@ class AlterQuotas:
             UnknownOutcomeError: Sent, and no definite answer.
             TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
-        alteration = await self._context.policy.admitted(alteration)
+        alteration = await self.policy.admitted(alteration)
         replay = await self.replay(actor, alteration)
         if replay is not None:
             return replay
@@ -115,13 +119,13 @@ class AlterQuotas:
         return await actor.tasks.run(self._confirm(actor, alteration))
 
     async def _confirm(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
-        alteration = self._begun(actor, await self._identified(actor, alteration))
-        values = await self._verified_values(actor, alteration)
+        alteration = self.pipeline.begun(actor, await self._identified(actor, alteration))
+        values = await self.pipeline.values(actor.barrier, [alteration])
         beside = alteration.plan.beside if alteration.plan else {}
         failed = await off_loop(len(beside), moved_beside, beside, values)
         if failed:
             raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
-        (committed,) = await self._pipeline.commit_intents([await alteration.confirmed()])
+        (committed,) = await self.pipeline.commit_intents([await alteration.confirmed()])
         if isinstance(committed, KeyTakenError):
             return await self._replay(alteration, committed.stored)
         if isinstance(committed, Exception):
@@ -170,55 +174,16 @@ class AlterQuotas:
         return alteration.identified(new_alteration_id(), cluster_id, broker_id)
 
     async def _validate(self, actor: Actor, alteration: Alteration) -> tuple[Conclusion, None]:
-        """Check everything as a real alteration would, without locks and without a change."""
-        alteration = await alteration.confirmed()
-        values = await self._verified_values(actor, alteration)
-        alteration, failed = await as_expected(alteration, values, with_plan=False)
-        if failed:
-            conclusion = unexpected(alteration, failed)
-        else:
-            answer = await actor.admin.alter_client_quotas(
-                alteration.changes, validate_only=True, broker_id=alteration.broker_id
-            )
-            conclusion = await off_loop(len(alteration.changes), judgement, alteration, answer)
-        await self._journal.record_final(alteration, conclusion.results)
-        return replace(conclusion, rejected=alteration.local_refusals), None
-
-    async def _verified_values(self, actor: Actor, alteration: Alteration) -> Quotas:
-        broker_id = alteration.broker_id
-        if broker_id is None:
-            raise NotSentError("No broker was chosen.", code="cluster-unreachable")
-        with timed(self._context.metrics, Phase.BARRIER):
-            read = await actor.barrier.read([*entities_to_read(alteration)], broker_id=broker_id)
-        return read.values
-
-    def _begun(self, actor: Actor, alteration: Alteration) -> Alteration:
-        """Return it as this process's, ready for a group now."""
-        tables = 2 + (alteration.plan is not None) + (alteration.supersedes is not None)
-        send_within = send_within_s(
-            len(alteration.locks),
-            self._context.patience,
-            tables=tables,
-            barrier_s=actor.barrier.deadline.seconds,
-        )
-        return alteration.begun(self._context.owner, send_within, time.monotonic())
+        return await self.pipeline.validate(actor, await alteration.confirmed()), None
 
     async def _change(
         self, actor: Actor, alteration: Alteration
     ) -> tuple[Conclusion, "asyncio.Future[bool] | None"]:
-        context, began = self._context, time.monotonic()
-        context.outcomes.refuse_if_full()
-        try:
-            entities = alteration.locks.values()
-            async with context.locks.hold(entities, alteration.alteration_id) as deadline:
-                context.metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
-                context.failpoints.reach("before_intent")
-                confirmed = await alteration.confirmed()
-                concluded = await self._run_when_free(actor, confirmed, deadline)
-                await self._recorded(concluded)
-        except EntityBusyError:
-            context.metrics.slot_was_taken()
-            raise
+        entities = alteration.locks.values()
+        async with self.locks.hold(entities, alteration.alteration_id) as deadline:
+            confirmed = await alteration.confirmed()
+            concluded = await self._run_when_free(actor, confirmed, deadline)
+            await self._recorded(concluded)
         return concluded.conclusion, concluded.readable
 
     async def _run_when_free(
@@ -228,7 +193,7 @@ class AlterQuotas:
         pause = _FIRST_RETRY_S
         while True:
             try:
-                return await self._pipeline.run(actor, self._begun(actor, alteration))
+                return await self.pipeline.run(actor, self.pipeline.begun(actor, alteration))
             except EntityBusyError as error:
                 held_for_s = error.retry_after_s or 0
                 if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
@@ -242,10 +207,9 @@ class AlterQuotas:
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
         """
-        conclusion, context = concluded.conclusion, self._context
+        conclusion = concluded.conclusion
         results = conclusion.results.values()
-        with timed(context.metrics, Phase.TX2):
-            written = await context.outcomes.is_written(concluded.recorded, len(results))
+        written = await self.pipeline.is_written(concluded)
         await self._renew_image(results)
         unknown = any(each.outcome is Outcome.UNKNOWN for each in results)
         if not written and conclusion.sent and not unknown:
@@ -256,14 +220,14 @@ class AlterQuotas:
                 alteration_id=conclusion.alteration_id,
                 results=tuple(in_order(conclusion.results).values()),
             )
-        context.failpoints.reach("after_conclusion")
+        self.pipeline.failpoints.reach("after_conclusion")
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""
         if any(result.outcome is Outcome.UNKNOWN for result in results):
-            self._context.image.forget()
+            self.image.forget()
         if after := applied_quotas(results):
-            await self._context.image.note(after)
+            await self.image.note(after)
 
     async def _wait(
         self,
@@ -283,7 +247,7 @@ class AlterQuotas:
         elif readable is not None:
             await asyncio.wait({readable}, timeout=within_s)
             shows = readable.done() and readable.result()
-        await self._context.image.note(after)
+        await self.image.note(after)
         return shows
 
     async def _is_readable_everywhere(self, actor: Actor, after: Quotas, within_s: float) -> bool:

@@ -11,45 +11,43 @@ import asyncio
 import logging
 import time
 from collections import ChainMap
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from app.domain.alterations import (
-    KafkaRefusal,
     Outcome,
     Quotas,
-    failed_expectations,
-    moved_beside,
 )
-from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import NotSentError, QuotaError, Violation
+from app.domain.errors import NotSentError, QuotaError
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.results import (
-    answered_results,
+    answered,
     applied_quotas,
-    as_unchanged,
-    expectation_failed,
-    results_of,
-    throttle_time_s,
-    unexpected_results,
+    as_expected,
+    fault_before_sending,
+    held_back,
+    in_doubt,
+    judgement,
+    not_sent,
+    unexpected,
 )
 from app.service.alterations.write_ahead import (
-    AlterContext,
-    fault_before_sending,
-    not_sent,
+    OutcomeWriter,
     record_late_answer,
+    send_within_s,
 )
 from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Conclusion, Wait
-from app.service.ports.audit_log import KeyTakenError
+from app.service.ports.audit_log import AuditJournal, KeyTakenError, RecoveryJournal
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
-from app.service.ports.metrics import Phase
-from app.service.runtime.clock import boot_time, utc_now
+from app.service.ports.metrics import AlterationMetrics, Phase
+from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import BrokerBatchers
-from app.service.runtime.tasks import off_loop, timed
+from app.service.runtime.tasks import Failpoints, off_loop, timed
 
 logger = logging.getLogger(__name__)
 
@@ -75,20 +73,46 @@ Acting = tuple[Actor, Alteration]
 """An alteration, and who acts."""
 
 
+@dataclass(eq=False)
 class AlterPipeline:
     """Runs groups, one after the other for each admin and broker.
 
     The next group begins when the last one is executed, or after ``MAX_BATCH_WAIT_S``; it does not
     wait for records. Those of a group have one admin, so any of their actors acts for all.
+
+    Attributes:
+        owner: The name of this process in the log.
+        failpoints: None is armed outside of tests.
     """
 
-    def __init__(self, context: AlterContext) -> None:
-        self._context = context
-        self._metrics = context.metrics
-        self._outcomes = context.outcomes
-        self._failpoints = context.failpoints
+    journal: AuditJournal
+    recoveries: RecoveryJournal
+    outcomes: OutcomeWriter
+    metrics: AlterationMetrics
+    owner: str
+    patience: Patience = USUAL
+    failpoints: Failpoints = field(default_factory=Failpoints)
+
+    def __post_init__(self) -> None:
+        """Begin with no group at all."""
         self._groups: WeakKeyDictionary[ClientQuotaAdmin, BrokerBatchers[Acting, Concluded]]
         self._groups = WeakKeyDictionary()
+
+    def begun(self, actor: Actor, alteration: Alteration) -> Alteration:
+        """Return it as this process's, ready for a group now."""
+        within_s = send_within_s(
+            len(alteration.locks),
+            self.patience,
+            tables=2 + (alteration.plan is not None) + (alteration.supersedes is not None),
+            barrier_s=actor.barrier.deadline.seconds,
+        )
+        return alteration.begun(self.owner, within_s, time.monotonic())
+
+    async def is_written(self, concluded: Concluded) -> bool:
+        """Wait for the record; tell whether the log had it in time."""
+        with timed(self.metrics, Phase.TX2):
+            number = len(concluded.conclusion.results)
+            return await self.outcomes.is_written(concluded.recorded, number)
 
     async def run(self, actor: Actor, alteration: Alteration) -> Concluded:
         """Run one alteration with whoever begins together with it.
@@ -99,6 +123,8 @@ class AlterPipeline:
             NotSentError: The log cannot be written.
             QuotaError: The owners of a plan have changed, or a fault.
         """
+        self.outcomes.refuse_if_full()
+        self.failpoints.reach("before_intent")
         groups = self._groups.get(actor.admin)
         if groups is None:
             groups = self._groups[actor.admin] = BrokerBatchers(self._run, AlterGroup)
@@ -109,12 +135,12 @@ class AlterPipeline:
     ) -> Sequence[Concluded | Exception]:
         actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
-            self._metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
+            self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
         committed = await self.commit_intents(group)
         intents = [each for each in committed if isinstance(each, Alteration)]
         executed: Executed = {}
         if intents:
-            self._failpoints.reach("after_intent")
+            self.failpoints.reach("after_intent")
             executed = await self.execute(actor, broker_id, intents)
         concluded = self.record(actor, broker_id, executed)
         return [
@@ -130,11 +156,11 @@ class AlterPipeline:
         """
         now = boot_time()
         intents = [replace(each, send_by=now + each.send_within_s) for each in group]
-        self._failpoints.reach("intent_begun")
+        self.failpoints.reach("intent_begun")
         answers: Sequence[Exception | None]
         try:
-            with timed(self._metrics, Phase.TX1):
-                answers = await self._context.journal.record_intents(intents)
+            with timed(self.metrics, Phase.TX1):
+                answers = await self.journal.record_intents(intents)
         except Exception as fault:  # noqa: BLE001 - the log may have them
             answers = [fault] * len(intents)
         return [self._committed(*pair) for pair in zip(intents, answers, strict=True)]
@@ -142,17 +168,17 @@ class AlterPipeline:
     def _committed(self, intent: Alteration, answer: Exception | None) -> Alteration | Exception:
         if answer is None:
             if intent.supersedes is not None:
-                self._metrics.superseded()
+                self.metrics.superseded()
             return intent
         if isinstance(answer, NotSentError):
-            self._metrics.audit_write_failed("tx1")
+            self.metrics.audit_write_failed("tx1")
             may_be_there = answer.alteration_id is not None
         elif isinstance(answer, QuotaError | KeyTakenError):
             may_be_there = False
         else:
             answer, may_be_there = fault_before_sending(intent, answer), True
         if may_be_there:
-            self._outcomes.write([not_sent(intent, answer)])
+            self.outcomes.write([not_sent(intent, answer)])
         return answer
 
     async def execute(
@@ -162,7 +188,9 @@ class AlterPipeline:
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
         try:
-            values = await self._read(actor.barrier, broker_id, group)
+            self.metrics.barrier_may_take(actor.barrier.deadline.seconds)
+            acknowledged = partial(self._acknowledged, group)
+            values = await self.values(actor.barrier, group, acknowledged)
             for each in group:
                 present, failed = await as_expected(each, values, with_plan=True)
                 left[each.alteration_id] = present
@@ -174,25 +202,46 @@ class AlterPipeline:
         executed |= refused
         ready = [each for each in left.values() if each not in refused]
         if ready:
-            self._failpoints.reach("before_send")
+            self.failpoints.reach("before_send")
             executed |= await self._hand_over(actor.admin, broker_id, ready)
         return executed
 
-    async def _read(
-        self, barrier: Barrier, broker_id: int | None, group: Sequence[Alteration]
+    async def validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
+        """Check everything as ``run`` does, without locks and without a change."""
+        values = await self.values(actor.barrier, [alteration])
+        alteration, failed = await as_expected(alteration, values, with_plan=False)
+        if failed:
+            conclusion = unexpected(alteration, failed)
+        else:
+            answer = await actor.admin.alter_client_quotas(
+                alteration.changes, validate_only=True, broker_id=alteration.broker_id
+            )
+            conclusion = await off_loop(len(alteration.changes), judgement, alteration, answer)
+        await self.journal.record_final(alteration, conclusion.results)
+        return replace(conclusion, rejected=alteration.local_refusals)
+
+    async def values(
+        self,
+        barrier: Barrier,
+        group: Sequence[Alteration],
+        acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
     ) -> Quotas:
+        """Read behind a barrier what holds of the entities that these concern.
+
+        Raises:
+            NotSentError: It cannot be read in time.
+        """
+        broker_id = group[0].broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
-        entities = [entity for each in group for entity in entities_to_read(each)]
-
-        async def acknowledged() -> Quotas:
-            recent = map(self._context.journal.recent_values, group)
-            return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
-
-        self._metrics.barrier_may_take(barrier.deadline.seconds)
-        with timed(self._metrics, Phase.BARRIER):
+        entities = [entity for each in group for entity in each.entities]
+        with timed(self.metrics, Phase.BARRIER):
             read = await barrier.read(entities, broker_id=broker_id, acknowledged=acknowledged)
         return read.values
+
+    async def _acknowledged(self, group: Sequence[Alteration]) -> Quotas:
+        recent = map(self.journal.recent_values, group)
+        return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
 
     async def _validate_first(
         self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
@@ -237,14 +286,14 @@ class AlterPipeline:
         self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
     ) -> Executed:
         try:
-            with timed(self._metrics, Phase.KAFKA):
+            with timed(self.metrics, Phase.KAFKA):
                 answer = await admin.alter_client_quotas(
                     [change for each in group for change in each.changes],
                     validate_only=False,
                     broker_id=broker_id,
                     send_by=min(each.send_by for each in group),
                 )
-            self._failpoints.reach("after_answer")
+            self.failpoints.reach("after_answer")
         except QuotaError:
             raise
         except Exception:  # its origin is unclear, and so is whether it was sent
@@ -271,7 +320,7 @@ class AlterPipeline:
             replace(conclusion, rejected=alteration.local_refusals)
             for alteration, conclusion in executed.items()
         ]
-        recorded = self._outcomes.write(conclusions)
+        recorded = self.outcomes.write(conclusions)
         concluded: dict[str, Concluded] = {}
         waiting: dict[asyncio.Future[bool], Quotas] = {}
         for alteration, conclusion in zip(executed, conclusions, strict=True):
@@ -294,94 +343,7 @@ class AlterPipeline:
         self, alteration: Alteration, late: Awaitable[Handover], recorded: asyncio.Task[None]
     ) -> None:
         await asyncio.wait({recorded})
-        await record_late_answer(alteration, late, self._context.recoveries, self._metrics)
-
-
-def entities_to_read(alteration: Alteration) -> Iterator[ClientQuotaEntity]:
-    """Yield what is read: what it alters, what is refused of it, what its plan rests on."""
-    yield from (change.entity for change in alteration.changes)
-    yield from (refused.entity for refused in alteration.local_refusals.values())
-    if alteration.plan is not None:
-        yield from alteration.plan.beside
-
-
-async def as_expected(
-    alteration: Alteration, values: Quotas, *, with_plan: bool
-) -> tuple[Alteration, Sequence[Violation]]:
-    """Return the alteration with what truly held before, and what was not to be expected.
-
-    Args:
-        alteration: Without values.
-        values: As they were read behind a barrier.
-        with_plan: Whether what a plan rests on is locked, and is to be judged.
-    """
-    number = len(alteration.changes)
-    alteration = await off_loop(number, alteration.with_values, values)
-    failed = await off_loop(number, _failed_expectations, alteration)
-    beside = alteration.plan.beside if alteration.plan and with_plan else {}
-    moved = await off_loop(len(beside), moved_beside, beside, values)
-    return alteration, [*failed, *moved]
-
-
-def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
-    expected = {each.ordinal: each.expected for each in alteration.changes if each.expected}
-    if not expected and alteration.precondition is None:
-        return ()
-    before = {each.ordinal: each.before or {} for each in alteration.changes}
-    return failed_expectations(expected, before, alteration.precondition)
-
-
-def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusion:
-    """Conclude an intent whose expectations do not hold; nothing is sent."""
-    results = unexpected_results(alteration.changes, failed)
-    event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
-    error = expectation_failed(failed, alteration.alteration_id)
-    return Conclusion(alteration.alteration_id, results, (event,), error=error)
-
-
-def judgement(alteration: Alteration, answer: Handover) -> Conclusion:
-    """A validation without an answer changed nothing: it is not sent, not unknown."""
-    results = answered_results(alteration.changes, answer)
-    return Conclusion(
-        alteration.alteration_id,
-        as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
-        broker_id=answer.broker_id,
-        retry_after_s=throttle_time_s(answer),
-    )
-
-
-def held_back(judged: Conclusion) -> Conclusion:
-    """Conclude an intent of which the broker's own validation refuses something."""
-    results = as_unchanged(judged.results, Outcome.VALIDATED, Outcome.NOT_APPLIED)
-    event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
-    return replace(judged, results=results, events=(event,))
-
-
-def answered(alteration: Alteration, answer: Handover) -> Conclusion:
-    """Conclude an intent that was handed over and answered, or not answered in time."""
-    results = answered_results(alteration.changes, answer)
-    words = ", ".join(sorted({result.outcome.value for result in results.values()}))
-    events = (
-        (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
-        (answer.answered_at, "outcome", words),
-    )
-    return Conclusion(
-        alteration.alteration_id,
-        results,
-        events,
-        sent=True,
-        broker_id=answer.broker_id,
-        retry_after_s=throttle_time_s(answer),
-        late=answer.late,
-    )
-
-
-def in_doubt(alteration: Alteration) -> Conclusion:
-    """Conclude an intent of which a fault leaves open whether it was sent."""
-    reason = KafkaRefusal(None, "A fault of this service came between.")
-    results = results_of(alteration.changes, Outcome.UNKNOWN, reason)
-    event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-    return Conclusion(alteration.alteration_id, results, (event,), sent=True)
+        await record_late_answer(alteration, late, self.recoveries, self.metrics)
 
 
 def _too_late() -> NotSentError:

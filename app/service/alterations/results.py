@@ -1,5 +1,6 @@
-"""What became of an alteration: the results of its entities, and the answer to its caller."""
+"""What became of an alteration: results of its entities, its conclusion, the caller's answer."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +14,8 @@ from app.domain.alterations import (
     Quotas,
     apply_ops,
     failed_expectation,
+    failed_expectations,
+    moved_beside,
     same_values,
 )
 from app.domain.errors import (
@@ -33,6 +36,10 @@ from app.domain.errors import (
 from app.service.ports.alterations import Alteration, AlterationRecord, Change, Conclusion
 from app.service.ports.audit_log import StoredKey
 from app.service.ports.brokers import Handover, Verdict
+from app.service.runtime.clock import utc_now
+from app.service.runtime.tasks import off_loop
+
+logger = logging.getLogger(__name__)
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
 
@@ -132,6 +139,105 @@ def throttle_time_s(answer: Handover) -> float | None:
     """Return how long the broker asks to stay away, in seconds; null if it does not."""
     longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
     return longest / 1000 if longest else None
+
+
+def fault_before_sending(alteration: Alteration, fault: Exception) -> QuotaError:
+    """Log a fault of ours for which an alteration was not sent; return the error to answer."""
+    logger.error("%s is not sent for a fault", alteration.alteration_id, exc_info=fault)
+    detail = "A fault of this service; report the request id. Nothing was sent."
+    return QuotaError(detail, retry=Retry.SAFE, alteration_id=alteration.alteration_id)
+
+
+def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
+    """Conclude an intent of which nothing was sent; the error says why."""
+    if not isinstance(error, QuotaError):
+        error = fault_before_sending(alteration, error)
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(alteration.changes, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    # a copy: others who shared the request have the same error
+    own = replace(error, alteration_id=alteration.alteration_id)
+    own.__cause__ = error
+    return Conclusion(alteration.alteration_id, results, (event,), error=own)
+
+
+async def as_expected(
+    alteration: Alteration, values: Quotas, *, with_plan: bool
+) -> tuple[Alteration, Sequence[Violation]]:
+    """Return the alteration with what truly held before, and what was not to be expected.
+
+    Args:
+        alteration: Without values.
+        values: As they were read behind a barrier.
+        with_plan: Whether what a plan rests on is locked, and is to be judged.
+    """
+    number = len(alteration.changes)
+    alteration = await off_loop(number, alteration.with_values, values)
+    failed = await off_loop(number, _failed_expectations, alteration)
+    beside = alteration.plan.beside if alteration.plan and with_plan else {}
+    moved = await off_loop(len(beside), moved_beside, beside, values)
+    return alteration, [*failed, *moved]
+
+
+def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
+    expected = {each.ordinal: each.expected for each in alteration.changes if each.expected}
+    if not expected and alteration.precondition is None:
+        return ()
+    before = {each.ordinal: each.before or {} for each in alteration.changes}
+    return failed_expectations(expected, before, alteration.precondition)
+
+
+def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusion:
+    """Conclude an intent whose expectations do not hold; nothing is sent."""
+    results = unexpected_results(alteration.changes, failed)
+    event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
+    error = expectation_failed(failed, alteration.alteration_id)
+    return Conclusion(alteration.alteration_id, results, (event,), error=error)
+
+
+def judgement(alteration: Alteration, answer: Handover) -> Conclusion:
+    """A validation without an answer changed nothing: it is not sent, not unknown."""
+    results = answered_results(alteration.changes, answer)
+    return Conclusion(
+        alteration.alteration_id,
+        as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
+        broker_id=answer.broker_id,
+        retry_after_s=throttle_time_s(answer),
+    )
+
+
+def held_back(judged: Conclusion) -> Conclusion:
+    """Conclude an intent of which the broker's own validation refuses something."""
+    results = as_unchanged(judged.results, Outcome.VALIDATED, Outcome.NOT_APPLIED)
+    event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
+    return replace(judged, results=results, events=(event,))
+
+
+def answered(alteration: Alteration, answer: Handover) -> Conclusion:
+    """Conclude an intent that was handed over and answered, or not answered in time."""
+    results = answered_results(alteration.changes, answer)
+    words = ", ".join(sorted({result.outcome.value for result in results.values()}))
+    events = (
+        (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
+        (answer.answered_at, "outcome", words),
+    )
+    return Conclusion(
+        alteration.alteration_id,
+        results,
+        events,
+        sent=True,
+        broker_id=answer.broker_id,
+        retry_after_s=throttle_time_s(answer),
+        late=answer.late,
+    )
+
+
+def in_doubt(alteration: Alteration) -> Conclusion:
+    """Conclude an intent of which a fault leaves open whether it was sent."""
+    reason = KafkaRefusal(None, "A fault of this service came between.")
+    results = results_of(alteration.changes, Outcome.UNKNOWN, reason)
+    event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
+    return Conclusion(alteration.alteration_id, results, (event,), sent=True)
 
 
 def in_order(results: Mapping[int, AlterationResult]) -> dict[int, AlterationResult]:

@@ -8,21 +8,19 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.alterations import KafkaRefusal, Outcome
+from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.results import result_of, results_of
-from app.service.auth.authorize import NoPolicy, PolicyGuard
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Retry
+from app.service.alterations.results import result_of
 from app.service.ports.alterations import Alteration, Conclusion
 from app.service.ports.audit_log import AuditJournal, Recovered, RecoveryJournal
 from app.service.ports.brokers import Handover
-from app.service.ports.metrics import AlterationMetrics, FoundBy
-from app.service.queries.resolve import QuotaImage
-from app.service.runtime.clock import USUAL, Patience, utc_now
-from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, off_loop
+from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
+from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.tasks import AlterationTasks, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -35,26 +33,6 @@ the log may take for them."""
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
-
-
-def fault_before_sending(alteration: Alteration, fault: Exception) -> QuotaError:
-    """Log a fault of ours for which an alteration was not sent; return the error to answer."""
-    logger.error("%s is not sent for a fault", alteration.alteration_id, exc_info=fault)
-    detail = "A fault of this service; report the request id. Nothing was sent."
-    return QuotaError(detail, retry=Retry.SAFE, alteration_id=alteration.alteration_id)
-
-
-def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
-    """Conclude an intent of which nothing was sent; the error says why."""
-    if not isinstance(error, QuotaError):
-        error = fault_before_sending(alteration, error)
-    refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(alteration.changes, Outcome.NOT_SENT, refusal)
-    event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    # a copy: others who shared the request have the same error
-    own = replace(error, alteration_id=alteration.alteration_id)
-    own.__cause__ = error
-    return Conclusion(alteration.alteration_id, results, (event,), error=own)
 
 
 @dataclass(eq=False)
@@ -170,10 +148,12 @@ class EntityLocks:
     """Locks are taken for all entities of a request or for none, so nobody waits in a circle.
 
     Args:
+        metrics: Who counts.
         wait_s: How long an alteration waits for another one of the same entity, in seconds.
     """
 
-    def __init__(self, wait_s: float = USUAL.entity_wait_s) -> None:
+    def __init__(self, metrics: AlterationMetrics, wait_s: float = USUAL.entity_wait_s) -> None:
+        self._metrics = metrics
         self._wait_s = wait_s
         self._held: dict[ClientQuotaEntity, str] = {}
         self._freed = asyncio.Event()
@@ -188,15 +168,24 @@ class EntityLocks:
             EntityBusyError: Another alteration of this process holds one of them for too long.
         """
         wanted = tuple(entities)
-        deadline = time.monotonic() + self._wait_s
-        await self._take(wanted, alteration_id, deadline)
+        began = time.monotonic()
+        deadline = began + self._wait_s
         try:
-            yield deadline
-        finally:
-            for entity in wanted:
-                del self._held[entity]
-            self._freed.set()
-            self._freed = asyncio.Event()
+            await self._take(wanted, alteration_id, deadline)
+            self._metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+            try:
+                yield deadline
+            finally:
+                self._free(wanted)
+        except EntityBusyError:
+            self._metrics.slot_was_taken()
+            raise
+
+    def _free(self, wanted: Iterable[ClientQuotaEntity]) -> None:
+        for entity in wanted:
+            del self._held[entity]
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     async def _take(
         self, wanted: tuple[ClientQuotaEntity, ...], alteration_id: str, deadline: float
@@ -221,29 +210,6 @@ class EntityLocks:
             retry=Retry.SAFE,
             retry_after_s=1,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class AlterContext:
-    """What all alterations of this process share.
-
-    Attributes:
-        owner: The name of this process in the log.
-        failpoints: None is armed outside of tests.
-        large: What each principal has in progress.
-    """
-
-    owner: str
-    image: QuotaImage
-    journal: AuditJournal
-    recoveries: RecoveryJournal
-    outcomes: OutcomeWriter
-    metrics: AlterationMetrics
-    failpoints: Failpoints = field(default_factory=Failpoints)
-    policy: PolicyGuard = field(default_factory=NoPolicy)
-    patience: Patience = USUAL
-    large: LargeRequests = field(default_factory=LargeRequests)
-    locks: EntityLocks = field(default_factory=EntityLocks)
 
 
 PORTION: Final = 1000

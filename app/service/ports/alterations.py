@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -165,6 +165,14 @@ class Alteration:
         locks = {change.ordinal: change.entity for change in self.changes}
         beside = self.plan.beside if self.plan is not None else ()
         return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
+
+    @property
+    def entities(self) -> Iterator[ClientQuotaEntity]:
+        """What is read: what it alters, what is refused of it, what its plan rests on."""
+        yield from (change.entity for change in self.changes)
+        yield from (refused.entity for refused in self.local_refusals.values())
+        if self.plan is not None:
+            yield from self.plan.beside
 
     @property
     def validates_first(self) -> bool:

@@ -24,7 +24,6 @@ from app.service.ports.audit_log import (
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from app.service.recovery import Evidence, Recovery
-from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.calls import (
     AFTER,
     Tables,
@@ -39,7 +38,7 @@ from tests.integration.postgres.calls import (
     take,
 )
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
+from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import (
     CLUSTER,
     SEND_WITHIN_S,
@@ -497,15 +496,8 @@ def recovery_of(
     brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
     barrier = Barrier(brokers, CurrentValues(brokers))
-    context = alter_context(
-        brokers,
-        FakeJournal([]),
-        AlterationTasks(),
-        CountedMetrics(),
-        owner=owner,
-        recoveries=journal,
-    )
-    return kind(brokers, brokers, barrier, context, between_fences_s=0)
+    metrics = CountedMetrics()
+    return kind(brokers, brokers, barrier, journal, metrics, owner, between_fences_s=0)
 
 
 @pytest.mark.parametrize(

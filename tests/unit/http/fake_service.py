@@ -21,7 +21,6 @@ from app.http.guards import Services
 from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
-from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (
     AuditTrail,
@@ -44,7 +43,8 @@ from tests.testkit.fake_ports import (
     FakeImage,
     FakeJournal,
     FakePlans,
-    alter_context,
+    alter_pipeline,
+    alter_quotas,
     fake_actor,
     fake_scram_users,
 )
@@ -222,10 +222,8 @@ class FakeService:
         authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
-        context = alter_context(
-            self.brokers, self.journal, self.tasks, alterations, image=image, policy=self.policy
-        )
-        alter = AlterQuotas(context)
+        pipeline = alter_pipeline(self.journal, self.tasks, alterations)
+        alter = alter_quotas(pipeline, image, policy=self.policy)
         return Services(
             authenticator=AuthenticatorChain([self.names]),
             own_account=partial(

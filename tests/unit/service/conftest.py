@@ -9,7 +9,6 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Expected, Op
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations.alter import AlterQuotas
 from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
@@ -20,7 +19,8 @@ from tests.testkit.fake_ports import (
     FakeImage,
     FakeJournal,
     Verdicts,
-    alter_context,
+    alter_pipeline,
+    alter_quotas,
     fake_actor,
 )
 
@@ -41,10 +41,8 @@ class World:
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
         self.image = FakeImage(self.brokers)
-        context = alter_context(
-            self.brokers, self.journal, self.tasks, self.metrics, image=self.image
-        )
-        self.service = AlterQuotas(context)
+        pipeline = alter_pipeline(self.journal, self.tasks, self.metrics)
+        self.service = alter_quotas(pipeline, self.image)
         self.actor = fake_actor(self.brokers, self.tasks)
 
     async def alter(self, *alterations: ClientQuotaAlteration, **options: Any) -> AlterationRecord:

@@ -16,7 +16,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import pipeline
-from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded
+from app.service.alterations.pipeline import AlterGroup, Concluded
 from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Change, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
@@ -32,7 +32,7 @@ from tests.testkit.fake_ports import (
     FakeBrokers,
     FakeJournal,
     Verdicts,
-    alter_context,
+    alter_pipeline,
     fake_actor,
     refused,
 )
@@ -257,8 +257,7 @@ class Sender:
         self.broker = broker
         self.journal = FakeJournal(broker.log)
         self._tasks = AlterationTasks()
-        context = alter_context(broker, self.journal, self._tasks, CountedMetrics())
-        self.pipeline = AlterPipeline(context)
+        self.pipeline = alter_pipeline(self.journal, self._tasks, CountedMetrics())
         self.actor = self.actor_at(broker)
 
     def actor_at(self, broker: Broker) -> Actor:

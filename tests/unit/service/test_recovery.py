@@ -24,7 +24,7 @@ from app.service.ports.brokers import Handover, Verdict
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, refused
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -45,8 +45,9 @@ class World:
         self.journal = FakeJournal(self.log)
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
-        context = alter_context(self.brokers, self.journal, AlterationTasks(), self.metrics)
-        self.recovery = Recovery(self.brokers, self.brokers, barrier, context, 95)
+        self.recovery = Recovery(
+            self.brokers, self.brokers, barrier, self.journal, self.metrics, "test", 95
+        )
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}

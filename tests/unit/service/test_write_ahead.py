@@ -32,6 +32,7 @@ from app.service.ports.alterations import (
 from app.service.ports.brokers import Verdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
+from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import Fault, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
@@ -279,7 +280,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 async def test_an_answer_that_is_not_understood_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.pipeline.answered_results", _raise_fault)
+    monkeypatch.setattr("app.service.alterations.results.answered_results", _raise_fault)
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))
     assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
@@ -404,7 +405,7 @@ async def free(locks: EntityLocks, *entities: ClientQuotaEntity) -> None:
 
 @in_virtual_time
 async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder():
-    locks, over = EntityLocks(), asyncio.Event()
+    locks, over = EntityLocks(CountedMetrics()), asyncio.Event()
     holding = asyncio.create_task(hold_until(locks, "first", over))
     await asyncio.sleep(0)
     with pytest.raises(EntityBusyError, match="first"):
@@ -415,7 +416,7 @@ async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder():
 
 @in_virtual_time
 async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
-    locks = EntityLocks()
+    locks = EntityLocks(CountedMetrics())
     async with asyncio.TaskGroup() as tasks, locks.hold([ALICE], "first"):
         tasks.create_task(free(locks, ALICE))
         await asyncio.sleep(USUAL.entity_wait_s)
@@ -423,7 +424,7 @@ async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
 
 @in_virtual_time
 async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
-    locks, over = EntityLocks(), asyncio.Event()
+    locks, over = EntityLocks(CountedMetrics()), asyncio.Event()
     holding = asyncio.create_task(hold_until(locks, "first", over))
     await asyncio.sleep(0)
     waiting = [asyncio.create_task(hold_until(locks, "waiting", over)) for _ in range(3)]
@@ -442,7 +443,10 @@ async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
 async def test_every_entity_of_a_request_is_held_and_is_free_again_when_it_ends(
     error: LookupError | None,
 ):
-    locks, entities = EntityLocks(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    locks, entities = (
+        EntityLocks(CountedMetrics()),
+        [ClientQuotaEntity.of({"user": name}) for name in "abc"],
+    )
     with suppress(LookupError):
         async with locks.hold(entities, "first"):
             for entity in entities:
