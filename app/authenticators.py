@@ -16,9 +16,9 @@ from app.http.authentication.certificates import (
 )
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
-from app.http.metrics import HttpMetrics
 from app.http.rate_limits import LoginAttempts
 from app.kafka.config import KafkaLogin, key_password
+from app.metrics import Metrics
 from app.service.auth.sessions import Sessions
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
@@ -27,7 +27,7 @@ OpenSessions = Callable[[KafkaLogin], Sessions]
 
 
 def open_authenticators(
-    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
 ) -> AuthenticatorChain:
     """Return what asks the enabled authenticators; the stack closes them."""
     rules = settings.ssl_principal_mapping_rules
@@ -41,7 +41,7 @@ def open_authenticators(
     return AuthenticatorChain([openers[kind]() for kind in settings.enabled_authenticators])
 
 
-def _bearer(settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack) -> Bearer:
+def _bearer(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Bearer:
     tokens, rules = bearer_tokens(settings), token_rules(settings)
     if rules is None:
         return Bearer(tokens)
@@ -53,7 +53,7 @@ def _bearer(settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack) -> 
 
 
 def _basic(
-    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
 ) -> Basic:
     login = settings.basic_login
     if login is None:

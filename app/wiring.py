@@ -19,7 +19,6 @@ from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import LoginFailedError
 from app.http.guards import Services
-from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
@@ -27,6 +26,7 @@ from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_use
 from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, QueryReader
+from app.metrics import AlterationMetrics, DependencyMetrics, Metrics
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
@@ -60,12 +60,11 @@ from app.service.auth.authorize import (
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.sessions import Sessions
 from app.service.ports.brokers import Described, QuotaReader
-from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
-from app.service.runtime.clock import AdaptiveDeadline
+from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.dependencies import Cache, Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
@@ -286,7 +285,7 @@ class Wiring:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.metrics = HttpMetrics()
+        self.metrics = Metrics()
         self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
         self._limits = Limits(
             settings.reads_per_s,
@@ -331,7 +330,12 @@ class Wiring:
             brokers = Brokers(self._settings.kafka, counted, patience=patience)
             admin = KafkaClientQuotaAdmin(brokers, failpoints=self._settings.test_failpoint)
             database = Database(self._settings.database_url.get_secret_value(), counted, patience)
-            counted.watch(brokers.connections, database.in_use, brokers.another_answers)
+            counted.watch(
+                brokers.connections,
+                database.in_use,
+                brokers.another_answers,
+                DATABASE_CLOCK.ahead_s,
+            )
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             deadline = AdaptiveDeadline(patience.broker_answer_s)

@@ -19,7 +19,6 @@ from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
 from app.http.guards import Services, actor_of, services_of
-from app.http.metrics import HttpMetrics
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
     RequestMiddleware,
@@ -34,6 +33,7 @@ from app.http.quotas import entity, gauges
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
+from app.metrics import Metrics
 from app.service.auth.actors import RefusedAtTheActError
 from app.service.auth.denials import DeniedAttempt
 from app.service.runtime.tasks import off_loop
@@ -159,7 +159,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
 
 def create_asgi(
     lifespan: Lifespan,
-    metrics: HttpMetrics,
+    metrics: Metrics,
     *,
     has_operations_port: bool = False,
     cors_origins: Sequence[str] = (),

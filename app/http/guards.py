@@ -18,12 +18,12 @@ from app.domain.errors import QuotaError, UnauthenticatedError
 from app.http.authentication.authenticator import AuthenticatorChain, LoggedIn, presented_by
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
-from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
 from app.http.query_params import QueryParameters, read_query
 from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import read_json_body
 from app.http.responses import ANY, ASKING, READING
+from app.metrics import Metrics, Phase
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.actors import Actor, ActorOf
@@ -44,7 +44,6 @@ from app.service.auth.denials import (
 )
 from app.service.ports.alterations import Confirm
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
-from app.service.ports.metrics import Phase
 from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
@@ -76,7 +75,7 @@ class Services:
     policy: PolicyGuard
     scram_users: DescribeScramUsers
     readiness: Readiness
-    metrics: HttpMetrics
+    metrics: Metrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
     proxies: TrustedProxies = NO_PROXIES
@@ -287,7 +286,7 @@ class Permission(Guard):
         return access.evidence
 
 
-def _count_decision(metrics: HttpMetrics, operation: Operation, access: Access) -> None:
+def _count_decision(metrics: Metrics, operation: Operation, access: Access) -> None:
     result = "allowed" if access.refusal is None else "denied"
     metrics.authorizations.labels(operation.value, result).inc()
     age_s = access.evidence.get("acl_age_s")

@@ -22,8 +22,8 @@ from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Sent
 from app.http.errors import HeadersTooLargeError, PreflightRefusedError
 from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER, bad_header
-from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
+from app.metrics import Metrics
 
 ON_OPERATIONS_PORT: Final = "on_operations_port"
 """In the state of a connection: whether it came in at the port for operations."""
@@ -192,9 +192,7 @@ class RequestMiddleware:
             answered before anything else, and they can read every answer, errors too.
     """
 
-    def __init__(
-        self, app: ASGIApp, metrics: HttpMetrics, cors_origins: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, cors_origins: Sequence[str] = ()) -> None:
         self._app = app
         self._metrics = metrics
         self._handle: ASGIApp = self._handle_errors

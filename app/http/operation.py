@@ -86,7 +86,9 @@ async def ready(
 )
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
-    body, content_type = await asyncio.to_thread(services_of(request).metrics.exposition)
+    services = services_of(request)
+    anew = services.limits.may_write_metrics()
+    body, content_type = await asyncio.to_thread(services.metrics.exposition, anew=anew)
     return Response(body, media_type=content_type)
 
 

@@ -14,6 +14,7 @@ from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import ClauseElement, make_url
 
+from app.metrics import DependencyMetrics
 from app.postgres.connect import (
     DENYING,
     LEADING,
@@ -24,7 +25,6 @@ from app.postgres.connect import (
     connection_parameters,
 )
 from app.postgres.errors import ENDED, FAILURES, READ_ONLY, failure, query_too_slow, sql_state
-from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")

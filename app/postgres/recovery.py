@@ -18,8 +18,7 @@ from app.postgres.payload import (
     values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
-from app.service.ports.audit_log import OpenAlteration, Recovered, RecoveryKey
-from app.service.ports.metrics import OpenIntents
+from app.service.ports.audit_log import OpenAlteration, OpenIntents, Recovered, RecoveryKey
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 

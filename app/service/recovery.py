@@ -32,6 +32,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError, QuotaError
+from app.metrics import AlterationMetrics, DriftOrigin, FoundBy
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.write_ahead import record_in_portions
 from app.service.ports.audit_log import (
@@ -49,7 +50,6 @@ from app.service.ports.brokers import (
     Described,
     MetadataQuorum,
 )
-from app.service.ports.metrics import AlterationMetrics, DriftOrigin, FoundBy
 from app.service.runtime.clock import USUAL, Patience, utc_now
 from app.service.runtime.tasks import Failpoints, off_loop, run_forever
 
@@ -112,7 +112,7 @@ class Recovery:
         """
         cluster_id = await self.admin.cluster_id()
         claimed = await self.journal.claim_open(cluster_id, self.owner, limit=AT_ONCE)
-        self.metrics.intents_are_open(await self.journal.open_intents(cluster_id))
+        self.metrics.intents_are_open(*await self.journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)

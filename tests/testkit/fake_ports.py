@@ -24,6 +24,7 @@ from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity, ClientQ
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
+from app.metrics import AlterationMetrics
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.pipeline import AlterPipeline
@@ -36,6 +37,7 @@ from app.service.ports.audit_log import (
     AuditQuery,
     KeyTakenError,
     OpenAlteration,
+    OpenIntents,
     Recovered,
     RecoveryKey,
     StoredKey,
@@ -50,7 +52,6 @@ from app.service.ports.brokers import (
     ScramUsers,
     Verdict,
 )
-from app.service.ports.metrics import AlterationMetrics, OpenIntents
 from app.service.ports.plans import StoredPlan
 from app.service.queries.analytics import (
     AnalyticsPage,

@@ -15,12 +15,12 @@ from app.http.alterations.models import AlterationEvent, AlterationRequest, Reve
 from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
-from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import JsonBody, Key, feature_router, path_id
 from app.http.validation import validated
+from app.metrics import Metrics
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.alterations import Alteration, AlterationRecord, IdempotencyKey
 from app.service.runtime.tasks import off_loop
@@ -181,7 +181,7 @@ _KEY_REFUSED: Final[Mapping[str, str]] = {
 
 
 def _record_metrics(
-    metrics: HttpMetrics,
+    metrics: Metrics,
     alteration: Alteration,
     ending: AlterationRecord | QuotaError,
     results: Iterable[AlterationResult],

@@ -23,6 +23,7 @@ from app.domain.alterations import (
 )
 from app.domain.errors import NotSentError, QuotaError
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
+from app.metrics import AlterationMetrics, Phase
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.results import (
     answered,
@@ -44,7 +45,6 @@ from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Conclusion, Wait
 from app.service.ports.audit_log import AuditJournal, KeyTakenError, RecoveryJournal
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
-from app.service.ports.metrics import AlterationMetrics, Phase
 from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.dependencies import BrokerBatchers
 from app.service.runtime.tasks import Failpoints, off_loop, timed

@@ -14,11 +14,11 @@ from typing import Final
 from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Retry
+from app.metrics import AlterationMetrics, FoundBy, Phase
 from app.service.alterations.results import result_of
 from app.service.ports.alterations import Alteration, Conclusion
 from app.service.ports.audit_log import AuditJournal, Recovered, RecoveryJournal
 from app.service.ports.brokers import Handover
-from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase
 from app.service.runtime.clock import USUAL, Patience
 from app.service.runtime.tasks import AlterationTasks, off_loop
 

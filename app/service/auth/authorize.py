@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.authorization import (
@@ -23,6 +23,7 @@ from app.domain.errors import (
     NotSentError,
     PolicyViolationError,
 )
+from app.metrics import PolicyMetrics
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord
 from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
@@ -233,16 +234,6 @@ _REFUSED: Final = (
 RecordDenied = Callable[[Caller, ClusterAuthorizationError, DeniedAttempt], Awaitable[None]]
 
 
-class PolicyMetrics(Protocol):
-    """Counts what the policy decides and how it is read; no call waits or fails."""
-
-    def policy_decided(self, *, allowed: bool) -> None:
-        """Note a decision."""
-
-    def policy_read(self, *, usable: bool, rules: int) -> None:
-        """Note that the file was read, and how many rules are in force since."""
-
-
 class NoPolicy:
     """Leaves everything to the ACLs."""
 
@@ -261,7 +252,7 @@ class NarrowingPolicy:
         read: Reads the file again; raises ``ValueError`` with the faults where it is not usable.
         in_force: What was read at the start.
         record_denied: Keeps the attempts of those who may not.
-        metrics: Who counts.
+        metrics: What counts.
     """
 
     def __init__(

@@ -14,7 +14,6 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 from app.service.ports.alterations import Alteration, AlterationRecord, Change, Conclusion
-from app.service.ports.metrics import OpenIntents
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +196,20 @@ class Recovered:
     def key(self) -> RecoveryKey:
         """Which entity of which alteration."""
         return self.alteration_id, self.ordinal
+
+
+class OpenIntents(NamedTuple):
+    """What has no definite outcome yet, of all processes.
+
+    Attributes:
+        number: Entities of alterations that were recorded and not concluded.
+        oldest_s: The age of the oldest one, in seconds; 0 where there is none.
+        quarantined: How many of them were sent and have no definite answer.
+    """
+
+    number: int
+    oldest_s: float
+    quarantined: int
 
 
 class RecoveryJournal(Protocol):

@@ -35,7 +35,7 @@ from tests.integration.postgres.calls import (
     request_of,
     stored,
 )
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import (
     CLUSTER,

@@ -20,9 +20,9 @@ from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.alterations import Alteration, Conclusion
 from app.service.ports.audit_log import (
     AuditQuery,
+    OpenIntents,
 )
 from app.service.ports.brokers import STANDSTILL_S
-from app.service.ports.metrics import OpenIntents
 from app.service.recovery import Evidence, Recovery
 from tests.integration.postgres.calls import (
     AFTER,
@@ -37,7 +37,7 @@ from tests.integration.postgres.calls import (
     stored,
     take,
 )
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import (
     CLUSTER,

@@ -18,9 +18,9 @@ from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.errors import InvalidTokenError
 from app.http.guards import Services
-from app.http.metrics import HttpMetrics
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
+from app.metrics import Metrics
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (
     AuditTrail,
@@ -208,7 +208,7 @@ class FakeService:
         self.names = Names()
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
-        self.metrics = HttpMetrics()
+        self.metrics = Metrics()
         self.analytics = FakeAnalytics()
         self.plans = FakePlans()
         self.tasks = AlterationTasks()

@@ -12,7 +12,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
     CI,
     FakeBrokers,

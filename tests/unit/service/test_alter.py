@@ -74,7 +74,7 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
     with pytest.raises(EntityBusyError) as busy:
         await world.alter(setting(ALICE, "6"))
     assert busy.value.alteration_id == unknown.value.alteration_id
-    assert world.metrics.counts["lock taken"] == 1
+    assert world.metrics.counts["quota_slot_conflicts"] == 1
 
 
 async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(world: World) -> None:

@@ -24,8 +24,8 @@ from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.dependencies import MAX_BATCHES, Batcher
 from app.service.runtime.tasks import AlterationTasks
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.event_loops import until
-from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
     CI,
     EPOCH,

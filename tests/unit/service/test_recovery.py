@@ -23,7 +23,7 @@ from app.service.ports.audit_log import (
 from app.service.ports.brokers import Handover, Verdict
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.tasks import AlterationTasks
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, refused
 from tests.testkit.virtual_time import in_virtual_time
 
@@ -225,7 +225,7 @@ async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_por
     outcomes = (Outcome.NOT_APPLIED, Outcome.APPLIED)
     assert [result.result.outcome for result in found] == [outcomes[n % 2] for n in range(500)]
     assert found[0].evidence["fences"] == found[1].evidence["fences"]
-    assert world.metrics.counts["applied by fences"] == 250
+    assert world.metrics.counts["quota_recovery applied fences"] == 250
 
 
 @in_virtual_time
@@ -264,8 +264,8 @@ async def test_what_another_process_has_concluded_is_not_counted(world: World) -
     world.journal.concluded = {("a1", 2)}
     await world.recovery.round()
     assert [item.key for item in world.journal.recovered] == [("a1", 0), ("a1", 1)]
-    assert world.metrics.counts["applied by fences"] == 1
-    assert "not_applied by fences" not in world.metrics.counts
+    assert world.metrics.counts["quota_recovery applied fences"] == 1
+    assert "quota_recovery not_applied fences" not in world.metrics.counts
 
 
 NUMBER = 2500
@@ -313,9 +313,10 @@ async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
     assert second.result.outcome is Outcome.REFUSED
     assert second.evidence["late_answer"] == "refused"
     assert metrics.counts == {
-        "late": NUMBER,
-        "applied by late_answer": NUMBER / 2,
-        "refused by late_answer": NUMBER / 2,
+        "quota_late_outcomes": NUMBER,
+        "quota_recovery applied late_answer": NUMBER / 2,
+        "quota_recovery refused late_answer": NUMBER / 2,
+        "quota_recovery_seconds late_answer": NUMBER,
     }
 
 
@@ -330,7 +331,11 @@ async def test_a_late_answer_that_is_recorded_already_is_not_counted_as_recovere
     journal, request = FakeJournal([]), request_of(2)
     journal.concluded = {("a1", 0)}
     metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
-    assert metrics.counts == {"late": 2, "applied by late_answer": 1}
+    assert metrics.counts == {
+        "quota_late_outcomes": 2,
+        "quota_recovery applied late_answer": 1,
+        "quota_recovery_seconds late_answer": 1,
+    }
 
 
 async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
@@ -339,7 +344,7 @@ async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
     journal, request = FakeJournal([]), request_of(2)
     journal.broken = {"record_recovery"}
     metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
-    assert metrics.counts == {"late": 2}
+    assert metrics.counts == {"quota_late_outcomes": 2}
     assert "the late answer to a1 was not recorded: Postgres is down." in caplog.text
 
 

@@ -31,8 +31,8 @@ from app.service.ports.alterations import (
 )
 from app.service.ports.brokers import Verdict
 from app.service.runtime.clock import USUAL
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.event_loops import until
-from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import Fault, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
