@@ -11,8 +11,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from sqlalchemy import select
-
 from app.domain.alterations import AlterationResult, Outcome, Quotas
 from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.domain.errors import NotSentError, QuotaError
@@ -39,7 +37,6 @@ from app.postgres.payload import (
     values_from_json,
 )
 from app.postgres.pool import Database, Lease, Row
-from app.postgres.schema import audit_event
 from app.service.ports.alterations import (
     DEFAULT_WAIT_MS,
     Alteration,
@@ -55,8 +52,8 @@ from app.service.runtime.tasks import off_loop
 def page_of(rows: Sequence[Row], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
-    heads = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: json.loads(head + "}") for alteration_id, head in heads.items()}
+    requests = {row.alteration_id: row.request for row in page}
+    read = {alteration_id: json.loads(record) for alteration_id, record in requests.items()}
     listed = [
         audit_row(
             row.at,
@@ -81,10 +78,22 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
 """The first event of a history, by its kind: event and detail."""
 
 
-def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
-    """Return an alteration from the payloads of its events, in order."""
-    start, *later = (json.loads(payload) for payload in payloads)
-    at = datetime.fromisoformat(start["at"])
+_EVENTS: Final = """
+    select at, occurred_at, payload, rejected, (
+        select string_agg(document, ',' order by ordinal) from audit_entity
+        where received_at = event.received_at and alteration_id = event.alteration_id
+          and seq = event.seq
+      ) as documents
+    from audit_event as event
+    where received_at = %(received_at)s and alteration_id = %(alteration_id)s
+    order by seq
+    """
+
+
+def alteration_record(events: Sequence[Row]) -> AlterationRecord:
+    """Return an alteration from its events, in order."""
+    start, *later = map(_whole_event, events)
+    at = start["occurred_at"]
     entities = [entry for entry in start["entities"] if entry["entity"] is not None]
     started = {entry["ordinal"]: entry for entry in entities}
     rejected = _results(start["rejected"])
@@ -105,7 +114,7 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
 def audit_row(
     at: datetime, request: Document, start: Document, conclusion: Document | None
 ) -> AuditRow:
-    """Return one row of the log: from the head of the request, and the document of the entity."""
+    """Return one row of the log: from the record of the request, and the entity's documents."""
     result = result_document(conclusion or start)
     return AuditRow(
         cluster_id=request["cluster_id"],
@@ -126,6 +135,15 @@ def audit_row(
         plan=_plan(request, start),
         denied=request["decision"].get("denied"),
     )
+
+
+def _whole_event(row: Row) -> Document:
+    return {
+        **json.loads(row.payload),
+        "occurred_at": row.occurred_at.astimezone(UTC),
+        "entities": json.loads(f"[{row.documents or ''}]"),
+        "rejected": json.loads(row.rejected or "[]"),
+    }
 
 
 def _plan(request: Document, start: Document) -> Document | None:
@@ -196,8 +214,7 @@ def _history(
         for entry in event["entities"]:
             if "detail" in entry:
                 of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
-                at = datetime.fromisoformat(event["occurred_at"])
-                yield at, "recovery", f"{entry['detail']}{of}"
+                yield event["occurred_at"], "recovery", f"{entry['detail']}{of}"
 
 
 def _in_doubt(intent: Alteration, error: QuotaError) -> QuotaError:
@@ -220,7 +237,9 @@ class PostgresJournal:
         errors: dict[int, Exception | None] = {}
         if len(shared) > 1:
             try:
-                written = await self._database.writing.run(partial(write_intents, shared))
+                written = await self._database.writing.run(
+                    partial(write_intents, shared, lock_s=self._patience.shared_lock_s)
+                )
             except BatchRejectedError:
                 written = []
             except QuotaError as error:
@@ -239,7 +258,9 @@ class PostgresJournal:
         if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
-            await self._database.writing.run(partial(write_intent, intent))
+            await self._database.writing.run(
+                partial(write_intent, intent, lock_s=self._patience.lock_s)
+            )
         except QuotaError as error:
             raise _in_doubt(intent, error) from error
 
@@ -283,18 +304,15 @@ class PostgresJournal:
         """See ``AuditJournal``."""
         if not is_record_id(alteration_id):
             return None
-        query = (
-            select(audit_event.c.payload)
-            .where(audit_event.c.received_at == time_of(alteration_id))
-            .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
-            .order_by(audit_event.c.seq)
+        values = {"received_at": time_of(alteration_id), "alteration_id": uuid.UUID(alteration_id)}
+        rows = await self._database.querying.rows(
+            _EVENTS, values, within_s=self._patience.look_up_s
         )
-        rows = await self._database.querying.rows(query, within_s=self._patience.look_up_s)
-        payloads = [row.payload for row in rows]
-        if not payloads:
+        if not rows:
             return None
-        number = sum(map(len, payloads)) // 200  # an entity has so many bytes, about
-        return await off_loop(number, alteration_record, payloads)
+        read = sum(len(row.documents or "") + len(row.rejected or "") for row in rows)
+        number = read // 200  # an entity has so many characters, about
+        return await off_loop(number, alteration_record, rows)
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """See ``AuditJournal``."""

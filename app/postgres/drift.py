@@ -54,9 +54,9 @@ _HOLD: Final = """
       cast(%(entities)s as text[])) as wanted(entity_hash, alteration_id, entity)
     order by entity_hash
     on conflict (cluster_id, entity_hash) do update set
-      (alteration_id, ordinal, received_at, owner, taken_at, handed_over_by)
-      = (excluded.alteration_id, 0, excluded.received_at, excluded.owner, excluded.taken_at,
-        excluded.handed_over_by)
+      (alteration_id, ordinal, rests_on, received_at, owner, taken_at, handed_over_by)
+      = (excluded.alteration_id, 0, false, excluded.received_at, excluded.owner,
+        excluded.taken_at, excluded.handed_over_by)
     where held.alteration_id is null
     returning entity_hash, version
     """

@@ -3,7 +3,7 @@
 Whoever needs several takes them in the order of the entities' hashes, so nobody waits in a circle.
 An idempotency key belongs to one alteration too, until a day after its outcome; what may be
 repeated as it is gives its key back with its outcome. Who holds the keys of an entity changes under
-its lock only; ``append_events`` of the database does it, in the transaction that frees the lock.
+its lock only, in the transaction that frees it (``change_owners`` of the database).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _HOLDER: Final = """
     select entity_hash, alteration_id, extract(epoch from (
         select max(handed_over_by) from quota_entity as own
         where own.alteration_id = held.alteration_id and own.quarantined
-          and (own.ordinal = held.ordinal or held.ordinal < 0)
+          and (own.ordinal = held.ordinal or held.rests_on)
       ) + make_interval(secs => %(final_after)s) - clock_timestamp()) as seconds
     from quota_entity as held
     where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
@@ -97,7 +97,7 @@ async def busy_error(intent: Alteration, hashes: Hashes, lease: Lease) -> Entity
 
 
 _RECENT: Final = """
-    select ordinal, "values" as stored from quota_entity
+    select entity, "values" as stored from quota_entity
     where alteration_id = %(alteration_id)s and version > 0
       and changed_at > clock_timestamp() - interval '60 seconds'
     """
@@ -107,9 +107,13 @@ async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
     """Return what was applied a short while ago to what the intent has locked."""
     values = {"alteration_id": UUID(intent.alteration_id)}
     rows = await lease.rows(_RECENT, values)
-    locks = intent.locks
-    return {locks[row.ordinal]: values_from_text(row.stored) for row in rows}
+    return {
+        ClientQuotaEntity.of(json.loads(row.entity)): values_from_text(row.stored) for row in rows
+    }
 
+
+KEEP_KEY_S: Final = 24 * 3600.0
+"""How long an idempotency key is kept after the outcome, in seconds."""
 
 _THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
 

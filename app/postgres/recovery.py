@@ -62,7 +62,7 @@ def doubtful_alterations(
 _CLAIM: Final = """
     with due as (
       select cluster_id, entity_hash from quota_entity as held
-      where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
+      where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
         and (claimed_until is null or claimed_until < now() or claimed_by = %(owner)s)
         and (not observed or handed_over_by <= now() - make_interval(secs => %(final_after)s))
         and (quarantined or handed_over_by < now() - interval '1 min'
@@ -165,7 +165,7 @@ _OPEN: Final = """
     select count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
     from quota_entity
-    where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
+    where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
     """
 
 

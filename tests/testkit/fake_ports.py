@@ -235,8 +235,7 @@ class FakeJournal:
         self.intents.append(intent)
 
     async def recent_values(self, intent: Alteration) -> Quotas:
-        entities = intent.locks.values()
-        return {entity: self.applied[entity] for entity in entities if entity in self.applied}
+        return {entity: self.applied[entity] for entity in intent.locked if entity in self.applied}
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         self._do("stored_key")

@@ -179,7 +179,7 @@ class AlterQuotas:
     async def _change(
         self, actor: Actor, alteration: Alteration
     ) -> tuple[Conclusion, "asyncio.Future[bool] | None"]:
-        entities = alteration.locks.values()
+        entities = alteration.locked
         async with self.locks.hold(entities, alteration.alteration_id) as deadline:
             confirmed = await alteration.confirmed()
             concluded = await self._run_when_free(actor, confirmed, deadline)

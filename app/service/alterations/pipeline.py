@@ -101,7 +101,7 @@ class AlterPipeline:
     def begun(self, actor: Actor, alteration: Alteration) -> Alteration:
         """Return it as this process's, ready for a group now."""
         within_s = send_within_s(
-            len(alteration.locks),
+            len(alteration.locked),
             self.patience,
             tables=2 + (alteration.plan is not None) + (alteration.supersedes is not None),
             barrier_s=actor.barrier.deadline.seconds,
@@ -370,12 +370,12 @@ class AlterGroup:
     def __call__(self, acting: Acting) -> bool:
         """Take one more in, if the controller takes them all."""
         _, item = acting
-        locks = item.locks
-        claimed: set[object] = {*locks.values()}
+        locked = item.locked
+        claimed: set[object] = {*locked}
         if (key_hash := item.key_hash) is not None:
             claimed.add(key_hash)
         changes = self._changes + sum(len(change.ops) for change in item.changes)
-        entities = self._entities + len(locks)
+        entities = self._entities + len(locked)
         size = self._bytes
         if entities <= MAX_GROUP_ENTITIES:
             size += sum(map(encoded_bytes, item.changes))

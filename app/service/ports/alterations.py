@@ -156,15 +156,18 @@ class Alteration:
         return self.key.hash_for(self.caller.principal, self.cluster_id)
 
     @property
-    def locks(self) -> dict[int, ClientQuotaEntity]:
-        """What is locked, by ordinal: what is altered, and what its plan rests on beside that.
+    def rests_on(self) -> Sequence[ClientQuotaEntity]:
+        """What its plan depends on beside what is altered.
 
-        The latter is from -2 down, and is free again with the last entity of the request: the log
-        has no events of it, and nothing is to be recovered.
+        It is locked, too, and free again with the last entity of the request: the log has no events
+        of it, and nothing is to be recovered.
         """
-        locks = {change.ordinal: change.entity for change in self.changes}
-        beside = self.plan.beside if self.plan is not None else ()
-        return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
+        return tuple(self.plan.beside) if self.plan is not None and self.changes else ()
+
+    @property
+    def locked(self) -> Sequence[ClientQuotaEntity]:
+        """What is altered, and what that rests on."""
+        return [*(change.entity for change in self.changes), *self.rests_on]
 
     @property
     def entities(self) -> Iterator[ClientQuotaEntity]:

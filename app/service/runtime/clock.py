@@ -136,6 +136,11 @@ class Patience:
         return self.database_answer_s / _LOCKS
 
     @property
+    def shared_lock_s(self) -> float:
+        """The same for a transaction that many share: who waits is tried again alone."""
+        return self.lock_s / 9
+
+    @property
     def idle_s(self) -> float:
         """Postgres's own limit for a transaction whose client is silent: it frees its locks."""
         return max(5.0, self.database_answer_s)

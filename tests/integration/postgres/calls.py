@@ -97,9 +97,14 @@ class Tables:
     def audited(self) -> int:
         return len(self.run("select 1 from quota_entity where version > 0"))
 
-    def locks(self, request: Alteration) -> Mapping[int, Any]:
-        query = "select * from quota_entity where alteration_id = %(id)s order by ordinal"
-        return {row.ordinal: row for row in self.run(query, id=request.alteration_id)}
+    def locks(self, request: Alteration, *, rests_on: bool = False) -> Mapping[int, Any]:
+        """Locks of what is altered, or of what that rests on, by their ordinals."""
+        query = """
+            select * from quota_entity
+            where alteration_id = %(id)s and rests_on = %(rests_on)s order by ordinal
+        """
+        found = self.run(query, id=request.alteration_id, rests_on=rests_on)
+        return {row.ordinal: row for row in found}
 
     def age(self, request: Alteration, seconds: float) -> None:
         """Let the locks be that much older than they are."""

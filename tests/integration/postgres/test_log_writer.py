@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Awaitable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import psycopg
@@ -21,7 +22,7 @@ from app.postgres.log_writer import (
     write_intents,
     write_outcomes,
 )
-from app.postgres.payload import canonical_bytes
+from app.postgres.payload import canonical_bytes, canonical_json
 from app.postgres.pool import Database, Lease
 from app.service.ports.alterations import Alteration, IdempotencyKey
 from app.service.ports.audit_log import (
@@ -95,27 +96,28 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
     requests = [request_of("a", "b"), request_of("c")]
     await intended(journal, *requests)
     await asyncio.gather(*(record_conclusion(journal, concluded(request)) for request in requests))
-    query = "select at, occurred_at, seq, head_length, payload, leaf_hash from audit_event"
-    rows = tables.run(query)
+    rows = tables.run(
+        "select at, occurred_at, seq, documents_hash, payload, leaf_hash, array(select document "
+        "from audit_entity as entity where (entity.received_at, entity.alteration_id, entity.seq) "
+        "= (event.received_at, event.alteration_id, event.seq) order by ordinal) as documents "
+        "from audit_event as event"
+    )
     assert sorted(row.seq for row in rows) == [0] * 3 + [1] * 2
     for row in rows:
-        assert row.leaf_hash == hashlib.sha256(b"\0" + row.payload).digest()
-        payload = json.loads(row.payload)
-        times = [row.at, row.occurred_at]
-        written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
-        assert [payload["at"], payload["occurred_at"]] == written
-        del payload["at"], payload["occurred_at"]
-        tail = {name: payload.pop(name) for name in ("entities", "rejected")}
-        head = canonical_bytes(payload)[1:-1]
-        at, occurred_at = (time.encode() for time in written)
-        times = b'{"at":"%b","occurred_at":"%b",' % (at, occurred_at)
-        assert row.payload == times + head + b"," + canonical_bytes(tail)[1:]
-        assert row.payload[: row.head_length] == times + head
+        assert row.documents_hash == hashlib.sha256(",".join(row.documents).encode()).digest()
+        since_2000 = [time - datetime(2000, 1, 1, tzinfo=UTC) for time in (row.at, row.occurred_at)]
+        times = struct.pack(">qq", *(time // timedelta(microseconds=1) for time in since_2000))
+        sealed = b"\0" + times + row.documents_hash + row.payload
+        assert row.leaf_hash == hashlib.sha256(sealed).digest()
+        assert row.payload == canonical_bytes(json.loads(row.payload))
+        assert row.at <= row.occurred_at if row.seq else row.at == row.occurred_at
     documents = tables.run("select ordinal, document from audit_entity_event order by ordinal")
     assert [json.loads(row.document)["ordinal"] for row in documents] == [
         row.ordinal for row in documents
     ]
     assert len(documents) == 4 + 3
+    for row in documents:
+        assert row.document == canonical_json(json.loads(row.document))
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
@@ -193,7 +195,7 @@ async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
         other.execute(FREE)
         drafts = [intent_of(item) for item in (request_of("a"), request_of("locked"))]
         with pytest.raises(BatchRejectedError):
-            await database.writing.run(lambda lease: write_intents(drafts, lease))
+            await database.writing.run(lambda lease: write_intents(drafts, lease, lock_s=0.05))
         assert await journal.alteration(drafts[0].alteration_id) is None
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
@@ -320,8 +322,9 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
     """Compared all with all, 10,000 took 10 s."""
 
     async def settings(lease: Lease) -> tuple[list[list[str]], str]:
-        query = "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
-        found = [list(item) for (item,) in await lease.rows(query)]
+        query = "select proconfig from pg_proc where proname in (%(conclusions)s, %(intents)s)"
+        names = {"conclusions": "record_conclusions", "intents": "record_intents"}
+        found = [list(item) for (item,) in await lease.rows(query, names)]
         return found, str((await lease.rows("show enable_hashjoin"))[0][0])
 
     found, of_session = await database.writing.run(settings)
