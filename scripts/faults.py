@@ -61,10 +61,12 @@ STEPS = (
     ),
     Step(
         "concurrency",
-        4,
+        6,
         (
             "tests/faults/http/test_concurrency.py",
+            "tests/faults/http/test_rotations.py",
             "tests/faults/http/test_second_replica.py",
+            f"{IN_HTTP}/test_large_reads.py",
             f"{IN_HTTP}/test_plans.py",
             f"{IN_HTTP}/test_applied_alterations.py",
         ),
