@@ -10,10 +10,7 @@ import httpx
 from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
-from app.http.authentication.certificates import (
-    ClientCertificates,
-    DirectCertificate,
-)
+from app.http.authentication.certificates import ClientCertificates
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.rate_limits import LoginAttempts
@@ -33,9 +30,7 @@ def open_authenticators(
     rules = settings.ssl_principal_mapping_rules
     openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
         AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
-        AuthenticatorKind.CERTIFICATE: lambda: DirectCertificate(
-            ClientCertificates(PrincipalMapping(rules))
-        ),
+        AuthenticatorKind.CERTIFICATE: lambda: ClientCertificates(PrincipalMapping(rules)),
         AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
     }
     return AuthenticatorChain([openers[kind]() for kind in settings.enabled_authenticators])
