@@ -304,7 +304,10 @@ async def write_outcomes(
         BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
             nothing was written.
     """
-    frees = {item.alteration_id: may_be_repeated(item.results.values()) for item in batch}
+    frees = {
+        item.alteration_id: item.is_repeatable or may_be_repeated(item.results.values())
+        for item in batch
+    }
     number = sum(len(item.results) for item in batch)
     try:
         events = await off_loop(number, list, map(outcome_event, batch))

@@ -5,7 +5,7 @@ The contract tests run the real adapters; here the question is what the use case
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -259,7 +259,8 @@ class FakeJournal:
                 self.locks.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
                 self.applied[result.entity] = result.after or {}
-        if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:
+        outcomes = {item.outcome for item in conclusion.results.values()}
+        if conclusion.is_repeatable or outcomes == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {
                 key: stored for key, stored in self.keys.items() if stored.alteration_id != freed
@@ -307,9 +308,13 @@ class FakeJournal:
         history: list[tuple[datetime, str, str]] = []
         for conclusion in self.conclusions:
             if conclusion.alteration_id == request.alteration_id:
-                results |= conclusion.results
+                results |= {**conclusion.rejected, **conclusion.results}
+                refusals = {**request.local_refusals, **conclusion.rejected}
+                request = replace(request, local_refusals=refusals)
                 history += conclusion.events
-        return AlterationRecord(request, results, EPOCH, concluded=bool(results), history=history)
+        return AlterationRecord(
+            request, dict(sorted(results.items())), EPOCH, concluded=bool(results), history=history
+        )
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """Return nothing, and remember the query."""

@@ -133,16 +133,21 @@ class AlterQuotas:
         return AlterationRecord(alteration, {})
 
     async def _judge(self, actor: Actor, alteration: Alteration) -> Alteration:
-        changes = alteration.changes
-        judgement = await off_loop(len(changes), judge, changes, {})
-        if judgement.needs_stored:
+        """Refuse what breaks a rule, before anything of it is in the log.
+
+        What only stored values excuse is judged again behind the barrier: they may be gone.
+        """
+        changes, number = alteration.changes, len(alteration.changes)
+        judgement = await off_loop(number, judge, changes, {})
+        needs_stored = judgement.needs_stored
+        if needs_stored:
             stored = await actor.barrier.present.read([change.entity for change in changes])
-            judgement = await off_loop(len(changes), judge, changes, stored)
+            judgement = await off_loop(number, judge, changes, stored)
         if alteration.violations:
             violations = alteration.violations + judgement.violations
             judgement = replace(judgement, violations=violations)
         judgement.raise_violations(all_or_nothing=alteration.all_or_nothing)
-        return await off_loop(len(changes), alteration.judged, judgement)
+        return await off_loop(number, alteration.judged, judgement, is_unjudged=needs_stored)
 
     async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)

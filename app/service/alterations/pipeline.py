@@ -29,6 +29,7 @@ from app.service.alterations.results import (
     answered,
     applied_quotas,
     as_expected,
+    breaking_rules,
     fault_before_sending,
     held_back,
     in_doubt,
@@ -192,9 +193,12 @@ class AlterPipeline:
             acknowledged = partial(self._acknowledged, group)
             values = await self.values(actor.barrier, group, acknowledged)
             for each in group:
-                present, failed = await as_expected(each, values, with_plan=True)
+                judged, refusal = await off_loop(len(each.changes), each.judged_late, values)
+                present, failed = await as_expected(judged, values, with_plan=True)
                 left[each.alteration_id] = present
-                if failed:
+                if refusal is not None:
+                    executed[left.pop(each.alteration_id)] = breaking_rules(present, refusal)
+                elif failed:
                     executed[left.pop(each.alteration_id)] = unexpected(present, failed)
             refused = await self._validate_first(actor.admin, broker_id, list(left.values()))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
@@ -208,7 +212,11 @@ class AlterPipeline:
 
     async def validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
         """Check everything as ``run`` does, without locks and without a change."""
+        number = len(alteration.changes)
         values = await self.values(actor.barrier, [alteration])
+        alteration, refusal = await off_loop(number, alteration.judged_late, values)
+        if refusal is not None:
+            raise refusal
         alteration, failed = await as_expected(alteration, values, with_plan=False)
         if failed:
             conclusion = unexpected(alteration, failed)
@@ -216,7 +224,7 @@ class AlterPipeline:
             answer = await actor.admin.alter_client_quotas(
                 alteration.changes, validate_only=True, broker_id=alteration.broker_id
             )
-            conclusion = await off_loop(len(alteration.changes), judgement, alteration, answer)
+            conclusion = await off_loop(number, judgement, alteration, answer)
         await self.journal.record_final(alteration, conclusion.results)
         return replace(conclusion, rejected=alteration.local_refusals)
 
@@ -316,10 +324,7 @@ class AlterPipeline:
         Returns:
             By the alteration's id.
         """
-        conclusions = [
-            replace(conclusion, rejected=alteration.local_refusals)
-            for alteration, conclusion in executed.items()
-        ]
+        conclusions = [found.with_refused(each) for each, found in executed.items()]
         recorded = self.outcomes.write(conclusions)
         concluded: dict[str, Concluded] = {}
         waiting: dict[asyncio.Future[bool], Quotas] = {}

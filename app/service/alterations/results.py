@@ -187,6 +187,18 @@ def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
     return failed_expectations(expected, before, alteration.precondition)
 
 
+def breaking_rules(alteration: Alteration, error: InvalidRequestError) -> Conclusion:
+    """Conclude an intent that is refused as a whole, by what is stored; nothing is sent.
+
+    Where no entity is to blame every one is refused.
+    """
+    blame = Verdict(Outcome.REFUSED, KafkaRefusal(error.kafka_error, error.violations[0].detail))
+    others = Verdict(Outcome.NOT_APPLIED) if alteration.refused_late else blame
+    results = {change.ordinal: result_of(change, others) for change in alteration.changes}
+    event = (utc_now(), "outcome", "a rule is broken; nothing was sent")
+    return Conclusion(alteration.alteration_id, results, (event,), error=error, is_repeatable=True)
+
+
 def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusion:
     """Conclude an intent whose expectations do not hold; nothing is sent."""
     results = unexpected_results(alteration.changes, failed)

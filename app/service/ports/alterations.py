@@ -21,8 +21,8 @@ from app.domain.alterations import (
     overall_outcome,
 )
 from app.domain.entities import Caller, ClientQuotaEntity
-from app.domain.errors import QuotaError, Violation
-from app.domain.validation import Judgement
+from app.domain.errors import InvalidRequestError, QuotaError, Violation
+from app.domain.validation import Judgement, judge, refusal_of
 from app.service.ports.brokers import Handover
 from app.service.ports.plans import PlanApplication
 
@@ -92,12 +92,16 @@ class Alteration:
             what nobody asked for.
         precondition: Whether an entity's present values are those that the caller has seen; null
             where the caller did not say.
-        violations: Broken rules of the request's own fields, found while it was read.
+        violations: Broken rules of the request's own fields, found while it was read; once judged,
+            those of ``local_refusals``.
         wait_ms: How long to wait for the change to be readable, in milliseconds.
         supersedes: The alteration of unknown outcome whose locks are taken over, or null.
         plan: The plan behind it: its owner will hold the keys that are applied; or null.
         local_refusals: Results by ordinal of entities that our own rules refused
             (``all_or_nothing`` false): in the alteration's document, not in the log's rows.
+        refused_late: Those of them that were refused behind the barrier, by what is stored: the
+            log has rows of these.
+        is_unjudged: Whether it keeps the rules only by what was stored when it was read.
         alteration_id: A UUIDv7; its time orders the log.
         broker_id: The broker chosen to send through, or null.
         owner: The process that sends; its heartbeat tells whether it is alive.
@@ -123,6 +127,8 @@ class Alteration:
     supersedes: str | None = None
     plan: PlanApplication | None = None
     local_refusals: Mapping[int, AlterationResult] = field(default_factory=dict)
+    refused_late: frozenset[int] = frozenset()
+    is_unjudged: bool = False
     alteration_id: str = ""
     cluster_id: str = ""
     broker_id: int | None = None
@@ -190,27 +196,58 @@ class Alteration:
         """
         Judgement((), self.violations, (), needs_stored=False).raise_violations()
 
-    def judged(self, judgement: Judgement) -> "Alteration":
-        """Return it with what may be sent, and the rest refused with its first violation each.
-
-        What holds is read behind the barrier.
-        """
-        refused: dict[int, AlterationResult] = {}
-        for violation in judgement.violations:
-            if violation.index is not None and violation.index not in refused:
-                entity = judgement.alterations[violation.index].entity
-                error = KafkaRefusal(violation.kafka_error, violation.detail)
-                refused[violation.index] = AlterationResult(
-                    entity, Outcome.REFUSED, changed=False, error=error
-                )
-        changes = tuple(
+    def judged(self, judgement: Judgement, *, is_unjudged: bool = False) -> "Alteration":
+        """Return it as it would be sent, without what breaks a rule."""
+        changes = zip(self.changes, judgement.alterations, judgement.warnings, strict=True)
+        spelled = tuple(
             replace(change, entity=sent.entity, warnings=warnings)
-            for change, sent, warnings in zip(
-                self.changes, judgement.alterations, judgement.warnings, strict=True
-            )
-            if change.ordinal not in refused
+            for change, sent, warnings in changes
         )
-        return replace(self, changes=changes, local_refusals=refused)
+        judged = replace(self, changes=spelled, violations=(), is_unjudged=is_unjudged)
+        return judged.refused(judgement.violations)
+
+    def refused(self, violations: Sequence[Violation]) -> "Alteration":
+        """Return it without what breaks these rules, refused with its first violation each.
+
+        What holds is read behind the barrier. The index of a violation is an ordinal.
+        """
+        first: dict[int | None, Violation] = {}
+        for violation in violations:
+            first.setdefault(violation.index, violation)
+        refused = {
+            change.ordinal: AlterationResult(
+                change.entity,
+                Outcome.REFUSED,
+                changed=False,
+                error=KafkaRefusal(broken.kafka_error, broken.detail),
+            )
+            for change in self.changes
+            if (broken := first.get(change.ordinal)) is not None
+        }
+        return replace(
+            self,
+            changes=tuple(each for each in self.changes if each.ordinal not in refused),
+            violations=(*self.violations, *violations),
+            local_refusals={**self.local_refusals, **refused},
+        )
+
+    def judged_late(self, stored: Quotas) -> "tuple[Alteration, InvalidRequestError | None]":
+        """Judge again, by what is stored behind the barrier, what nothing else excuses.
+
+        Returns:
+            It without what breaks a rule, and why all of it is refused, or null.
+        """
+        if not self.is_unjudged:
+            return self, None
+        judgement = judge(self.changes, stored)
+        judged = self.refused([_in_request(each, self.changes) for each in judgement.violations])
+        late = judged.local_refusals.keys() - self.local_refusals.keys()
+        refusal = refusal_of(
+            sorted(judged.violations, key=lambda each: (each.index is None, each.index or 0)),
+            len(self.changes) + len(self.local_refusals),
+            all_or_nothing=self.all_or_nothing,
+        )
+        return replace(judged, refused_late=frozenset(late)), refusal
 
     def identified(self, alteration_id: str, cluster_id: str, broker_id: int) -> "Alteration":
         """Return it with its id, for a cluster, through a broker."""
@@ -248,6 +285,15 @@ class Alteration:
         return replace(self, changes=tuple(changes), local_refusals=refusals)
 
 
+def _in_request(violation: Violation, changes: Sequence[Change]) -> Violation:
+    """Return a violation with the position in the request, of which some may be refused already."""
+    if violation.index is None:
+        return violation
+    ordinal = changes[violation.index].ordinal
+    pointer = violation.pointer.removeprefix(f"/alterations/{violation.index}")
+    return replace(violation, index=ordinal, pointer=f"/alterations/{ordinal}{pointer}")
+
+
 @dataclass(frozen=True, slots=True)
 class Conclusion:
     """What became of the entities of an intent, and how the request was sent.
@@ -260,6 +306,7 @@ class Conclusion:
         broker_id: The broker that answered, or null.
         retry_after_s: Where the broker throttles, in seconds.
         error: What the caller gets once it is in the log, where that is no report.
+        is_repeatable: Whether the idempotency key is free again, as where nothing was recorded.
         late: The broker's answer that may still come, up to 95 s after the sending.
     """
 
@@ -272,6 +319,13 @@ class Conclusion:
     error: QuotaError | None = None
     late: Awaitable[Handover] | None = None
     rejected: Mapping[int, AlterationResult] = field(default_factory=dict)
+    is_repeatable: bool = False
+
+    def with_refused(self, alteration: Alteration) -> "Conclusion":
+        """Return it with what our own rules refused; the log has rows of the late."""
+        refused = alteration.local_refusals
+        late = {ordinal: refused[ordinal] for ordinal in alteration.refused_late}
+        return replace(self, results={**self.results, **late}, rejected=refused)
 
 
 @dataclass(frozen=True, slots=True)

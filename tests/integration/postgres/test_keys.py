@@ -22,7 +22,9 @@ from tests.integration.postgres.calls import (
     concluded,
     found,
     hash_of,
+    listed,
     request_of,
+    stored,
     take,
     until_a_call_waits,
 )
@@ -162,6 +164,21 @@ def ended(request: Alteration, *outcomes: Outcome, error: KafkaRefusal | None = 
         for entity, outcome in zip(request.changes, outcomes, strict=True)
     }
     return Conclusion(request.alteration_id, results)
+
+
+async def test_a_key_is_free_again_where_a_rule_refused_all_of_it_behind_the_barrier(
+    journal: PostgresJournal,
+):
+    key, request = key_of("k"), request_of("alice", "bob")
+    await take(journal, request, key)
+    refused = ended(request, Outcome.NOT_APPLIED, Outcome.REFUSED, error=INVALID)
+    late = {1: refused.results[1]}
+    await record_conclusion(journal, replace(refused, rejected=late, is_repeatable=True))
+    assert await journal.stored_key(hash_of(key)) is None
+    record = await stored(journal, request)
+    assert [each.outcome for each in record.results.values()] == ["not_applied", "refused"]
+    assert list(record.alteration.local_refusals) == [1]
+    assert sorted(await listed(journal, request)) == ["not_applied", "refused"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Outcome, Overall
-from app.domain.entities import ClientQuotaEntity
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -24,7 +24,7 @@ from app.domain.errors import (
 )
 from app.domain.plans import DesiredQuota, PlanRequest
 from app.service.plans import PlanCommand, Plans
-from app.service.ports.alterations import Alteration, Wait
+from app.service.ports.alterations import Alteration, IdempotencyKey, Wait
 from app.service.ports.brokers import BarrierUnavailableError, Verdict
 from tests.testkit.event_loops import until, until_quiet
 from tests.testkit.fake_ports import CI, FakePlans, Verdicts, refused
@@ -271,6 +271,74 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
     assert world.log == ["quorum", "record_final"]
     await world.alter(setting(ALICE, "6"), validate_only=True, expected={0: {KEY: Decimal(5)}})
     assert world.log[2:] == ["quorum", "validate", "record_final"]
+
+
+ODD = "odd_key"
+"""A key that no rule knows: it may be removed where it is stored."""
+
+TAKE_ODD_AWAY = ClientQuotaAlteration(ALICE, (Op(ODD, remove=True),))
+
+
+async def odd_until_the_lock(world: World) -> None:
+    """Let the odd key be stored when it is judged first, and gone behind the barrier."""
+    world.brokers.quotas[ALICE] = {ODD: 1.0}
+    await world.brokers.describe_client_quotas(ALL_ENTITIES)
+    del world.brokers.quotas[ALICE]
+    world.brokers.stale_reads = 1
+
+
+async def test_what_only_an_old_read_excuses_is_refused_behind_the_barrier(world: World):
+    """The log has the refusal, the key is free, and a repeat is judged anew."""
+    key = IdempotencyKey("k", b"f")
+    for _ in range(2):
+        await odd_until_the_lock(world)
+        with pytest.raises(InvalidRequestError) as raised:
+            await world.alter(setting(BOB, "5"), TAKE_ODD_AWAY, key=key)
+        (violation,) = raised.value.violations
+        assert (violation.pointer, violation.code) == ("/alterations/1/ops/0/key", "unknown-key")
+        assert (raised.value.sent, raised.value.alteration_id) == ("no", None)
+        found = world.journal.conclusions[-1]
+        outcomes = {n: result.outcome for n, result in found.results.items()}
+        assert outcomes == {0: Outcome.NOT_APPLIED, 1: Outcome.REFUSED}
+        assert world.journal.locks == {}
+    assert len(world.journal.intents) == 2
+    assert not {"send", "validate"} & set(world.log)
+
+
+async def test_one_that_only_an_old_read_excuses_is_refused_alone_where_each_stands_alone(
+    world: World,
+):
+    await odd_until_the_lock(world)
+    wrong = ClientQuotaAlteration(ClientQuotaEntity.of({"user": "x"}), (Op("?", Decimal(1)),))
+    alterations = (wrong, TAKE_ODD_AWAY, setting(BOB, "5"))
+    options = {"all_or_nothing": False, "key": IdempotencyKey("k", b"f")}
+    refused = [Outcome.REFUSED, Outcome.REFUSED, Outcome.APPLIED]
+    for replayed in (False, True):
+        record = await world.alter(*alterations, **options)
+        assert [result.outcome for result in record.results.values()] == refused
+        assert (record.overall, record.replayed) == (Overall.PARTIAL, replayed)
+    (conclusion,) = world.journal.conclusions
+    assert {n: result.outcome for n, result in conclusion.results.items()} == {
+        1: Outcome.REFUSED,
+        2: Outcome.APPLIED,
+    }
+    assert list(conclusion.rejected) == [0, 1]
+    assert conclusion.rejected[1].before == {}
+    assert world.brokers.quotas == {BOB: {KEY: 5.0}}
+
+
+async def test_what_is_stored_behind_the_barrier_may_be_removed(world: World):
+    world.brokers.quotas[ALICE] = {ODD: 1.0}
+    record = await world.alter(TAKE_ODD_AWAY)
+    assert record.results[0].outcome is Outcome.APPLIED
+    assert record.results[0].before == {ODD: 1.0}
+
+
+async def test_a_check_is_judged_behind_the_barrier_too(world: World):
+    await odd_until_the_lock(world)
+    with pytest.raises(InvalidRequestError):
+        await world.alter(TAKE_ODD_AWAY, validate_only=True)
+    assert (world.journal.finals, world.journal.intents) == ([], [])
 
 
 COMMAND = Alteration(CI, "r2", evidence={"rule": "allow-acl"})
