@@ -56,7 +56,7 @@ STEPS = (
         2,
         tuple(
             f"{IN_HTTP}/test_{name}.py"
-            for name in ("alter_conformance", "generated_client", "resolve")
+            for name in ("alter_conformance", "generated_client", "reading", "resolve")
         ),
     ),
     Step(
