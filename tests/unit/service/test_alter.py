@@ -284,7 +284,7 @@ async def odd_until_the_lock(world: World) -> None:
     world.brokers.quotas[ALICE] = {ODD: 1.0}
     await world.brokers.describe_client_quotas(ALL_ENTITIES)
     del world.brokers.quotas[ALICE]
-    world.brokers.stale_reads = 1
+    world.brokers.stale_reads = 9  # until a barrier is set
 
 
 async def test_what_only_an_old_read_excuses_is_refused_behind_the_barrier(world: World):
