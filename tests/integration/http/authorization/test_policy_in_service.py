@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -122,7 +123,12 @@ def test_a_refused_credential_is_a_line_of_the_log_and_counted(narrowed: Running
         refused = [client.get("/quotas", headers=headers), client.post("/quotas/alterations")]
     assert [answer.status_code for answer in refused] == [401, 401]
     ids = {answer.headers["X-Request-Id"] for answer in refused}
-    lines = [line for line in narrowed.lines() if line.get("request_id") in ids]
+
+    def lines_of_requests() -> list[dict[str, Any]]:
+        return [line for line in narrowed.lines() if line.get("request_id") in ids]
+
+    wait_until(lambda: len(lines_of_requests()) == 2, "a request is logged after its answer")
+    lines = lines_of_requests()
     assert [(line["authentication"], line["client_address"], line["code"]) for line in lines] == [
         ("bearer-token", "127.0.0.1", "invalid-token"),
         ("none", "127.0.0.1", "unauthenticated"),
