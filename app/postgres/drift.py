@@ -181,13 +181,17 @@ _FORGET: Final = """
     delete from quota_entity where cluster_id = %(cluster_id)s and entity_hash in (
       select entity_hash from quota_entity
       where cluster_id = %(cluster_id)s and alteration_id is null and "values" = '{}'
-        and changed_at <= clock_timestamp() - interval '1 hour'
+        and changed_at <= clock_timestamp() - make_interval(secs => %(forgotten_after)s)
       limit 10000 for update skip locked)
     """
 """An entity without a state has no values: so the rows are no more than the cluster's entities
 and those that were removed, or locked in vain, of late. Each round reads all of them, as it reads
 all of the cluster.
 """
+
+_FORGOTTEN_AFTER_S: Final = 3600.0
+_DOUBTFUL_S: Final = 1800.0
+"""How long ago what is a doubt now ended at most, in seconds."""
 
 _KEEP: Final = """
     insert into quota_entity as held (cluster_id, entity_hash, entity, "values", version)
@@ -229,7 +233,7 @@ class PostgresDriftJournal:
         What has had no values for an hour is forgotten before: never while a round compares, for
         the versions of an entity that comes back begin anew.
         """
-        await self._change(_FORGET, cluster_id)
+        await self._change(_FORGET, cluster_id, forgotten_after=_FORGOTTEN_AFTER_S)
         cluster, pool = {"cluster_id": cluster_id}, self._database.querying
         if not await pool.rows(_WATCHED, cluster):
             return None
@@ -259,16 +263,18 @@ class PostgresDriftJournal:
     ) -> Mapping[ClientQuotaEntity, Mapping[str, ClientQuotaAlteration]]:
         """See ``DriftJournal``."""
         rows = await self._database.querying.rows(
-            DOUBTFUL, {"cluster_id": cluster_id}, within_s=self._read_within_s
+            DOUBTFUL,
+            {"cluster_id": cluster_id, "within_s": _DOUBTFUL_S},
+            within_s=self._read_within_s,
         )
         return await asyncio.to_thread(doubtful_alterations, rows, frozenset(entities))
 
     async def _run(self, work: Work[T]) -> T:
         return await self._database.recovering.run(work, within_s=self._record_within_s)
 
-    async def _change(self, statement: str, cluster_id: str) -> None:
+    async def _change(self, statement: str, cluster_id: str, **values: float) -> None:
         await self._database.recovering.rows(
-            statement, {"cluster_id": cluster_id}, within_s=self._record_within_s
+            statement, {"cluster_id": cluster_id, **values}, within_s=self._record_within_s
         )
 
 

@@ -99,13 +99,16 @@ async def busy_error(intent: Alteration, hashes: Hashes, lease: Lease) -> Entity
 _RECENT: Final = """
     select entity, "values" as stored from quota_entity
     where alteration_id = %(alteration_id)s and version > 0
-      and changed_at > clock_timestamp() - interval '60 seconds'
+      and changed_at > clock_timestamp() - make_interval(secs => %(within_s)s)
     """
+
+_RECENT_S: Final = 60.0
+"""What was applied longer ago every broker shows, in seconds."""
 
 
 async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
     """Return what was applied a short while ago to what the intent has locked."""
-    values = {"alteration_id": UUID(intent.alteration_id)}
+    values = {"alteration_id": UUID(intent.alteration_id), "within_s": _RECENT_S}
     rows = await lease.rows(_RECENT, values)
     return {
         ClientQuotaEntity.of(json.loads(row.entity)): values_from_text(row.stored) for row in rows

@@ -32,16 +32,17 @@ DOUBTFUL: Final = """
       select received_at, alteration_id, ordinal, seq
       from audit_event join audit_entity using (received_at, alteration_id, seq)
       where event_type in ('recovery', 'superseded')
-        and occurred_at >= now() - interval '30 minutes'
+        and occurred_at >= now() - make_interval(secs => %(within_s)s)
     ) as found
     join audit_entity_event as ended using (received_at, alteration_id, ordinal, seq)
     join audit_entity_event as start on start.received_at = ended.received_at
       and start.alteration_id = ended.alteration_id and start.ordinal = ended.ordinal
       and start.seq = 0
-    where start.cluster_id = %(cluster_id)s and ended.occurred_at >= now() - interval '30 minutes'
+    where start.cluster_id = %(cluster_id)s
+      and ended.occurred_at >= now() - make_interval(secs => %(within_s)s)
     order by ended.occurred_at desc, ended.seq desc
     """
-"""The ends of the last 30 minutes that leave a doubt, newest first.
+"""The ends of the last ``within_s`` seconds that leave a doubt, newest first.
 
 A day is the longest that we look back for the start of what ended just now; the conditions on
 `verdict` are those of an index."""
@@ -59,22 +60,31 @@ def doubtful_alterations(
     return found
 
 
+_LIMITS: Final = {
+    "late_after": 2.0,
+    "dead_after": 5.0,
+    "forgotten_after": 60.0,
+    "claimed_for": 15.0,
+}
+"""In seconds: how long after the time of its handover an entity is claimed from an owner that is
+dead, which is silent for so long, and from any other; and how long a claim holds."""
+
 _CLAIM: Final = """
     with due as (
       select cluster_id, entity_hash from quota_entity as held
       where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
         and (claimed_until is null or claimed_until < now() or claimed_by = %(owner)s)
         and (not observed or handed_over_by <= now() - make_interval(secs => %(final_after)s))
-        and (quarantined or handed_over_by < now() - interval '1 min'
-          or handed_over_by < now() - interval '2 s' and not exists (
+        and (quarantined or handed_over_by < now() - make_interval(secs => %(forgotten_after)s)
+          or handed_over_by < now() - make_interval(secs => %(late_after)s) and not exists (
             select from worker
             where worker.cluster_id = held.cluster_id and worker.owner = held.owner
-              and seen_at > now() - interval '5 s'))
+              and seen_at > now() - make_interval(secs => %(dead_after)s)))
       order by handed_over_by limit %(number)s
       for update skip locked
     )
     update quota_entity as held
-    set claimed_by = %(owner)s, claimed_until = now() + interval '15 s'
+    set claimed_by = %(owner)s, claimed_until = now() + make_interval(secs => %(claimed_for)s)
     from due
     where held.cluster_id = due.cluster_id and held.entity_hash = due.entity_hash
     returning 1
@@ -97,7 +107,8 @@ _CLAIMED: Final = """
         and event.ordinal = held.ordinal
     ) as history
     where held.alteration_id is not null and held.cluster_id = %(cluster_id)s
-      and claimed_by = %(owner)s and claimed_until = now() + interval '15 s'
+      and claimed_by = %(owner)s
+      and claimed_until = now() + make_interval(secs => %(claimed_for)s)
       and history.intent is not null
     order by held.received_at, held.alteration_id, held.ordinal
     """
@@ -195,15 +206,15 @@ class PostgresRecovery:
         minute longer than it can need is claimed too: it knows nothing of it, as where the commit
         of an intent was in doubt and came late.
         """
-        claimant = {"cluster_id": cluster_id, "owner": owner}
+        limits = {**_LIMITS, "number": limit, "final_after": self._final_after_s}
+        values = {"cluster_id": cluster_id, "owner": owner, **limits}
 
         async def claim(lease: Lease) -> Sequence[Row]:
-            values = {**claimant, "number": limit, "final_after": self._final_after_s}
             claimed = len(await lease.rows(_CLAIM, values))
             if not claimed:
                 return ()
             await lease.extend(claimed * SECONDS_PER_ROW)
-            return await lease.rows(_CLAIMED, claimant)
+            return await lease.rows(_CLAIMED, values)
 
         rows = await self._database.recovering.run(claim)
         return await off_loop(len(rows), list, map(_open_alteration, rows))
