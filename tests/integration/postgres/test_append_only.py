@@ -1,6 +1,7 @@
-"""Nobody changes what is logged; refused credentials are counted once each."""
+"""Nobody changes what is logged unnoticed."""
 
 import hashlib
+import re
 
 import psycopg
 import pytest
@@ -8,7 +9,15 @@ from psycopg import sql
 
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.schema import LOG_TABLES, LOG_VIEWS, WORKING_TABLES
-from tests.testkit.postgres import AuditDatabase, audit_change, audit_request, intend
+from tests.integration.postgres.calls import concluded
+from tests.testkit.documents import ROOT
+from tests.testkit.postgres import (
+    AuditDatabase,
+    audit_change,
+    audit_request,
+    intend,
+    record_conclusion,
+)
 
 pytestmark = pytest.mark.usefixtures("one_row")
 
@@ -158,3 +167,34 @@ def test_an_event_that_its_hash_does_not_seal_is_refused(audit_database: AuditDa
         ):
             with pytest.raises(psycopg.errors.CheckViolation, match="hash_seals_the_event"):
                 connection.execute(insert.format(*other, sealed))
+
+
+async def test_the_query_of_the_manual_names_events_whose_documents_were_changed(
+    audit_database: AuditDatabase, journal: PostgresJournal
+):
+    """Whoever owns the tables can take the triggers away; what is changed then shows."""
+    page = ROOT / "docs/operating.md"
+    (query,) = re.findall(r"```sql\n(select at, alteration_id, seq [^`]*)```", page.read_text())
+    changed, shortened, _ = requests = [
+        audit_request(*(audit_change(n, {"user": f"{number}-{n}"}) for n in range(2)))
+        for number in range(3)
+    ]
+    for request in requests:
+        await intend(journal, request)
+    await record_conclusion(journal, concluded(changed))
+    with psycopg.connect(audit_database.superuser_url, autocommit=True) as connection:
+        assert connection.execute(query).fetchall() == []
+        for name, is_leaf in log_tables(audit_database.superuser_url):
+            if is_leaf and name.startswith("audit_entity"):
+                connection.execute(f"alter table {name} disable trigger user")
+        connection.execute(
+            "update audit_entity set document = replace(document, 'applied', 'refused') "
+            "where alteration_id = %s and seq = 1 and ordinal = 1",
+            [changed.alteration_id],
+        )
+        connection.execute(
+            "delete from audit_entity where alteration_id = %s and ordinal = 0",
+            [shortened.alteration_id],
+        )
+        found = {(str(row[1]), row[2]) for row in connection.execute(query)}
+    assert found == {(changed.alteration_id, 1), (shortened.alteration_id, 0)}
