@@ -172,7 +172,7 @@ def test_tls_has_the_port_or_one_of_its_own(
 ALL = """
 tls_cert_file={}/server.pem tls_client_ca_file={}/authority.pem
 """
-BEARER, CERTIFICATE, _ = AuthenticatorKind
+BEARER, CERTIFICATE = AuthenticatorKind.BEARER, AuthenticatorKind.CERTIFICATE
 
 
 def test_authenticators_are_enabled_by_what_is_configured(files: Path, subtests: pytest.Subtests):
