@@ -353,8 +353,8 @@ class Metrics:
         )
         self.count_rate_limited = make.count(
             "rate_limited",
-            "Requests over a limit of this service: reads, alterations, at_once, failures (of "
-            "authentication), logins, public (without a credential).",
+            "Requests over a limit of this service: reads, alterations, at_once, entities (in "
+            "progress), failures (of authentication), logins, public (without a credential).",
             ["scope"],
         )
         self.closed = make.counter(

@@ -66,7 +66,7 @@ from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.dependencies import Cache, Readiness, without_addresses
-from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
+from app.service.runtime.tasks import AlterationTasks, CountEntities, SessionTasks, run_forever
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,7 @@ class Alterations:
         settings: Settings,
         metrics: AlterationMetrics,
         policy: PolicyGuard,
+        in_progress: CountEntities,
     ) -> None:
         admin, database, patience = backends.admin, backends.database, settings.patience
         self.backends, self.metrics, self.patience = backends, metrics, patience
@@ -116,7 +117,7 @@ class Alterations:
             settings.test_failpoint,
         )
         locks = EntityLocks(metrics, patience.entity_wait_s)
-        self.alter = AlterQuotas(pipeline, backends.image, locks, policy)
+        self.alter = AlterQuotas(pipeline, backends.image, locks, policy, in_progress)
         barrier = self.barrier(admin)
         self._recovery = Recovery(
             admin,
@@ -287,13 +288,14 @@ class Wiring:
         self._settings = settings
         self.metrics = Metrics()
         self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
-        self._limits = Limits(
+        limits = Limits(
             settings.reads_per_s,
             settings.alterations_per_s,
             settings.requests_at_once,
             settings.authentication_failures_per_s,
             settings.public_requests_per_s,
         )
+        self._limits = RateLimits(limits, self.metrics.count_rate_limited)
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
@@ -351,7 +353,13 @@ class Wiring:
             denials = DeniedAttempts(admin.cluster_id, journal)
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
-            alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
+            alterations = Alterations(
+                backends,
+                self._settings,
+                self.metrics.alterations,
+                policy,
+                self._limits.entities,
+            )
             audit = AuditTrail(journal, authorizer, admin)
             logins = CallerLogins(alterations, authorizer, counted)
             authenticator = open_authenticators(
@@ -402,7 +410,7 @@ class Wiring:
                 scram_users=partial(scram_users, brokers),
                 readiness=self._readiness,
                 metrics=self.metrics,
-                limits=RateLimits(self._limits, self.metrics.count_rate_limited),
+                limits=self._limits,
                 brokers=cluster.versions,
                 proxies=self.proxies,
             )

@@ -6,17 +6,18 @@ import ipaddress
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from functools import partial
 from typing import Final, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.errors import NotSentError
+from app.domain.validation import MAX_CHANGES
 from app.http.errors import RateLimitedError
-from app.http.request_body import LargeBodies
+from app.service.runtime.tasks import MANY
 
 T = TypeVar("T")
 
@@ -80,6 +81,7 @@ class Limited(StrEnum):
     READS = "reads"
     ALTERATIONS = "alterations"
     AT_ONCE = "at_once"
+    ENTITIES = "entities"
     FAILURES = "failures"
     PUBLIC = "public"
 
@@ -104,29 +106,81 @@ class Limits:
     public_per_s: float = 0.0
 
 
-MOST_READS: Final = 2
-"""For so many reads of one principal at a time entities are looked through; others wait."""
+class Shares:
+    """How much each name has in progress; who has nothing may begin with any number.
+
+    Args:
+        most: So much a name may have; 0 for no limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taken: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def take(self, name: str, number: int) -> Callable[[], None] | None:
+        """Add to what a name has; return what takes it off, once, or null where it is too much."""
+        taken = self._taken[name]
+        if self.most and taken and taken + number > self.most:
+            return None
+        self._taken[name] += number
+        return partial(_count_down, self._taken, name, number)
+
+
+class Turn(Enum):
+    """What waits for its turn where as much of it goes on as there may be."""
+
+    READ = auto()
+    BODY = auto()
+    LARGE_BODY = auto()
+    VERY_LARGE_BODY = auto()
+
+
+MOST_AT_A_TIME: Final[Mapping[Turn, int]] = {
+    Turn.READ: 2,  # of a principal, for which entities are looked through
+    Turn.BODY: 1,  # of a principal, of those that need a slot
+    Turn.LARGE_BODY: 4,  # of all
+    Turn.VERY_LARGE_BODY: 3,  # of all; at the least rate of bodies others hold a slot for 6 s
+}
 
 
 class Turns:
-    """Lets so many of each name go on at a time; the others wait for their turn."""
+    """Lets as many of each name go on at a time as there may be; the others wait."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+    def __init__(self) -> None:
+        self._semaphores: WeakValueDictionary[tuple[Turn, str], asyncio.Semaphore]
+        self._semaphores = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, name: str) -> AsyncIterator[None]:
+    async def of(self, turn: Turn, name: str = "") -> AsyncIterator[None]:
         """Wait for a turn of the name, and have it until the block ends."""
-        semaphore = self._semaphores.setdefault(name, asyncio.Semaphore(self._most))
-        async with semaphore:
+        semaphore = asyncio.Semaphore(MOST_AT_A_TIME[turn])
+        async with self._semaphores.setdefault((turn, name), semaphore):
             yield
 
 
-class RateLimits:
-    """Keeps count, refuses with ``RateLimitedError``.
+class BodySlot(AsyncExitStack):
+    """Taken by a body of a principal once it proves to be large; held until it is parsed.
 
-    ``bodies`` has the slots for large ones, ``reads`` the turns of reads.
+    A principal's own bodies come one after the other.
+    """
+
+    def __init__(self, turns: Turns, principal: str) -> None:
+        super().__init__()
+        self._turns = turns
+        self._principal = principal
+
+    async def take(self, *, very_large: bool) -> None:
+        """Wait for the slot."""
+        size = Turn.VERY_LARGE_BODY if very_large else Turn.LARGE_BODY
+        await self.enter_async_context(self._turns.of(Turn.BODY, self._principal))
+        await self.enter_async_context(self._turns.of(size))
+
+
+class RateLimits:
+    """Keeps count, refuses with ``RateLimitedError``; ``turns`` are waited for.
 
     ``count`` is called with the limit that was reached.
     """
@@ -148,9 +202,11 @@ class RateLimits:
             Limited.PUBLIC: TokenBuckets(limits.public_per_s, PUBLIC_BURST_S),
         }
         self._texts_of_metrics = TokenBuckets(1.0, PUBLIC_BURST_S)
-        self._working: Counter[str] = Counter()
-        self.bodies = LargeBodies()
-        self.reads = Turns(MOST_READS)
+        self._shares = {
+            Limited.AT_ONCE: Shares(limits.requests_at_once),
+            Limited.ENTITIES: Shares(MAX_CHANGES),
+        }
+        self.turns = Turns()
 
     def admit(self, principal: str, kind: Limited) -> None:
         """Count a request."""
@@ -182,21 +238,39 @@ class RateLimits:
 
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once."""
-        most = self._limits.requests_at_once
-        if most and self._working[principal] >= most:
-            detail = f"{principal} has {most} requests at once."
-            raise self._refusal(Limited.AT_ONCE, detail, _SOON_S)
-        self._working[principal] += 1
-        return partial(_count_down, self._working, principal)
+        return self._share(Limited.AT_ONCE, principal, 1, "requests at once")
+
+    @contextmanager
+    def entities(self, principal: str, number: int) -> Iterator[None]:
+        """Count the entities of a request as in progress until the block ends.
+
+        A principal has as many in progress as one request may have. Requests of fewer than ``MANY``
+        pass uncounted, and so does one that has no other beside it.
+        """
+        if number < MANY:
+            yield
+            return
+        end = self._share(Limited.ENTITIES, principal, number, "entities in progress")
+        try:
+            yield
+        finally:
+            end()
+
+    def _share(self, kind: Limited, principal: str, number: int, what: str) -> Callable[[], None]:
+        end = self._shares[kind].take(principal, number)
+        if end is None:
+            detail = f"{principal} would have more than {self._shares[kind].most} {what}."
+            raise self._refusal(kind, detail, _SOON_S)
+        return end
 
     def _refusal(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)
         return RateLimitedError(f"{detail} Come back after Retry-After.", retry_after_s=wait_s)
 
 
-def _count_down(numbers: Counter[T], name: T) -> None:
-    """Count one less; zeros are not stored."""
-    numbers[name] -= 1
+def _count_down(numbers: Counter[T], name: T, number: int = 1) -> None:
+    """Count less; zeros are not stored."""
+    numbers[name] -= number
     if not numbers[name]:
         del numbers[name]
 

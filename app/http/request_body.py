@@ -1,4 +1,4 @@
-"""Bodies of requests: their limits, slots for the large ones, and strict JSON.
+"""Bodies of requests: their limits, and strict JSON.
 
 What RFC 8259 leaves open is refused, and numbers keep every digit.
 """
@@ -8,12 +8,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
+from typing import Any, Final, Protocol, TypeAlias
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -168,36 +166,15 @@ SMALL_BYTES: Final = 16 * 1024
 """Bodies up to this size need no slot. Whoever waits for one holds that much, and the chunk that
 passed it: what hundreds of large bodies at a time add up to."""
 
-AT_ONCE: Final = 4
 VERY_LARGE_BYTES: Final = 1024 * 1024
-"""Over this size, or of unknown size; at the least rate of bodies others hold a slot for 6 s."""
-
-VERY_LARGE_AT_ONCE: Final = 3
+"""Over this size, or of unknown size, a body is very large."""
 
 
-class LargeBodies:
-    """Lets callers wait until a slot is free; a caller's own bodies come one after the other."""
+class Slot(Protocol):
+    """What a body that is not small waits for."""
 
-    def __init__(self) -> None:
-        self.slots = asyncio.Semaphore(AT_ONCE)
-        self.very_large_slots = asyncio.Semaphore(VERY_LARGE_AT_ONCE)
-        self.queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-
-class BodySlot(AsyncExitStack):
-    """Taken by a body of a principal once it proves to be large; held until it is parsed."""
-
-    def __init__(self, bodies: LargeBodies, principal: str) -> None:
-        super().__init__()
-        self._bodies = bodies
-        self._principal = principal
-
-    async def take(self, *, very_large: bool = False) -> None:
-        """Wait for the slot."""
-        bodies = self._bodies
-        own = bodies.queues.setdefault(self._principal, asyncio.Lock())
-        await self.enter_async_context(own)
-        await self.enter_async_context(bodies.very_large_slots if very_large else bodies.slots)
+    async def take(self, *, very_large: bool) -> None:
+        """Wait for it."""
 
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -212,7 +189,7 @@ _GRACE_S: Final = 2.0
 
 async def read_json_body(
     request: Request,
-    slot: BodySlot | None = None,
+    slot: Slot | None = None,
     *,
     limit: int = MAX_BODY_BYTES,
     deadline_s: float = BODY_DEADLINE_S,
@@ -250,7 +227,7 @@ async def read_json_body(
 
 
 async def _receive(
-    request: Request, limit: int, slot: BodySlot | None, deadline: asyncio.Timeout
+    request: Request, limit: int, slot: Slot | None, deadline: asyncio.Timeout
 ) -> bytes:
     received = bytearray()
     began: float | None = None

@@ -14,7 +14,8 @@ from app.http.guards import Everybody, Guard, begin_work, services_of
 from app.http.headers import read_key
 from app.http.middleware import context_of
 from app.http.query_params import StrictQuery
-from app.http.request_body import SMALL_BYTES, BodySlot, parse_object, read_json_body
+from app.http.rate_limits import BodySlot
+from app.http.request_body import SMALL_BYTES, parse_object, read_json_body
 from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
 from app.http.validation import validated
 from app.service.ports.alterations import IdempotencyKey
@@ -49,7 +50,7 @@ class JsonBody:
                 request.scope["state"]["idempotency_key"] = key_of(request, document)
             return content
 
-        async with BodySlot(services_of(request).limits.bodies, context.principal or "") as slot:
+        async with BodySlot(services_of(request).limits.turns, context.principal or "") as slot:
             body = await read_json_body(request, slot)
             begin_work(request)
             is_small = len(body) <= SMALL_BYTES

@@ -276,8 +276,7 @@ async def plan_quotas(
     caller = granted.actor.caller
     wanted = body.wanted(caller.principal)
     command = PlanCommand(caller, wanted, tuple(body.scope), body.violations)
-    large = services_of(request).alter.large
-    with large.work(caller.principal, len(wanted.quotas)):
+    with services_of(request).limits.entities(caller.principal, len(wanted.quotas)):
         with located(body.text):
             plan = await _plans(request).make(granted.actor, command)
         impact = await _impact(request, plan) if body.impact else MISSING

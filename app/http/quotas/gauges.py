@@ -20,6 +20,7 @@ from app.http.query_params import (
     StrictQuery,
     parse_filter,
 )
+from app.http.rate_limits import Turn
 from app.http.responses import problems, text_answer
 from app.http.route import feature_router
 from app.service.queries.describe import DescribeQuery, Entry
@@ -91,7 +92,7 @@ async def show_quota_gauges(
     asked = DescribeQuery(parse_filter(query.filter, strict=False), query.has_key, _AGE_MS)
     services = services_of(request)
     read = await services.describe.read(actor_of(request), asked)
-    async with services.limits.reads.of(context_of(request).principal or ""):
+    async with services.limits.turns.of(Turn.READ, context_of(request).principal or ""):
         listing = await services.describe.select(asked, read)
         chunks = await off_loop(len(listing.entries), exposition, listing.entries, query.limit)
     return StreamingResponse(_sent(chunks), media_type=_MEDIA_TYPE)

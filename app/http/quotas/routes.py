@@ -41,6 +41,7 @@ from app.http.quotas.formats import (
     quotas_etag,
     written_entries,
 )
+from app.http.rate_limits import Turn
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
 from app.http.route import feature_router
@@ -135,7 +136,7 @@ async def describe_quotas(
     fingerprint = query_fingerprint("quotas", query.model_dump(include=_BOUND))
     after = read_page_token(query.page_token, fingerprint, _POSITION)
     read = await services.describe.read(actor_of(request), wanted)
-    async with services.limits.reads.of(context_of(request).principal or ""):
+    async with services.limits.turns.of(Turn.READ, context_of(request).principal or ""):
         listing = await services.describe.select(wanted, read)
         answer, snapshot, page = _answer(query, listing, after, fingerprint)
         written, etag = await _write(media_type, answer.cluster_id, page, snapshot)

@@ -32,7 +32,7 @@ from app.service.ports.alterations import Alteration, AlterationRecord, Conclusi
 from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import new_alteration_id
-from app.service.runtime.tasks import LargeRequests, off_loop
+from app.service.runtime.tasks import CountEntities, off_loop, uncounted
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class AlterQuotas:
 
     Attributes:
         locks: Of everybody who alters in this process.
-        large: What each principal has in progress.
+        in_progress: Counts the entities of each principal.
     """
 
     pipeline: AlterPipeline
     image: QuotaImage
     locks: EntityLocks
     policy: PolicyGuard = field(default_factory=NoPolicy)
-    large: LargeRequests = field(default_factory=LargeRequests)
+    in_progress: CountEntities = uncounted
 
     def __post_init__(self) -> None:
         """Read from the log that the pipeline writes."""
@@ -151,7 +151,7 @@ class AlterQuotas:
 
     async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)
-        with self.large.work(alteration.caller.principal, number):
+        with self.in_progress(alteration.caller.principal, number):
             return await self._alter(actor, await self._identified(actor, alteration))
 
     async def _alter(self, actor: Actor, alteration: Alteration) -> AlterationRecord:

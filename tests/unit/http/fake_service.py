@@ -223,7 +223,10 @@ class FakeService:
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
         pipeline = alter_pipeline(self.journal, self.tasks, alterations)
-        alter = alter_quotas(pipeline, image, policy=self.policy)
+        limits = RateLimits(
+            self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
+        )
+        alter = alter_quotas(pipeline, image, policy=self.policy, in_progress=limits.entities)
         return Services(
             authenticator=AuthenticatorChain([self.names]),
             own_account=partial(
@@ -247,9 +250,7 @@ class FakeService:
             scram_users=fake_scram_users,
             readiness=Readiness({}, {}),
             metrics=self.metrics,
-            limits=RateLimits(
-                self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
-            ),
+            limits=limits,
             brokers=self._facts,
         )
 

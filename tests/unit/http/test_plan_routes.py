@@ -129,7 +129,7 @@ async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_re
     document = {"apiVersion": "quotas/v1", "quotas": quotas}
     ops = [{"key": RATE, "value": 1}]
     alterations = [{"entity": quota["entity"], "ops": ops} for quota in quotas]
-    with service.application.state.services.alter.large.work("User:alice", 9_900):
+    with service.application.state.services.limits.entities("User:alice", 9_900):
         for path, body in (
             (PLANS, {"document": document}),
             (ALTERATIONS, {"alterations": alterations}),
@@ -137,6 +137,7 @@ async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_re
             refused = await service.post(path, body)
             assert (refused.status, refused.document["code"]) == (429, "rate-limited")
             assert refused.headers["retry-after"] == "1"
+    assert service.count("rate_limited_total", scope="entities") == 2
     assert (await service.post(PLANS, {"document": document}, "bob")).status == 200
 
 

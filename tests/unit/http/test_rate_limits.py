@@ -27,8 +27,10 @@ from app.http.rate_limits import (
     LoginAttempts,
     RateLimits,
     TokenBuckets,
+    Turn,
     Turns,
 )
+from app.service.runtime.tasks import MANY
 from tests.testkit.event_loops import until
 from tests.testkit.virtual_time import ManualClock
 from tests.unit.http.fake_service import FakeService
@@ -118,10 +120,31 @@ def test_zero_is_no_limit():
     assert passing(lambda: limits.begin("User:alice"), 5000) == 5000
 
 
+def test_a_principal_has_as_many_entities_in_progress_as_one_request_may_have(
+    limits: Counted,
+):
+    def is_refused(principal: str, number: int) -> bool:
+        try:
+            with limits.entities(principal, number):
+                return False
+        except RateLimitedError:
+            return True
+
+    with limits.entities("alice", 300):
+        assert [is_refused("alice", 9_701), is_refused("alice", 9_700)] == [True, False]
+        assert not is_refused("bob", 10_000)
+        with limits.entities("alice", 9_700), limits.entities("alice", MANY - 1):
+            assert [is_refused("alice", MANY), is_refused("alice", MANY - 1)] == [True, False]
+        assert not is_refused("alice", 9_700)
+    assert not is_refused("alice", 20_000)
+    assert limits.refused == ["entities"] * 2
+    assert not limits._shares[Limited.ENTITIES]
+
+
 def test_who_has_no_request_takes_no_memory(limits: Counted):
     for number in range(1000):
         limits.begin(f"User:{number}")()
-    assert not limits._working
+    assert not limits._shares[Limited.AT_ONCE]
 
 
 @pytest.mark.parametrize(
@@ -292,11 +315,11 @@ def test_an_address_has_a_bounded_number_of_pending_logins(attempts: LoginAttemp
 
 
 async def test_a_name_has_so_many_turns_and_takes_none_from_another():
-    turns, gate = Turns(2), asyncio.Event()
+    turns, gate = Turns(), asyncio.Event()
     running: Counter[str] = Counter()
 
     async def work(name: str) -> None:
-        async with turns.of(name):
+        async with turns.of(Turn.READ, name):
             running[name] += 1
             await gate.wait()
             running[name] -= 1
@@ -310,12 +333,12 @@ async def test_a_name_has_so_many_turns_and_takes_none_from_another():
 
 
 async def test_who_gives_up_waiting_takes_no_turn():
-    turns = Turns(1)
-    async with turns.of("bob"):
+    turns = Turns()
+    async with turns.of(Turn.BODY, "bob"):
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0), turns.of("bob"):
+            async with asyncio.timeout(0), turns.of(Turn.BODY, "bob"):
                 pass
-    async with asyncio.timeout(30), turns.of("bob"):
+    async with asyncio.timeout(30), turns.of(Turn.BODY, "bob"):
         pass
 
 

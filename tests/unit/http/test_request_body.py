@@ -5,7 +5,7 @@ import gc
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from decimal import Decimal
 
 import pytest
@@ -16,16 +16,13 @@ from starlette.types import Message
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError
+from app.http.rate_limits import MOST_AT_A_TIME, BodySlot, Turn, Turns
 from app.http.request_body import (
-    AT_ONCE,
     MAX_BODY_BYTES,
     MAX_VALUES,
     SMALL_BYTES,
-    VERY_LARGE_AT_ONCE,
     VERY_LARGE_BYTES,
-    BodySlot,
     JsonObject,
-    LargeBodies,
     parse_json,
     parse_object,
     read_json_body,
@@ -280,12 +277,12 @@ class Bodies:
     """Callers that hold a slot until they are released."""
 
     def __init__(self) -> None:
-        self.bodies = LargeBodies()
+        self.turns = Turns()
         self.inside: Counter[str] = Counter()
         self.go_on = asyncio.Event()
 
     async def hold(self, principal: str, *, very_large: bool = False) -> None:
-        async with BodySlot(self.bodies, principal) as slot:
+        async with BodySlot(self.turns, principal) as slot:
             await slot.take(very_large=very_large)
             self.inside[principal] += 1
             await self.go_on.wait()
@@ -302,17 +299,17 @@ async def test_a_caller_holds_one_large_body_at_a_time_and_the_others_go_on():
     assert world.inside == {"User:greedy": 1, "User:alice": 1}
     world.go_on.set()
     await asyncio.gather(*tasks)
-    assert not world.bodies.queues
+    assert not world.turns._semaphores
 
 
 async def test_only_so_many_large_bodies_are_held_of_all_callers():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold(f"User:{number}")) for number in range(20)]
     await until_quiet()
-    assert world.inside.total() == AT_ONCE
+    assert world.inside.total() == MOST_AT_A_TIME[Turn.LARGE_BODY]
     world.go_on.set()
     await asyncio.gather(*tasks)
-    assert not world.bodies.queues
+    assert not world.turns._semaphores
 
 
 async def test_callers_of_very_large_bodies_cannot_hold_the_slots_of_all():
@@ -321,7 +318,7 @@ async def test_callers_of_very_large_bodies_cannot_hold_the_slots_of_all():
         asyncio.create_task(world.hold(f"User:{number}", very_large=True)) for number in range(20)
     ]
     await until_quiet()
-    assert world.inside.total() == VERY_LARGE_AT_ONCE
+    assert world.inside.total() == MOST_AT_A_TIME[Turn.VERY_LARGE_BODY]
     tasks.append(asyncio.create_task(world.hold("User:alice")))
     await until_quiet()
     assert world.inside["User:alice"] == 1
@@ -339,34 +336,35 @@ async def test_who_gives_up_waiting_takes_no_slot():
     world.go_on.set()
     await asyncio.wait_for(world.hold("User:alice"), 30)
     gc.collect()  # the traceback of a cancelled task leads to its lock
-    assert not world.bodies.queues
+    assert not world.turns._semaphores
 
 
 @pytest.fixture
 async def slot() -> AsyncIterator[BodySlot]:
-    async with BodySlot(LargeBodies(), "User:alice") as slot:
+    async with BodySlot(Turns(), "User:alice") as slot:
         yield slot
 
 
-def is_taken(slot: BodySlot) -> bool:
-    return slot._bodies.slots._value < AT_ONCE
+def taken(turns: Turns) -> list[Turn]:
+    """Return what has a turn, or waits for one."""
+    return sorted((turn for turn, _ in turns._semaphores), key=list(Turn).index)
 
 
 async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
-    for sizes, taken in [
-        ((0,), 0),
-        ((SMALL_BYTES,), 0),
-        ((SMALL_BYTES, 1), 1),
-        ((SMALL_BYTES + 1, 5, 5), 1),
+    for sizes, turn in [
+        ((0,), []),
+        ((SMALL_BYTES,), []),
+        ((SMALL_BYTES, 1), [Turn.BODY, Turn.LARGE_BODY]),
+        ((SMALL_BYTES + 1, 5, 5), [Turn.BODY, Turn.LARGE_BODY]),
     ]:
-        with subtests.test(taken=taken):
-            bodies = LargeBodies()
-            async with BodySlot(bodies, "User:alice") as slot:
+        with subtests.test(sizes=sizes):
+            turns = Turns()
+            async with BodySlot(turns, "User:alice") as slot:
                 chunks = [b" " * size for size in sizes]
                 request, _ = request_of(*chunks, length=sum(sizes))
                 assert len(await read_json_body(request, slot)) == sum(sizes)
-                assert is_taken(slot) == taken, "it is held until the body is parsed"
-            assert not is_taken(slot)
+                assert taken(turns) == turn, "it is held until the body is parsed"
+            assert not taken(turns)
 
 
 @pytest.mark.parametrize(
@@ -376,33 +374,33 @@ async def test_only_a_large_body_takes_the_slot(subtests: pytest.Subtests):
 async def test_a_body_is_very_large_that_says_so_or_says_nothing(
     length: int | None, very_large: bool
 ):
-    bodies = LargeBodies()
-    async with BodySlot(bodies, "User:alice") as slot:
+    turns = Turns()
+    async with BodySlot(turns, "User:alice") as slot:
         request, _ = request_of(b" " * (SMALL_BYTES + 1), length=length)
         await read_json_body(request, slot)
-        free = bodies.slots._value, bodies.very_large_slots._value
-        whole = (AT_ONCE, VERY_LARGE_AT_ONCE)
-        assert free == ((whole[0], whole[1] - 1) if very_large else (whole[0] - 1, whole[1]))
+        size = Turn.VERY_LARGE_BODY if very_large else Turn.LARGE_BODY
+        assert taken(turns) == [Turn.BODY, size]
 
 
-async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
-    slot._bodies.slots = asyncio.Semaphore(0)
-    chunks = [b" " * size for size in (SMALL_BYTES, 1, 1000)]
-    request, waiting = request_of(*chunks, length=SMALL_BYTES + 1001)
-    with pytest.raises(RequestTimeoutError):
-        await read_json_body(request, slot, deadline_s=0.01)
+async def test_nothing_more_is_taken_in_while_no_slot_is_free():
+    turns, chunks = Turns(), [b" " * size for size in (SMALL_BYTES, 1, 1000)]
+    async with AsyncExitStack() as others, BodySlot(turns, "User:alice") as slot:
+        for _ in range(MOST_AT_A_TIME[Turn.LARGE_BODY]):
+            await others.enter_async_context(turns.of(Turn.LARGE_BODY))
+        request, waiting = request_of(*chunks, length=SMALL_BYTES + 1001)
+        with pytest.raises(RequestTimeoutError):
+            await read_json_body(request, slot, deadline_s=0.01)
     assert waiting == [chunks[-1]]
 
 
 async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
-    bodies = LargeBodies()
-    async with BodySlot(bodies, "User:alice") as slot:
+    turns = Turns()
+    async with BodySlot(turns, "User:alice") as slot:
         request, waiting = request_of(b" " * (SMALL_BYTES + 1), b" " * SMALL_BYTES)
         with pytest.raises(BodyTooLargeError):
             await read_json_body(request, slot, limit=SMALL_BYTES + 2)
         assert not waiting, "its size was not announced"
-    assert (bodies.slots._value, bodies.very_large_slots._value) == (AT_ONCE, VERY_LARGE_AT_ONCE)
-    assert not bodies.queues
+    assert not taken(turns)
 
 
 async def test_who_sends_a_byte_at_a_time_does_not_hold_a_slot_for_long(

@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Expected, Op
 from app.domain.entities import ClientQuotaEntity
+from app.http.rate_limits import Limits, RateLimits
 from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
@@ -42,7 +43,8 @@ class World:
         self.metrics = CountedMetrics()
         self.image = FakeImage(self.brokers)
         pipeline = alter_pipeline(self.journal, self.tasks, self.metrics)
-        self.service = alter_quotas(pipeline, self.image)
+        limits = RateLimits(Limits(0, 0, 0, 0))
+        self.service = alter_quotas(pipeline, self.image, in_progress=limits.entities)
         self.actor = fake_actor(self.brokers, self.tasks)
 
     async def alter(self, *alterations: ClientQuotaAlteration, **options: Any) -> AlterationRecord:

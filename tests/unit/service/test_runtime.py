@@ -18,7 +18,6 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     NotSentError,
-    TooManyRequestsError,
 )
 from app.service.alterations import alter
 from app.service.queries import resolve
@@ -30,7 +29,7 @@ from app.service.runtime.dependencies import (
     Readiness,
     without_addresses,
 )
-from app.service.runtime.tasks import MANY, LargeRequests, off_loop, pause_gc, run_forever
+from app.service.runtime.tasks import MANY, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
 from tests.testkit.virtual_time import in_virtual_time
@@ -188,25 +187,6 @@ async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they
         "acls": "None of the brokers responds (3 tried); the log says why.",
         "account": missing.detail,
     }
-
-
-def test_a_principal_has_as_many_items_in_progress_as_one_request_may_have():
-    large = LargeRequests()
-
-    def is_refused(principal: str, number: int) -> bool:
-        try:
-            with large.work(principal, number):
-                return False
-        except TooManyRequestsError:
-            return True
-
-    with large.work("alice", 300):
-        assert [is_refused("alice", 9_701), is_refused("alice", 9_700)] == [True, False]
-        assert not is_refused("bob", 10_000)
-        with large.work("alice", 9_700), large.work("alice", MANY - 1):
-            assert [is_refused("alice", MANY), is_refused("alice", MANY - 1)] == [True, False]
-        assert not is_refused("alice", 9_700)
-    assert not is_refused("alice", 20_000)
 
 
 NEEDED = {
