@@ -64,7 +64,11 @@ from generate_series(1, 100000) as n
 
 _VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "claim_keys": {"keys": "json", "keep_s": "double precision"},
-    "take_locks": {"requests": "json", "locks": "json", "handed_over_within": "double precision"},
+    "take_locks": {
+        "events": "new_event[]",
+        "locks": "json",
+        "handed_over_within": "double precision",
+    },
     "record_intents": {"lost": "uuid[]"},
     "add_events": {"events": "new_event[]", "entities": "new_entity[]", "now": "timestamptz"},
     "find_refused": {"conclusions": "conclusion[]", "alterations": "uuid[]"},

@@ -43,16 +43,14 @@ from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.alterations import Alteration, Conclusion
 from app.service.ports.audit_log import KeyTakenError, RecoveryKey
 from app.service.ports.brokers import STANDSTILL_S
-from app.service.runtime.clock import time_of
 from app.service.runtime.tasks import off_loop
 
 MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""
 
 _RECORD: Final = """
-    select lost from record_intents(%(keys)s::json, %(requests)s::json, %(locks)s::json,
-      %(events)s::json, %(entities)s::json, %(handed_over_within)s, %(keep_key_s)s,
-      %(lock_timeout_ms)s)
+    select lost from record_intents(%(keys)s::json, %(locks)s::json, %(events)s::json,
+      %(entities)s::json, %(handed_over_within)s, %(keep_key_s)s, %(lock_timeout_ms)s)
     """
 
 _CONCLUDE: Final = """
@@ -227,20 +225,8 @@ def _parameters(batch: Sequence[Alteration]) -> Mapping[str, Any]:
     return {
         **encoded_events([start_event(intent) for intent in batch]),
         "keys": canonical_json(keys),
-        "requests": canonical_json([_request(n, intent) for n, intent in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
         "handed_over_within": STANDSTILL_S + max(intent.send_within_s for intent in batch),
-    }
-
-
-def _request(n: int, intent: Alteration) -> Document:
-    return {
-        "n": n,
-        "alteration_id": intent.alteration_id,
-        "cluster_id": intent.cluster_id,
-        "received_at": time_of(intent.alteration_id).isoformat(),
-        "owner": intent.owner,
-        "broker_id": intent.broker_id,
     }
 
 

@@ -270,7 +270,7 @@ class Event:
     """An event as it is to be written.
 
     Attributes:
-        columns: Of the log; with a ``cluster_id`` it is the first of its alteration.
+        columns: Of the log and of locks; with a ``cluster_id`` it is the first of its alteration.
         record: What concerns the alteration.
         entities: By ordinal the document of an entity, and the columns it is found by. ``values``
             are the state that the entity has if the event frees its lock.
@@ -352,7 +352,8 @@ def start_event(
         "broker_id": alteration.broker_id,
     }
     event = _event(alteration.alteration_id, kind, entities, **names, **details)
-    columns = {**event.columns, **names}
+    lock = {"owner": alteration.owner, "broker_id": alteration.broker_id}
+    columns = {**event.columns, **names, **lock}
     return replace(event, columns=columns, rejected=_rejected(alteration.local_refusals))
 
 

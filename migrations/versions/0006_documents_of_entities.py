@@ -148,7 +148,7 @@ compares all with all; joined by hash, on what an index finds, thousands are as 
 TYPES = """
 create type new_event as (n integer, received_at timestamptz, alteration_id uuid, event_type text,
   cluster_id text, principal text, action text, documents_hash bytea, rejected text,
-  record text);
+  record text, owner text, broker_id integer);
 create type new_entity as (n integer, ordinal smallint, user_kind text, user_name bytea,
   client_id_kind text, client_id_name bytea, ip_kind text, ip_name bytea, other_types boolean,
   verdict text, "values" text, document text);
@@ -214,18 +214,17 @@ $$;
 """
 
 TAKE_LOCKS = """
-create function take_locks(requests json, locks json, handed_over_within double precision,
+create function take_locks(events new_event[], locks json, handed_over_within double precision,
   out lost uuid[])
 language plpgsql as $$
 #variable_conflict use_column
 begin
   with wanted as materialized (
-    select request.*, ordinal, rests_on, entity, claim,
+    select event.*, ordinal, rests_on, entity, claim,
       sha256(convert_to(entity, 'UTF8')) as entity_hash
     from json_to_recordset(locks) as wanted(n integer, ordinal smallint, rests_on boolean,
       entity text, claim json)
-    join json_to_recordset(requests) as request(n integer, alteration_id uuid, cluster_id text,
-      received_at timestamptz, owner text, broker_id integer) using (n)
+    join unnest(events) as event using (n)
   ), clock as materialized (select clock_timestamp() as now), taken as (
     insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal, rests_on,
       received_at, owner, broker_id, taken_at, handed_over_by, claim, entity)
@@ -251,7 +250,7 @@ $$;
 
 RECORD_INTENTS = """
 create function record_intents(
-  keys json, requests json, locks json, events json, entities json,
+  keys json, locks json, events json, entities json,
   handed_over_within double precision, keep_key_s double precision, lock_timeout_ms integer,
   out lost uuid[]
 ) language plpgsql {settings} as $$
@@ -270,7 +269,7 @@ begin
       lost := claim_keys(keys, keep_key_s);
     end if;
     locking := 'quota_entity';
-    lost := lost || take_locks(requests, locks, handed_over_within);
+    lost := lost || take_locks(event_rows, locks, handed_over_within);
   exception when lock_not_available or deadlock_detected then
     raise lock_not_available using message = 'another transaction is taking it', table = locking;
   end;
