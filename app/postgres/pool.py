@@ -147,6 +147,9 @@ class Lease:
 _LONGER_S: Final = 1.0
 """So that Postgres itself ends a read that takes too long, and the connection stays good."""
 
+_CLOSING_S: Final = 1.0
+"""A task of the pool that is connecting when the pool is closed has so much longer to end."""
+
 Work = Callable[[Lease], Awaitable[T]]
 
 
@@ -190,8 +193,8 @@ class Database:
 class Pool:
     """Connections on loan, each to one transaction with a deadline.
 
-    Connections are opened when they are wanted, by tasks of ``psycopg_pool``, which hold no
-    transaction's deadline up.
+    Tasks of ``psycopg_pool`` open connections when they are wanted; a transaction waits for one no
+    longer than its deadline.
     """
 
     def __init__(
@@ -284,7 +287,7 @@ class Pool:
         """Close every connection, after cutting off what still runs."""
         if self._abandoned:
             await asyncio.wait(self._abandoned)
-        await self._pool.close(timeout=self._patience.database_connect_s + _LONGER_S)
+        await self._pool.close(timeout=self._patience.database_connect_s + _CLOSING_S)
 
     async def _transaction(self, work: Work[T], lease: Lease) -> T:
         driver = await self._borrow(lease)
@@ -334,7 +337,7 @@ class Pool:
                 task.cancel()
 
     def _abandon(self, task: "asyncio.Task[Any]", lease: Lease) -> None:
-        """Cut what has not ended off; twice in a row speaks against every connection there is."""
+        """Cut off what has not ended; twice in a row speaks against every connection there is."""
         if task.done():
             return
         self._abandoned.add(task)
