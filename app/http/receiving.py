@@ -137,7 +137,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._slot.end()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came, unless it is the rest of something refused."""
+        """Take in bytes, unless they belong to a request that was refused."""
         if self._refused_at is not None:
             return
         self._body_came = False
@@ -162,7 +162,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         self._wait_for(Stage.HEADERS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; the trailers of a chunked body are none. Source: RFC 9110 6.5.1."""
+        """Take in a header; trailers of a chunked body are ignored. Source: RFC 9110 6.5.1."""
         if self._stage is Stage.HEADERS:
             super().on_header(name, value)
 
@@ -257,7 +257,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         return self._stage if now - self._since >= deadline_s else None
 
     def _unread_for(self, now: float) -> float:
-        """Return for how long the caller has read next to nothing of what waits for it."""
+        """Return for how long the caller has read next to nothing of its answer."""
         waiting = self.transport.get_write_buffer_size()
         if self._unread_since is None or waiting <= self._unread_bytes - _PROGRESS_BYTES:
             self._unread_since, self._unread_bytes = now, waiting

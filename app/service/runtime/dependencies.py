@@ -35,8 +35,7 @@ class Cache(Generic[T]):
 
     Args:
         ask: Asks the question.
-        keeps_answer: Whether it is cached for those who come later; else those alone share it who
-            wait for it.
+        keeps_answer: Whether it is cached for later callers; else only those who wait share it.
     """
 
     def __init__(
@@ -198,7 +197,7 @@ class Batcher(Generic[Item, Done]):
 
 
 def _own(error: Exception) -> Exception:
-    """Copy an error for one caller: whoever raises or handles it changes it."""
+    """Copy an error for one caller: raising and handling an error changes it."""
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
     own.__cause__ = error
