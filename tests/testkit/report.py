@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ _LOGS = "[a-z]*.log"
 """Kafka's own files have names of digits."""
 
 _BASE_TEMP = pytest.StashKey[Path]()
-_BEGUN = pytest.StashKey[float]()
+_BEGUN = pytest.StashKey[int]()
 _LEDGER = pytest.StashKey[Path]()
 
 
@@ -25,7 +24,13 @@ def _base_temp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.stash[_BEGUN] = time.time()
+    item.stash[_BEGUN] = _now_of_files()
+
+
+def _now_of_files() -> int:
+    """Return the time that a file written now gets, which may be a tick behind the clock."""
+    with tempfile.TemporaryFile() as file:
+        return os.fstat(file.fileno()).st_mtime_ns
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,7 +48,7 @@ def _logs_of(item: pytest.Item) -> list[Path]:
     logs = {getattr(fixture, "log_path", None) for fixture in fixtures}
     if folder := item.config.stash.get(_BASE_TEMP, None):
         begun = item.stash[_BEGUN]
-        logs |= {log for log in folder.rglob(_LOGS) if log.stat().st_mtime >= begun}
+        logs |= {log for log in folder.rglob(_LOGS) if log.stat().st_mtime_ns >= begun}
     return sorted(log for log in logs if isinstance(log, Path) and log.is_file())
 
 
