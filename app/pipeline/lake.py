@@ -116,8 +116,11 @@ class Lake:
         rows = typed.sortWithinPartitions(*table.partitions, *table.order)
         scope = [dict(item) for item in replaces]
         if self._catalog:
-            # Counted first: a catalog may plan the rows anew, as Delta does, unobserved.
-            written = rows.persist().count()
+            # Made first: a catalog may plan the rows anew, as Delta does, unobserved. Tasks of a
+            # query's last stage are observed once; those of an earlier one, such as below a count,
+            # again where an executor is lost with what they have made.
+            rows.persist().write.format("noop").mode("overwrite").save()
+            written = rows.count()
             self._write_catalog(rows, table, scope)
             rows.unpersist()
             return written

@@ -46,6 +46,42 @@ with spark_session("export", master="local[2]", settings=chosen) as session:
 """
 
 
+OBSERVED = """
+import os, signal, sys, time
+from pathlib import Path
+from pyspark import TaskContext
+from pyspark.sql import Observation, functions as sf
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.spark import spark_session
+from app.pipeline.tables import QUOTA_CONFLICT
+
+tables, folder, *settings = sys.argv[1:]
+done = Path(folder)
+chosen = dict(item.split("=", 1) for item in settings)
+
+def lose_an_executor(batches):
+    yield from batches
+    number = TaskContext.get().partitionId()
+    (done / str(number)).touch()
+    if number == 3 and TaskContext.get().attemptNumber() == 0:
+        deadline = time.monotonic() + 60
+        while len(list(done.iterdir())) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(daemon.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+
+with spark_session("lose", master="local-cluster[2,1,1024]", settings=chosen) as session:
+    lake, empty = Lake(session, tables, catalog=True), sf.lit(None)
+    columns = [empty.cast(each.dataType).alias(each.name) for each in schema_of(QUOTA_CONFLICT)]
+    rows = session.range(0, 40, 1, 4).mapInArrow(lose_an_executor, "id bigint").select(*columns)
+    observed = Observation()
+    counted = rows.fillna("c", ["cluster_id"]).observe(observed, sf.count(sf.lit(1)).alias("n"))
+    written = lake.write(counted, QUOTA_CONFLICT)
+    print(written, observed.get["n"], lake.read(QUOTA_CONFLICT).count())
+"""
+"""The fourth task kills its executor, after the others have ended: two of them on it."""
+
+
 @dataclass(frozen=True)
 class Store:
     """Where tables are.
@@ -166,3 +202,15 @@ def test_catalogs_on_yarn_and_hdfs_hold_what_a_folder_holds(
     options = ["--format", "adapter-json", "--input", points, "--quotas", quotas]
     alone, out = str(folder / "alone"), tmp_path / "exported"
     assert_gives_the_same(store, there, options, spark=spark, alone=alone, out=out)
+
+
+def test_what_an_executor_had_made_before_it_was_lost_is_observed_once(tmp_path: Path):
+    store, done = iceberg(str(tmp_path / "warehouse"), tmp_path), tmp_path / "done"
+    done.mkdir()
+    chosen = map("=".join, {**QUICK, **store.settings, "spark.executor.memory": "1g"}.items())
+    command = [sys.executable, "-c", OBSERVED, store.name, str(done), *chosen]
+    ended = subprocess.run(
+        launched(command), capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["40", "40", "40"]
