@@ -15,11 +15,11 @@ from app.domain.quota_keys import QuotaKey
 from app.localdev.processes import HOST, launched
 from app.pipeline.lake import Lake
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     QUOTA_VERSION,
+    RATE_MINUTE,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
-    UTILIZATION_HIST,
     Table,
 )
 from tests.pipeline.ingest.points import Point, write_adapter
@@ -35,7 +35,7 @@ SMALL = {
 }
 """Of a cluster on this machine."""
 
-RESULTS = (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT)
+RESULTS = (RATE_MINUTE, BUCKET_HOUR, UTILIZATION_DAILY, THROTTLE_INCIDENT)
 
 
 class Jobs:

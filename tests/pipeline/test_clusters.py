@@ -21,7 +21,6 @@ import app
 from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.pipeline.spark import _prepare_environment
-from app.pipeline.tables import OBSERVATION_MINUTE
 from tests.pipeline.chain import (
     POINTS,
     SMALL,
@@ -31,7 +30,7 @@ from tests.pipeline.chain import (
     settings,
     write_inputs,
 )
-from tests.pipeline.ingest.points import adapter_message, write_adapter
+from tests.pipeline.ingest.points import adapter_message, observed, write_adapter
 from tests.testkit.hadoop import NODES, Hadoop
 from tests.testkit.patience import wait_until
 from tests.testkit.processes import running
@@ -131,10 +130,7 @@ def yarn(driver: Path, hadoop: Hadoop) -> Jobs:
 
 
 def minutes(spark: SparkSession, out: str) -> list[Row]:
-    unlike = ("source", "ingest_run_id")
-    return sorted(
-        spark.read.parquet(f"{out}/{OBSERVATION_MINUTE.name}").drop(*unlike).collect(), key=str
-    )
+    return sorted(observed(spark, out).drop("source", "ingest_run_id").collect(), key=str)
 
 
 def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
@@ -309,9 +305,11 @@ def test_jobs_give_by_spark_connect_what_they_give_without(
     assert minutes(spark, f"{tmp_path}/topic") == minutes(spark, observations)
     ids = []
     for jobs, out in ((alone, f"{tmp_path}/alone"), (by_connect, f"{tmp_path}/connect")):
+        both = ("--input", observations, "--input", out)
         reports = [
             jobs("resolve", "--input", observations, "--quotas", quotas, "--out", out),
-            *(jobs(name, "--input", out, "--out", out) for name in ("utilization", "incidents")),
+            jobs("utilization", *both, "--out", out),
+            jobs("incidents", "--input", out, "--out", out),
         ]
         ids.append(reports[0]["run_id"])
     assert ids[0] == ids[1]

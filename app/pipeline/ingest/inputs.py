@@ -82,14 +82,18 @@ class InputFile:
 
 @dataclass(slots=True)
 class FileGroup:
-    """Files that are read alike.
+    """Files of one input that are read alike.
 
     Attributes:
+        first: The number of the first file of the input.
+        cluster: The cluster id of their folder; '' elsewhere.
         files: Which.
         columns: Where the columns have headers, which is what.
         nanos: The headers of times in nanoseconds, which Spark reads as whole numbers.
     """
 
+    first: int = 0
+    cluster: str = ""
     files: list[InputFile] = field(default_factory=list)
     columns: Columns | None = None
     nanos: frozenset[str] = frozenset()
@@ -194,10 +198,13 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
                 inputs.unreadable[number] = read
                 continue
             alike, headers, nanos, rows = read
-            if alike not in groups:
+            file = _file(number, status, rows)
+            first = max(item for item in inputs.firsts if item <= number)
+            like = (alike, first, file.cluster)
+            if like not in groups:
                 columns = columns_of(headers, names, inputs.names[number]) if headers else None
-                groups[alike] = FileGroup(columns=columns, nanos=nanos)
-            groups[alike].files.append(_file(number, status, rows))
+                groups[like] = FileGroup(first, file.cluster, columns=columns, nanos=nanos)
+            groups[like].files.append(file)
             inputs.rows = None if inputs.rows is None else inputs.rows + rows
     inputs.groups = list(groups.values())
     return inputs

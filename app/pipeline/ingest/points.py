@@ -114,7 +114,7 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
             ~fine & (sf.col("problem") != LEFT_OUT), sf.left(text, sf.lit(_LONGEST_TEXT))
         ),
     }
-    always = ("file", "line", "position", "problem", "text")
+    always = ("file", "line", "position", "cluster_id", "ts", "problem", "text")
     columns = {name: chosen.get(name, sf.col(name)) for name in _POINTS}
     return judged.select(
         *(
