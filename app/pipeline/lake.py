@@ -8,7 +8,7 @@ Hadoop's default file system.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Final, cast
 from urllib.parse import unquote
@@ -31,6 +31,7 @@ _DICTIONARY: Final = "parquet.enable.dictionary"
 _ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 
 
+@cache
 def schema_of(table: Table) -> StructType:
     """Return the columns of a table."""
     return cast("StructType", StructType.fromDDL(table.ddl))
@@ -95,12 +96,12 @@ class Lake:
 
         Args:
             table: Which; where it is missing there are no rows.
-            partitions: May have the first of its partition columns alone, and columns that it lacks
-                are left out.
+            partitions: May lack ``cluster_id``, or have it alone; columns that the table lacks are
+                left out.
         """
         if self._catalog:
             if not self.has(table):
-                return self._nothing(table)
+                return self.nothing(table)
             rows = self._rows(table)
         else:
             rows = self._folders(table, partitions)
@@ -113,7 +114,7 @@ class Lake:
 
         Args:
             table: Which.
-            within: Look for these alone.
+            within: Look for these alone, as ``read_in`` takes them.
         """
         if self._catalog:
             frame = self.read(table) if within is None else self.read_in(table, within)
@@ -122,7 +123,7 @@ class Lake:
         rows = self._rows(table) if within is None else self._folders(table, within)
         found = {tuple(_values(file).items()) for file in _files(rows)}
         listed = in_order(dict(item) for item in found)
-        return listed if within is None else without(listed, without(listed, within))
+        return listed if within is None else _among(listed, within, table)
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
         """Return the files of partitions: as long as they are the same, so are the rows."""
@@ -157,11 +158,11 @@ class Lake:
         typed = _typed(frame, table)
         rows = typed if is_sorted else typed.sortWithinPartitions(*table.partitions, *table.order)
         if self._catalog:
-            # Counted first: a catalog may plan the rows anew, as Delta does, unobserved.
-            written = rows.persist().count()
+            # Counted first: a catalog may plan the rows anew, as Delta does, unobserved. What is
+            # persisted would be made again where an executor is lost, and observed twice.
+            rows = rows.localCheckpoint()
             self._write_catalog(rows, table, [dict(item) for item in replaces])
-            rows.unpersist()
-            return written
+            return rows.count()
         if filled is None:
             values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
             filled = [row.asDict() for row in values.distinct().collect()]
@@ -210,7 +211,7 @@ class Lake:
             return
         if self._catalog:
             if self.session.catalog.tableExists(self.address(table)):
-                self._write_catalog(self._nothing(table), table, partitions)
+                self._write_catalog(self.nothing(table), table, partitions)
             return
         folders = {_folder(file) for file in self.files(table, partitions)}
         columns = [each for each in schema_of(table) if each.name not in table.partitions]
@@ -228,7 +229,7 @@ class Lake:
     def _folders(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows below the folders of partitions, and maybe of others of their days."""
         if not partitions:
-            return self._nothing(table)
+            return self.nothing(table)
         base = self.address(table)
         reader = self.session.read.schema(schema_of(table)).option("basePath", base)
         frames = []
@@ -240,9 +241,10 @@ class Lake:
             except AnalysisException as error:
                 if error.getCondition() not in _ABSENT:
                     raise
-        return reduce(DataFrame.unionByName, frames) if frames else self._nothing(table)
+        return reduce(DataFrame.unionByName, frames) if frames else self.nothing(table)
 
-    def _nothing(self, table: Table) -> DataFrame:
+    def nothing(self, table: Table) -> DataFrame:
+        """Return a table's columns without rows."""
         return self.session.createDataFrame([], schema_of(table))
 
 
@@ -262,11 +264,29 @@ def without(partitions: Iterable[Partition], others: Iterable[Partition]) -> lis
     return [item for item in partitions if tuple(item.items()) not in left_out]
 
 
+def _among(
+    listed: Iterable[Partition], within: Iterable[Partition], table: Table
+) -> list[Partition]:
+    """Return those that are of one of the partitions, as far as these name columns."""
+    wanted = {
+        tuple((name, value) for name, value in item.items() if name in table.partitions)
+        for item in within
+    }
+
+    def is_wanted(item: Partition) -> bool:
+        values = tuple(item.items())
+        return any(
+            values[first:end] in wanted for first in (0, 1) for end in range(len(values) + 1)
+        )
+
+    return [item for item in listed if is_wanted(item)]
+
+
 def is_within(partitions: Iterable[Partition], columns: Sequence[str] = ()) -> Column:
     """Tell whether a row is of one of the partitions, as far as they name these columns."""
-    of_cluster: dict[str, dict[str, set[int]]] = {}
+    of_cluster: dict[str | None, dict[str, set[int]]] = {}
     for item in partitions:
-        of_day = of_cluster.setdefault(item["cluster_id"], {})
+        of_day = of_cluster.setdefault(item.get("cluster_id"), {})
         if "dt" in item and "dt" in columns:
             hours = of_day.setdefault(item["dt"], set())
             if "hour" in item and "hour" in columns:
@@ -274,9 +294,9 @@ def is_within(partitions: Iterable[Partition], columns: Sequence[str] = ()) -> C
     return reduce(or_, (_is_of(*item) for item in of_cluster.items()), sf.lit(False))
 
 
-def _is_of(cluster: str, days: Mapping[str, set[int]]) -> Column:
+def _is_of(cluster: str | None, days: Mapping[str, set[int]]) -> Column:
     """Tell whether a row is of a cluster's days; days with the same hours are one condition."""
-    same = sf.col("cluster_id") == cluster
+    same = sf.lit(True) if cluster is None else sf.col("cluster_id") == cluster
     of_hours: dict[tuple[int, ...], list[date]] = {}
     for day, hours in sorted(days.items()):
         of_hours.setdefault(tuple(sorted(hours)), []).append(date.fromisoformat(day))
@@ -305,7 +325,7 @@ def _patterns(table: Table, partitions: Iterable[Partition]) -> Iterator[str]:
     """Yield a pattern of folders for each cluster: of its days, and of the hours of any of them."""
     of_cluster: dict[str, tuple[set[str], set[str]]] = {}
     for item in partitions:
-        days, hours = of_cluster.setdefault(item["cluster_id"], (set(), set()))
+        days, hours = of_cluster.setdefault(item.get("cluster_id", ""), (set(), set()))
         days |= {item["dt"]} if "dt" in item else set()
         hours |= {item["hour"]} if "hour" in item else set()
     for cluster, (days, hours) in sorted(of_cluster.items()):
@@ -383,9 +403,17 @@ def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
     return read_all(having, table) if having else None
 
 
-def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
-    """Return the partitions of a table in all lakes, each once, in order."""
-    found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table)}
+def partitions_of(
+    lakes: Iterable[Lake], table: Table, within: Sequence[Partition] | None = None
+) -> list[Partition]:
+    """Return the partitions of a table in all lakes, each once, in order.
+
+    Args:
+        lakes: Where.
+        table: Which.
+        within: Look for these alone, as ``Lake.read_in`` takes them.
+    """
+    found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table, within)}
     return in_order(dict(item) for item in found)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import Lake, Partition, read_first
+from app.pipeline.lake import Lake, Partition, partitions_of, read_first
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 
@@ -68,6 +68,20 @@ class Scope:
         if self.since:
             chosen = chosen.where(sf.col("ts") >= self.since)
         return chosen.where(sf.col("ts") < self.until) if self.until else chosen
+
+    def hours(self, lakes: Sequence[Lake], table: Table) -> list[Partition]:
+        """Return the hours of a table in all lakes that are in the scope; no others are listed."""
+        found = partitions_of(lakes, table, self._partitions())
+        return [hour for hour in found if self.has(hour)]
+
+    def _partitions(self) -> list[Partition] | None:
+        """Return where to look, as ``Lake.read_in`` takes it; null is everywhere."""
+        of_cluster = {"cluster_id": self.cluster} if self.cluster else {}
+        if not (self.since and self.until):
+            return [of_cluster] if of_cluster else None
+        number = (self.until - self.since) // timedelta(hours=1)
+        times = [self.since + timedelta(hours=each) for each in range(number)]
+        return [{**of_cluster, "dt": f"{at:%Y-%m-%d}", "hour": f"{at.hour}"} for at in times]
 
     def has(self, hour: Partition) -> bool:
         """Tell whether an hour of a cluster is in the scope."""

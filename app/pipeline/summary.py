@@ -84,7 +84,8 @@ class Results:
         worst = rows.sort(sf.desc_nulls_last("peak_ratio"), "start", "incident_id").limit(_LISTED)
         found = worst.toArrow().to_pylist()
         names = self.names([row["bucket_id"] for row in found])
-        return [{**names.get(_position(row), {}), **row} for row in found], rows.count()
+        count = len(found) if len(found) < _LISTED else rows.count()
+        return [{**names.get(_position(row), {}), **row} for row in found], count
 
     def names(self, bucket_ids: Sequence[int]) -> Mapping[tuple[str, int, int], Row]:
         """Return the rows of ``DIM_BUCKET`` of some buckets by cluster, id and level."""

@@ -81,7 +81,7 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     """Return ``OBSERVATION_MINUTE``: the minutes of series with their names."""
     for lake in lakes:
         lake.require(RATE_MINUTE)
-    hours = [hour for hour in partitions_of(lakes, RATE_MINUTE) if scope.has(hour)]
+    hours = scope.hours(lakes, RATE_MINUTE)
     names = read_first(lakes, SERIES, hours).drop("first_seen", "last_seen")
     minutes = read_first(lakes, RATE_MINUTE, hours).join(names, [*SERIES.partitions, "series_id"])
     micros = "cast(rint(rate_avg * 1000000) as bigint)"

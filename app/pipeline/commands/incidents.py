@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, partitions_of, read_first
+from app.pipeline.lake import Lake, Partition, days_of, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
@@ -74,7 +74,7 @@ def run(job: Job) -> None:
         lakes, out = job.lakes(), job.lake()
         for lake in lakes:
             lake.require(BUCKET_HOUR)
-        hours = [hour for hour in partitions_of(lakes, BUCKET_HOUR) if scope.has(hour)]
+        hours = scope.hours(lakes, BUCKET_HOUR)
         carry_names(job, lakes, out, hours)
         minutes = read_first(lakes, BUCKET_HOUR, hours).agg(sf.sum("minutes")).collect()
         job.counts["rows_in"] = minutes[0][0] or 0
@@ -100,20 +100,21 @@ def write_incidents(
 
     def write(hours: DataFrame) -> tuple[int, int]:
         stretches = find_stretches(hours, job.options.gap).persist()
-        found = with_brokers(stretches).persist()
         try:
-            count = found.count()
-            rows = with_quotas(found, _buckets_of(found, [*lakes, out], days))
+            found = stretches.groupBy(*THROTTLE_INCIDENT.partitions).count().collect()
+            filled = [{"cluster_id": row.cluster_id, "dt": f"{row.dt}"} for row in found]
+            count = sum(row["count"] for row in found)
+            if not count:
+                return out.write(out.nothing(THROTTLE_INCIDENT), THROTTLE_INCIDENT, days), 0
+            buckets = _buckets_of(stretches, [*lakes, out], days)
+            rows = with_quotas(with_brokers(stretches), buckets)
             rows = with_contributors(rows, *_pairs(lakes, days), count)
             rows = with_status(rows, last_minutes(hours))
             spread = rows.repartition(*THROTTLE_INCIDENT.partitions)
             explain(job, THROTTLE_INCIDENT, spread)
-            values = found.select("cluster_id", sf.col("dt").cast("string")).distinct().collect()
-            filled = [row.asDict() for row in values]
             return out.write(spread, THROTTLE_INCIDENT, days, filled=filled), count
         finally:
-            for frame in (stretches, found):
-                frame.unpersist()
+            stretches.unpersist()
 
     rows, count = settled(lakes, days, write)
     job.counts.setdefault("rows_out", {})[THROTTLE_INCIDENT.name] = rows
@@ -126,9 +127,9 @@ def _with_open(out: Lake, days: Sequence[Partition]) -> list[Partition]:
     """Add the days from the start of an incident on that was open when these days came."""
     clusters = [{"cluster_id": name} for name in sorted({day["cluster_id"] for day in days})]
     stored = out.read_in(THROTTLE_INCIDENT, clusters).where("status = 'open'")
-    starts = stored.groupBy("cluster_id").agg(sf.min("dt").alias("dt")).collect()
+    starts = stored.select("cluster_id", "dt").collect()
     found = {(day["cluster_id"], day["dt"]) for day in days}
-    for row in starts:
+    for row in set(starts):
         first = min(date.fromisoformat(dt) for name, dt in found if name == row.cluster_id)
         between = range((first - row.dt).days)
         found |= {(row.cluster_id, f"{row.dt + timedelta(days=number)}") for number in between}

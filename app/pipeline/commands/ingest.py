@@ -93,9 +93,6 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
         inputs = server_inputs(servers, rules, job.options.step)
     else:
         inputs = file_inputs(job.session, uris, kind, rules.map)
-    if rules.since_us is not None or rules.until_us is not None:
-        # Rows of other times are not even read.
-        inputs.rows = None
     job.read["inputs"] = inputs.read
     return inputs
 
@@ -246,6 +243,9 @@ def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Read
     _require_one_cluster(job, points, counted)
     if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
+    if rules.has_period and inputs.rows is not None:
+        # Rows of other times are not even read.
+        counted.left_out += inputs.rows - _rows_found(inputs, counted)
     traced = _with_broken_files(traced, inputs, counted)
     return _Reading(inputs, points, traced, names, counted, rules.map.grain)
 
@@ -298,13 +298,18 @@ def _cut_hours(job: Job, inputs: Inputs, out: Lake, hours: Sequence[Partition]) 
     return cut
 
 
+def _rows_found(inputs: Inputs, counted: Tally) -> int:
+    """Return how many rows of the input were read."""
+    return counted.rows_in + counted.left_out - len(inputs.unreadable)
+
+
 def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> DataFrame:
     """Add what is broken within a file, where fewer rows were read than the footers count.
 
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
-    found = counted.rows_in + counted.left_out - len(inputs.unreadable)
+    found = _rows_found(inputs, counted)
     if inputs.rows in {None, found}:
         return points
     broken = broken_files(points, inputs)
@@ -321,18 +326,21 @@ def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> Dat
 
 def _write_quarantine(job: Job, reading: _Reading, out: Lake, hours: Sequence[Partition]) -> None:
     """Replace what is refused in these hours; the first of them has what is of no hour."""
-    rows, counted = out.session.createDataFrame([], schema_of(QUARANTINE)), reading.counted
-    if counted.quarantined:
-        refused = refused_points(reading.traced, reading.inputs.firsts)
-        rows = quarantine(refused, dict(enumerate(reading.inputs.names)), hours)
-    rows = rows.coalesce(1).persist()
+    counted, rows_out = reading.counted, job.counts["rows_out"]
+    if not counted.quarantined:
+        out.empty(QUARANTINE, hours)
+        rows_out[QUARANTINE.name] = 0
+        return
+    refused = refused_points(reading.traced, reading.inputs.firsts)
+    rows = quarantine(refused, dict(enumerate(reading.inputs.names)), hours).coalesce(1).persist()
     try:
-        counted.stored = rows.agg(sf.sum("n")).collect()[0][0] or 0
-        if counted.stored:
-            job.counts["rows_out"][QUARANTINE.name] = out.write(rows, QUARANTINE, hours)
-        else:
-            out.empty(QUARANTINE, hours)
-            job.counts["rows_out"][QUARANTINE.name] = 0
+        of_hour = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n"))
+        stored = of_hour.withColumn("hour", sf.col("hour").cast("string")).collect()
+        counted.stored = sum(row.n for row in stored)
+        filled = [
+            {"cluster_id": row.cluster_id, "dt": f"{row.dt}", "hour": row.hour} for row in stored
+        ]
+        rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours, filled=filled)
     finally:
         rows.unpersist()
 

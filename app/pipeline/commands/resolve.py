@@ -7,13 +7,13 @@ hours that it finds there.
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from app.pipeline.ingest.names import partition_values
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_first
+from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.limits import build_look_up
@@ -66,16 +66,24 @@ def run(job: Job) -> None:
         lakes, out = job.lakes(), job.lake()
         for lake in lakes:
             lake.require(SERIES)
-        hours = [hour for hour in partitions_of(lakes, SERIES) if scope.has(hour)]
+        hours = scope.hours(lakes, SERIES)
         series = read_first(lakes, SERIES, hours).repartition(*SERIES.partitions)
         versions = scope.of_cluster(quotas.read(QUOTA_VERSION))
-        write_limits(job, series, versions, out, hours).unpersist()
+        filled = partition_values(series.select(*SERIES.partitions).distinct())
+        write_limits(job, series, versions, out, Hours(hours, filled)).unpersist()
         say_if_empty(job)
     publish(job, hours)
 
 
+class Hours(NamedTuple):
+    """The hours that a run is about, and those of them that have series."""
+
+    about: Sequence[Partition]
+    filled: Sequence[Partition]
+
+
 def write_limits(
-    job: Job, series: DataFrame, versions: DataFrame, out: Lake, hours: Sequence[Partition]
+    job: Job, series: DataFrame, versions: DataFrame, out: Lake, hours: Hours
 ) -> DataFrame:
     """Write both tables, count into the report, and return what was decided, persisted.
 
@@ -91,7 +99,8 @@ def write_limits(
     """
     by_time = job.options.as_of == _HISTORY
     values = (versions_in_history if by_time else latest_versions)(versions).persist()
-    broadcast = count_versions(values) <= job.options.broadcast_max
+    of_cluster = count_versions(values)
+    broadcast = sum(of_cluster.values()) <= job.options.broadcast_max
     # What is broadcast is collected anyway: one task makes it without a shuffle.
     look_up = build_look_up(values.coalesce(1) if broadcast else values).persist()
     decided = decide(series, look_up, by_time=by_time, broadcast=broadcast)
@@ -101,13 +110,18 @@ def write_limits(
     counted = count_decided(decided)
     job.counts["rows_in"], job.counts["unlimited"] = counted.rows, counted.unlimited
     job.counts["rows_out"] = {}
-    filled = partition_values(decided.select(*SERIES.partitions).distinct())
     for frame, table in ((limits_of(decided), SERIES_LIMIT), (buckets_of(decided), DIM_BUCKET)):
         explain(job, table, frame)
-        job.counts["rows_out"][table.name] = out.write(frame, table, hours, filled=filled)
+        job.counts["rows_out"][table.name] = out.write(
+            frame, table, hours.about, filled=hours.filled
+        )
     for frame in (values, look_up):
         frame.unpersist()
-    with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
+    with_quotas, seen = set(of_cluster), {hour["cluster_id"] for hour in hours.filled}
+    if seen - with_quotas:
+        # One whose quotas all ended has some.
+        ended = versions.select("cluster_id").distinct().collect()
+        with_quotas |= {row.cluster_id for row in ended}
     job.with_quotas = sorted(with_quotas)
-    job.without_quotas = sorted({hour["cluster_id"] for hour in filled} - with_quotas)
+    job.without_quotas = sorted(seen - with_quotas)
     return decided

@@ -22,7 +22,7 @@ from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
-from app.pipeline.tables import QUOTA_VERSION, RATE_MINUTE, THROTTLE_INCIDENT
+from app.pipeline.tables import QUOTA_VERSION, RATE_MINUTE, SERIES, THROTTLE_INCIDENT
 from app.pipeline.usage.facts import BROADCAST_MAX, Facts
 
 _MINUTE: Final = timedelta(minutes=1)
@@ -116,14 +116,11 @@ def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
     if options.last:
         options.since = options.until - _HOUR * options.last
         return True
-    stored = [hour for hour in _stored(out) if options.cluster in {None, hour["cluster_id"]}]
+    # It has a file an hour, the minutes have several.
+    stored = Scope(options.cluster).hours([out], SERIES) if out.has(SERIES) else ()
     of_cluster = {hour["cluster_id"]: _begin(hour) for hour in stored}
     options.since = min(of_cluster.values()) + _HOUR if of_cluster else None
     return options.since is None or options.since < options.until
-
-
-def _stored(out: Lake) -> Sequence[Partition]:
-    return out.partitions(RATE_MINUTE) if out.has(RATE_MINUTE) else ()
 
 
 def _begin(hour: Partition) -> datetime:
@@ -137,7 +134,9 @@ def _from_series(
     hours, filled = ingested.hours, ingested.filled
     with _step(job, "resolve") as step:
         versions = Scope.of(job).of_cluster(quotas.read(QUOTA_VERSION))
-        decided = resolve.write_limits(step, ingested.series, versions, out, hours)
+        decided = resolve.write_limits(
+            step, ingested.series, versions, out, resolve.Hours(hours, filled)
+        )
         broadcast = step.counts["rows_in"] <= BROADCAST_MAX
     with _step(job, "utilization") as step:
         rates = out.read_in(RATE_MINUTE, filled)

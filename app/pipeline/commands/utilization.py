@@ -92,12 +92,15 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
         explain(job, UTILIZATION_DAILY, spread)
         try:
             # Of a shuffle without rows Spark drops the plan, and with it what it observes.
-            minutes, over = (
+            found = (
                 spread.where("broker_id is not null")
+                .groupBy(*UTILIZATION_DAILY.partitions)
                 .agg(sf.sum("minutes_present"), sf.count_if(sf.col("minutes_over_100") > 0))
-                .collect()[0]
+                .collect()
             )
-            return out.write(spread, UTILIZATION_DAILY, days), minutes or 0, over
+            filled = [{"cluster_id": row[0], "dt": f"{row[1]}"} for row in found]
+            rows = out.write(spread, UTILIZATION_DAILY, days, filled=filled)
+            return rows, sum(row[2] for row in found), sum(row[3] for row in found)
         finally:
             spread.unpersist()
 

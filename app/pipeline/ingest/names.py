@@ -73,14 +73,13 @@ def series_of(names: DataFrame, grain: str) -> DataFrame:
     Returns:
         The columns of ``SERIES`` that points tell. A task has all of an hour.
     """
-    seen = names.where("problem is null and seen != 0")
-    by_hour = seen.repartition(*_HOUR)
+    seen = names.where("problem is null and seen != 0").withColumns(hour_columns())
+    by_hour = seen.repartition(*SERIES.partitions)
     minute = "timestamp_micros({0} - {0} % " + f"{MINUTE_US})"
-    found = by_hour.groupBy(*_HOUR, *NAMES).agg(
+    found = by_hour.groupBy(*SERIES.partitions, *NAMES).agg(
         sf.min("first").alias("first"), sf.max("last").alias("last")
     )
     columns = {
-        **hour_columns(),
         "series_id": series_id(grain),
         "grain": sf.lit(grain),
         "first_seen": sf.expr(minute.format("first")),
@@ -88,7 +87,7 @@ def series_of(names: DataFrame, grain: str) -> DataFrame:
     }
     return (
         found.withColumns(columns)
-        .drop("hour_number", "first", "last")
+        .drop("first", "last")
         .sortWithinPartitions(*SERIES.partitions, *SERIES.order)
     )
 
@@ -108,7 +107,7 @@ def partition_values(rows: DataFrame) -> list[Partition]:
 
 
 def require_own_ids(series: DataFrame) -> None:
-    """Make sure that no two series have the same id.
+    """Make sure that no two series of an hour have the same id: by hour and id they are joined.
 
     Args:
         series: As ``series_of`` returns them.
@@ -118,12 +117,15 @@ def require_own_ids(series: DataFrame) -> None:
     """
     # Another hash, in another order, tells them apart without a comparison of texts.
     other = sf.xxhash64("client_id", "user", "key", "cluster_id")
-    ids = series.groupBy("series_id").agg(sf.min(other).alias("least"), sf.max(other).alias("most"))
-    found = ids.where("least != most").agg(sf.min("series_id")).collect()[0][0]
-    if found is None:
+    ids = series.groupBy(*SERIES.partitions, "series_id").agg(
+        sf.min(other).alias("least"), sf.max(other).alias("most")
+    )
+    # A task has all of an hour: nothing is divided anew.
+    found = ids.where("least != most").select("series_id").collect()
+    if not found:
         return
     names = ["cluster_id", *NAMES]
-    both = series.where(sf.col("series_id") == found).select(*names).distinct().sort(*names)
+    both = series.where(sf.col("series_id") == min(found)[0]).select(*names).distinct().sort(*names)
     message = (
         f"{' and '.join(str(tuple(row)) for row in both.collect())} have the same series_id, a "
         "hash: leave one of them out of the input."

@@ -73,6 +73,11 @@ class Rules:
     until_us: int | None = None
     cluster: str | None = None
 
+    @property
+    def has_period(self) -> bool:
+        """Whether some times are left out."""
+        return self.since_us is not None or self.until_us is not None
+
 
 def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
     """Judge points one by one.

@@ -164,10 +164,9 @@ def _read_parquet(
     are missing anyway: then it ends the run.
     """
     columns = group.columns or {}
-    pruned = _is_pruned(rules)
-    reader = session.read.option("ignoreCorruptFiles", str(not pruned).lower())
+    reader = session.read.option("ignoreCorruptFiles", str(not rules.has_period).lower())
     read = reader.parquet(*(file.path for file in group.files))
-    if pruned and isinstance(read.schema[f"{columns['ts']}"].dataType, TimestampType):
+    if rules.has_period and isinstance(read.schema[f"{columns['ts']}"].dataType, TimestampType):
         read = read.where(_is_of_period(read[f"`{columns['ts']}`"], rules))
     headers = sorted({header for header in columns.values() if header is not None})
     source: dict[str | None, str] = {header: f"source {at}" for at, header in enumerate(headers)}
@@ -207,10 +206,6 @@ def _read_parquet(
         {"ignoreNullFields": "false"},
     )
     return judge(raw, rules, text)
-
-
-def _is_pruned(rules: Rules) -> bool:
-    return rules.since_us is not None or rules.until_us is not None
 
 
 def _is_of_period(ts: Column, rules: Rules) -> Column:

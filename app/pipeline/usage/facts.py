@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from app.pipeline.errors import UsageError
-from app.pipeline.lake import Lake, Partition, partitions_of, read_first
+from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.results import Scope
 from app.pipeline.tables import BY_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT, Table
 
@@ -43,7 +43,7 @@ def read_facts(lakes: Sequence[Lake], scope: Scope) -> Facts:
         UsageError: No input has one of the tables.
     """
     found = {table: _having(lakes, table) for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)}
-    hours = [hour for hour in partitions_of(found[RATE_MINUTE], RATE_MINUTE) if scope.has(hour)]
+    hours = scope.hours(found[RATE_MINUTE], RATE_MINUTE)
     rates = read_first(found[RATE_MINUTE], RATE_MINUTE, hours)
     names = read_first(found[SERIES], SERIES, hours)
     limits = read_first(found[SERIES_LIMIT], SERIES_LIMIT, hours, SERIES.order)

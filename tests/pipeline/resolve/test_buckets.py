@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.resolve import add_arguments, write_limits
+from app.pipeline.commands.resolve import Hours, add_arguments, write_limits
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.names import partition_values, require_own_ids
 from app.pipeline.job import Job
@@ -94,7 +94,7 @@ def write(out: Path, inputs: Input, *options: str) -> Row:
     job = Job("resolve", parser.parse_args(options))
     lake = Lake(inputs.series.sparkSession, str(out))
     hours = partition_values(inputs.series.select(*SERIES.partitions).distinct())
-    decided = write_limits(job, inputs.series, inputs.quotas, lake, hours)
+    decided = write_limits(job, inputs.series, inputs.quotas, lake, Hours(hours, hours))
     minutes = bucket_minutes(inputs.rates, decided).repartition(*BUCKET_MINUTE.partitions)
     lake.write(minutes, BUCKET_MINUTE)
     decided.unpersist()
@@ -314,8 +314,9 @@ def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
 
 
 def test_series_with_the_same_id_stop_the_run(spark: SparkSession):
-    columns = ["cluster_id", "key", "user", "client_id", "series_id"]
-    series = spark.createDataFrame([(RULES, "k", user, "", ord(user)) for user in "ab"], columns)
+    columns = ["cluster_id", "dt", "hour", "key", "user", "client_id", "series_id"]
+    rows = [(RULES, "2026-11-20", 1, "k", user, "", ord(user)) for user in "ab"]
+    series = spark.createDataFrame(rows, columns)
     require_own_ids(series.unionByName(series))
     with pytest.raises(UsageError, match=r"'k', 'a', ''.* have the same series_id"):
         require_own_ids(series.withColumn("series_id", sf.lit(1)))
