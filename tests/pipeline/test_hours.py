@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from app.pipeline.commands.export import observation_minutes
+from app.pipeline.ingest.points import Rules
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.results import Scope
@@ -178,3 +179,11 @@ def test_a_chain_of_20_000_minutes_gives_them_back(
     pooled = sum(sum(row["hist_n"]) for row in daily if row["broker_id"] is None)
     assert minutes == pooled == report["steps"]["utilization"]["rows_in"]
     assert report["findings"] > 0
+
+
+def test_the_first_run_of_a_server_takes_its_newest_hour(spark: SparkSession, tmp_path: Path):
+    source = "http://127.0.0.1:1"
+    job = job_of(spark, "prometheus", source, tmp_path / "out", "--since-last", name="run")
+    assert job.options.command._choose_hours(job, Rules(), job.lake())
+    assert job.options.until - job.options.since == timedelta(hours=1)
+    assert (job.options.until.minute, job.options.until.second) == (0, 0)

@@ -15,6 +15,7 @@ from typing import Final
 
 from app.pipeline.commands import incidents, ingest, resolve, utilization
 from app.pipeline.errors import UsageError
+from app.pipeline.ingest.inputs import PROMETHEUS
 from app.pipeline.ingest.points import Rules
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument(
         "--since-last",
         action="store_true",
-        help="the whole hours of the input after the newest in --out",
+        help="the whole hours of the input after the newest in --out; of a server the newest hour "
+        "where --out has none",
     )
     parser.epilog = (
         "--format and --input are those of ingest, --quotas those of resolve. A finding is a "
@@ -120,6 +122,9 @@ def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
     stored = Scope(options.cluster).hours([out], SERIES) if out.has(SERIES) else ()
     of_cluster = {hour["cluster_id"]: _begin(hour) for hour in stored}
     options.since = min(of_cluster.values()) + _HOUR if of_cluster else None
+    if not of_cluster and options.format == PROMETHEUS:
+        # A server does not say where its points begin.
+        options.since = options.until - _HOUR
     return options.since is None or options.since < options.until
 
 
