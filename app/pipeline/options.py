@@ -87,6 +87,10 @@ PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 """What Hadoop takes for a pattern of paths. Source: ``GlobPattern``."""
 
 
+OF_HOUR: Final = "hour-"
+"""What the name of a file begins with that has rows of one hour, such as hour-20261120T07-…."""
+
+
 def local_folder(uri: str) -> Path:
     """Return the folder of this machine that a path or ``file:`` URI names.
 

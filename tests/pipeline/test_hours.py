@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from app.domain.broker_metrics import Sample
+from app.pipeline.commands.collect import CollectedFiles, Scrape
 from app.pipeline.commands.export import observation_minutes
 from app.pipeline.ingest.points import Rules
 from app.pipeline.lake import Lake
@@ -144,6 +146,23 @@ def test_the_newest_whole_hours_are_taken_alone(
     with more.open("a") as target:
         target.write(f"{at(241).isoformat()},1,byte_rate,Produce,alice,app-1,1\n")
     assert hours("--input", source, "--input", more, "--since-last") == [1, 2, 3]
+
+
+def test_files_of_other_hours_are_not_even_opened(
+    spark_command: Command, limits: Path, tmp_path: Path
+):
+    files, name = CollectedFiles(tmp_path, "c1"), ("producer_byte_rate", "Produce", "alice", "etl")
+    for number in (*range(60, 120), 179):
+        files.add([Scrape(at(number).replace(tzinfo=UTC).timestamp(), 1, [Sample(*name, 1.0)])])
+        files.write()
+    for file in (tmp_path / "collected").glob("hour-20261120T01-*"):
+        file.write_bytes(b"not even a footer")
+    options = ("--input", tmp_path, "--quotas", limits, "--out", tmp_path / "out", "--json")
+    done = spark_command("run", "--format", "collect", "--last", "1h", *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["rows_in"], report["quarantined"]) == (2, 0)
+    assert {row["hour"] for row in rows(tmp_path / "out", RATE_MINUTE)} == {2}
 
 
 @pytest.mark.parametrize("hours", ["0h", "1", "h", "1w", "1.5h"])

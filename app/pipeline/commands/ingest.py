@@ -5,7 +5,6 @@ the input is about, or ``--from`` and ``--to``, are replaced, each as a whole.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,8 +22,11 @@ from app.pipeline.ingest.inputs import (
     FORMATS,
     KAFKA,
     PROMETHEUS,
+    Choice,
     Inputs,
     file_inputs,
+    of_newest_hour,
+    of_period,
     server_inputs,
     topic_inputs,
 )
@@ -77,8 +79,13 @@ def rules_of(job: Job) -> Rules:
     return Rules(metric_map, tags, since, until, options.cluster)
 
 
-def inputs_of(job: Job, rules: Rules) -> Inputs:
+def inputs_of(job: Job, rules: Rules, choose: Choice | None = None) -> Inputs:
     """Find what the options name; nothing is read but headers and offsets.
+
+    Args:
+        job: Has them.
+        rules: How points are judged.
+        choose: Which files, instead of those that may have times of the period.
 
     Raises:
         UsageError: There is no such input, or a file lacks a column.
@@ -92,7 +99,7 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
         servers = [server_of(uri, job.options) for uri in uris]
         inputs = server_inputs(servers, rules, job.options.step)
     else:
-        inputs = file_inputs(job.session, uris, kind, rules.map)
+        inputs = file_inputs(job.session, uris, kind, rules.map, choose or of_period(rules))
     job.read["inputs"] = inputs.read
     return inputs
 
@@ -155,9 +162,10 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
     if job.options.format == PROMETHEUS:
         # It has the points of the last minute once they are scraped.
         return datetime.now(UTC) - timedelta(minutes=1)
-    now = int(time.time() * 1_000_000)
-    times = read_points(job.session, inputs_of(job, rules), rules).select("ts")
-    newest = times.where(sf.col("ts") <= now).agg(sf.max("ts")).collect()[0][0]
+    now = datetime.now(UTC)
+    times = read_points(job.session, inputs_of(job, rules, of_newest_hour(now)), rules).select("ts")
+    is_past = sf.col("ts") <= int(now.timestamp() * 1_000_000)
+    newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
     if newest is None:
         return None
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=newest)

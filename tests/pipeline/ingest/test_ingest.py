@@ -308,6 +308,27 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     ]
 
 
+def test_points_are_counted_by_the_tasks_that_write_their_minutes(
+    spark_command: Command, tmp_path: Path
+):
+    """Spark adds up what such tasks observe once, also where an executor is lost afterwards.
+
+    Source: ``DAGScheduler.handleTaskCompletion``: of tasks before a shuffle it adds each attempt.
+    """
+    (tmp_path / "more").mkdir()
+    inputs = [write_csv([Point()], folder) for folder in (tmp_path, tmp_path / "more")]
+    options = [option for file in inputs for option in ("--input", file)]
+    out = ("--out", tmp_path / "out")
+    done = spark_command("ingest", "--format", "csv", *options, *out, "--explain", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = done.stderr.partition("-- rate_minute")[2]
+    above, observed, below = plan.partition("CollectMetrics")
+    assert observed
+    assert "Exchange" not in above
+    assert "Exchange" in below
+    assert json.loads(done.stdout)["quarantined_by_reason"] == {"duplicate": 1}
+
+
 def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
     source = write_csv([Point()], tmp_path)
     options = ("--format", "csv", "--input", source, "--out", tmp_path / "out", "--dry-run")
