@@ -13,7 +13,7 @@ from operator import or_
 from typing import Final, cast
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
@@ -28,6 +28,10 @@ _ROWS: Final = "rows"
 _HOURS: Final = 24
 _UNLIKE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DICTIONARY: Final = "parquet.enable.dictionary"
+FILE_IS_GONE: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
+"""Spark's condition where another run replaces a file that was listed."""
+
+_LISTINGS: Final = 20
 _ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 
 
@@ -195,7 +199,7 @@ class Lake:
             .parquet(self.address(table))
         )
         due = int(counted.get[_ROWS]) if filled else 0
-        found = self.read_in(table, filled).count() if filled else 0
+        found = self._count(table, filled) if filled else 0
         if found != due:
             message = (
                 f"{due} rows of {table.name} were written and {found} are in "
@@ -204,6 +208,16 @@ class Lake:
             raise InfrastructureError(message)
         self.empty(table, without(replaces, filled))
         return found
+
+    def _count(self, table: Table, partitions: Sequence[Partition]) -> int:
+        """Count rows, anew where another run has replaced a file meanwhile."""
+        for _ in range(_LISTINGS):
+            try:
+                return self.read_in(table, partitions).count()
+            except PySparkException as error:
+                if error.getCondition() != FILE_IS_GONE:
+                    raise
+        return self.read_in(table, partitions).count()
 
     def empty(self, table: Table, partitions: Sequence[Partition]) -> None:
         """Leave partitions without rows, where there are any."""

@@ -1,6 +1,6 @@
 """What the jobs after ``resolve`` have in common: their scope, their days, how far data reach."""
 
-import os
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_first
+from app.pipeline.lake import FILE_IS_GONE, Lake, Partition, partitions_of, read_first
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 
@@ -110,8 +110,7 @@ def say_if_empty(job: Job) -> None:
         job.say("the input has no minutes of this cluster and period.")
 
 
-_ATTEMPTS: Final = 8
-_PAUSE_S: Final = 0.1
+_ATTEMPTS: Final = 20
 Result = TypeVar("Result")
 
 
@@ -152,21 +151,22 @@ def retried(work: Callable[[], Result]) -> Result:
         InfrastructureError: Spark fails, or other runs do not stop.
     """
     for attempt in range(_ATTEMPTS):
-        # Runs that disturb each other wait for different times.
-        time.sleep(_PAUSE_S * attempt * (1 + os.getpid() % 4))
+        begun = time.monotonic()
         try:
             return work()
         except (InfrastructureError, PySparkException) as error:
             if attempt == _ATTEMPTS - 1 or not _is_of_other_run(error):
                 raise
+        # Runs that disturb each other wait for different times, about as long as they work.
+        time.sleep(random.uniform(0, time.monotonic() - begun))  # noqa: S311 - no secret
     raise InfrastructureError(_REPLACED)
 
 
 _TRACES: Final = (
-    *("FILE_NOT_EXIST", "FileNotFound", "FileAlreadyExists", "rename"),
+    *(FILE_IS_GONE, "FileNotFound", "FileAlreadyExists", "rename"),
     *("are in ", _REPLACED),
 )
-"""What is said of files that another run replaces meanwhile."""
+"""What is said of files that another run replaces meanwhile; Hadoop has no conditions."""
 
 
 def _is_of_other_run(error: Exception) -> bool:

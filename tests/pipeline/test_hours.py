@@ -183,7 +183,8 @@ def test_a_chain_of_20_000_minutes_gives_them_back(
     made_up = lake.read(OBSERVATION_MINUTE)
     write_shape("parquet", made_up, str(tmp_path))
     options = ("--input", tmp_path / "parquet", "--quotas", tmp_path, "--out", tmp_path / "out")
-    done = spark_command("run", "--format", "parquet", *options, "--json")
+    named = ("--cluster", plan.cluster, "--json")
+    done = spark_command("run", "--format", "parquet", *options, *named)
     assert done.returncode == 0, done.stderr
     found = observation_minutes([Lake(spark, str(tmp_path / "out"))], Scope())
     provenance = ("source", "ingest_run_id")
