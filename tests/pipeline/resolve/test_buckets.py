@@ -269,7 +269,10 @@ def test_more_versions_than_may_be_broadcast_are_joined_by_partitions(
     inputs = frames(spark, [seen(RULES, "a", "x")], quotas)
     write(tmp_path, inputs, "--broadcast-max", most, "--explain")
     plan, _, _ = capsys.readouterr().err.partition("-- dim_bucket")
-    assert re.findall(r"- (\w+Join) LeftOuter", plan) == [join] * 4
+    joins = re.findall(r"- (\w+Join) LeftOuter", plan)
+    # Spark prints what was executed above what was planned, which has all look-ups.
+    assert set(joins) == {join}
+    assert joins[-4:] == [join] * 4
 
 
 def test_a_look_up_broadcasts_the_rows_alone_that_have_its_levels(
