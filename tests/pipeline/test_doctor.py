@@ -68,6 +68,7 @@ def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path)
     assert "starts on local[2] and counts" in checks["spark"]["detail"]
     assert {check["status"] for check in checks.values()} == {"ok"}
     assert "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["rate_minute"]["detail"])
+    assert "rows, 2026-11-20 00:00 to 2026-11-20 00:00 UTC" in checks["bucket_hour"]["detail"]
     assert {"java", "python", "pyspark", "pyarrow", "spark", "cluster ids"} <= set(checks)
 
 

@@ -158,8 +158,8 @@ def test_pictures_and_scrapes_need_a_folder_of_this_machine(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_may_be_a_uri(spark_command: Command, tmp_path: Path):
-    folder = world(tmp_path / "in", days=[day()])
+def test_a_folder_may_be_a_uri(spark: SparkSession, spark_command: Command, tmp_path: Path):
+    folder = world(spark, tmp_path / "in", [minute(0)], [day()], [bucket()])
     target = tmp_path / "a b"
     done = spark_command("plot", "--input", folder, "--out", target.as_uri())
     assert done.returncode == 0, done.stderr

@@ -195,7 +195,8 @@ COLLECTED: Final = Table(
 _MAY_BE_EMPTY: Final = (QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT)
 """Of these no row is the good case."""
 
-_TIMES: Final = ("ts", "hour", "start", "valid_from", "taken_at", "last_seen")
+_TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")
+_HOUR: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
 
 
 def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
@@ -212,7 +213,8 @@ def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
 def _table_check(lake: Lake, table: Table) -> Check:
     frame = lake.read(table)
     time = next((name for name in _TIMES if name in frame.columns), None)
-    when = sf.col(time) if time else sf.lit(None).cast("timestamp")
+    hour = _HOUR if "hour" in frame.columns else "cast(null as timestamp)"
+    when = sf.col(time) if time else sf.expr(hour)
     try:
         found = frame.agg(
             sf.count(sf.lit(1)).alias("rows"),
