@@ -215,7 +215,8 @@ class Lake:
             try:
                 return self.read_in(table, partitions).count()
             except PySparkException as error:
-                if error.getCondition() != FILE_IS_GONE:
+                # In the text: what a task failed of may be wrapped in what has another condition.
+                if FILE_IS_GONE not in str(error):
                     raise
         return self.read_in(table, partitions).count()
 
