@@ -126,7 +126,7 @@ def test_a_file_is_written_each_minute_and_is_complete(
     assert [pq.read_metadata(file).num_rows for file in files] == [2, 2, 2]
 
 
-def test_the_files_of_an_hour_become_one_once_it_has_been_over_for_one(tmp_path: Path):
+def test_the_files_of_an_hour_become_a_single_file_an_hour_after_it(tmp_path: Path):
     files = CollectedFiles(tmp_path, "c")
     for minute in (58, 59, 60, 61, 119, 120):
         files.add([Scrape(60.0 * minute + second, 1) for second in (0, 30)])
