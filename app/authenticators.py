@@ -10,15 +10,12 @@ import httpx
 from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
-from app.http.authentication.certificates import (
-    ClientCertificates,
-    DirectCertificate,
-)
+from app.http.authentication.certificates import ClientCertificates
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
-from app.http.metrics import HttpMetrics
 from app.http.rate_limits import LoginAttempts
 from app.kafka.config import KafkaLogin, key_password
+from app.metrics import Metrics
 from app.service.auth.sessions import Sessions
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
@@ -27,21 +24,19 @@ OpenSessions = Callable[[KafkaLogin], Sessions]
 
 
 def open_authenticators(
-    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
 ) -> AuthenticatorChain:
     """Return what asks the enabled authenticators; the stack closes them."""
     rules = settings.ssl_principal_mapping_rules
     openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
         AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
-        AuthenticatorKind.CERTIFICATE: lambda: DirectCertificate(
-            ClientCertificates(PrincipalMapping(rules))
-        ),
+        AuthenticatorKind.CERTIFICATE: lambda: ClientCertificates(PrincipalMapping(rules)),
         AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
     }
     return AuthenticatorChain([openers[kind]() for kind in settings.enabled_authenticators])
 
 
-def _bearer(settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack) -> Bearer:
+def _bearer(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Bearer:
     tokens, rules = bearer_tokens(settings), token_rules(settings)
     if rules is None:
         return Bearer(tokens)
@@ -53,7 +48,7 @@ def _bearer(settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack) -> 
 
 
 def _basic(
-    settings: Settings, metrics: HttpMetrics, stack: AsyncExitStack, open_sessions: OpenSessions
+    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
 ) -> Basic:
     login = settings.basic_login
     if login is None:

@@ -12,8 +12,13 @@ from app.command_line import drop
 from app.http.middleware import add_request
 from app.settings import LogFormat
 
-_QUIET: Final = ("uvicorn.access", "asyncio")
-"""Loggers that say what the service's own access log says better."""
+_QUIET: Final = {
+    "uvicorn.access": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "psycopg.pool": logging.ERROR,
+}
+"""Loggers that say what the service's own lines say better: a request has one, and so has the
+cause for which Postgres cannot be used, once a minute."""
 
 
 def configure_logs(log_format: LogFormat, level: str) -> None:
@@ -51,8 +56,8 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     )
     logging.root.handlers = [handler]
     logging.root.setLevel(level)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(least)
 
 
 def end_logs() -> None:

@@ -18,15 +18,15 @@ from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import LoginFailedError
-from app.http.metrics import HttpMetrics
+from app.http.guards import Services
 from app.http.rate_limits import Limits, RateLimits
-from app.http.route import Services
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_users
 from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, QueryReader
+from app.metrics import AlterationMetrics, DependencyMetrics, Metrics
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
@@ -43,8 +43,10 @@ from app.postgres.schema import (
 )
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
+from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.replace import RevertAlterations
-from app.service.alterations.write_ahead import AlterContext, EntityLocks, OutcomeWriter
+from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
+from app.service.auth.actors import Actor, CallerQuotaAdmin
 from app.service.auth.authorize import (
     MAX_ACL_AGE_S,
     AuditTrail,
@@ -56,20 +58,13 @@ from app.service.auth.authorize import (
     PolicyGuard,
 )
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.sessions import (
-    AlterAsCaller,
-    CallerQuotaAdmin,
-    CallerServices,
-    RecordReader,
-    Sessions,
-)
+from app.service.auth.sessions import Sessions
 from app.service.ports.brokers import Described, QuotaReader
-from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.analytics import Analytics
-from app.service.queries.describe import DescribeQuotas, SortedSnapshots
+from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
-from app.service.runtime.clock import AdaptiveDeadline
+from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.dependencies import Cache, Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, SessionTasks, run_forever
 from app.settings import Settings
@@ -107,24 +102,33 @@ class Alterations:
         policy: PolicyGuard,
     ) -> None:
         admin, database, patience = backends.admin, backends.database, settings.patience
-        self.backends = backends
+        self.backends, self.metrics, self.patience = backends, metrics, patience
         self.tasks = AlterationTasks()
         journal, final_after_s = PostgresJournal(database), settings.test_final_after_s
-        self.context = AlterContext(
-            owner_name(),
-            backends.image,
+        recoveries = PostgresRecovery(database, final_after_s=final_after_s)
+        pipeline = AlterPipeline(
             journal,
-            PostgresRecovery(database, final_after_s=final_after_s),
+            recoveries,
             OutcomeWriter(journal, self.tasks, metrics, wait_s=patience.record_s),
             metrics,
-            settings.test_failpoint,
-            policy,
+            owner_name(),
             patience,
-            locks=EntityLocks(patience.entity_wait_s),
+            settings.test_failpoint,
         )
-        self.alter = AlterQuotas(self.context, admin, self.barrier(admin), self.tasks)
+        locks = EntityLocks(metrics, patience.entity_wait_s)
+        self.alter = AlterQuotas(pipeline, backends.image, locks, policy)
         barrier = self.barrier(admin)
-        self._recovery = Recovery(admin, backends.quorum, barrier, self.context, final_after_s)
+        self._recovery = Recovery(
+            admin,
+            backends.quorum,
+            barrier,
+            recoveries,
+            metrics,
+            pipeline.owner,
+            final_after_s,
+            failpoints=settings.test_failpoint,
+            patience=patience,
+        )
         self._drift = DriftWatch(
             admin,
             barrier,
@@ -144,7 +148,7 @@ class Alterations:
 
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
-        database, metrics = self.backends.database, self.context.metrics
+        database, metrics = self.backends.database, self.metrics
 
         async def count() -> None:
             metrics.partitions_reach(await months_ahead(database))
@@ -168,41 +172,32 @@ _LOGINS_AT_ONCE: Final = 16
 
 
 class CallerSession:
-    """One caller's connections, and the services upon them."""
+    """One caller's connections, and what acts through them."""
 
     def __init__(
-        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: "SharedServices"
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, principal: str, logins: "CallerLogins"
     ) -> None:
-        principal = f"User:{user}"
+        alterations = logins.alterations
         self._brokers = brokers
         self._admin = admin
         self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = SessionTasks(shared.alterations.tasks)
-        authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
+        self._tasks = SessionTasks(alterations.tasks)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        image = shared.alterations.backends.image
-        # Quotas have no ACLs of their own, so whoever may describe shares the image that is there.
         everything = partial(
             as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
         )
         self._everything = Cache(everything, keeps_answer=False)
-
-        async def describe_now() -> Described:
-            described, _ = await self._everything.get(0)
-            return described
-
-        barrier = shared.alterations.barrier(
-            RecordReader(as_caller, shared.alterations.backends.admin)
-        )
-        alter = AlterAsCaller(
-            shared.alterations.context, as_caller, barrier, self._tasks, shared.denials
-        )
-        self.services = CallerServices(
-            authorizer,
-            DescribeQuotas(as_caller, image, shared.images, describe_now),
-            alter,
-            RevertAlterations(shared.audit, alter),
-            ResolveQuotas(image, describe_now),
+        own_account = alterations.backends.admin
+        for_record = CallerQuotaAdmin(admin, self._rights, principal, stand_in=own_account)
+        self.actor = partial(
+            Actor,
+            authorizer=BrokerAuthorizer(self._rights, logins.authorizer),
+            admin=as_caller,
+            reader=as_caller,
+            describe_now=self._describe_now,
+            barrier=alterations.barrier(for_record),
+            tasks=self._tasks,
+            is_logged_in=True,
         )
 
     @property
@@ -220,24 +215,23 @@ class CallerSession:
             await self._rights.close()
             await self._admin.close()
 
+    async def _describe_now(self) -> Described:
+        described, _ = await self._everything.get(0)
+        return described
+
 
 @dataclass(frozen=True, slots=True)
-class SharedServices:
-    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
+class CallerLogins:
+    """Logs callers in at the brokers, and shares with them what asks no broker for a caller."""
 
-    authorizer: ClusterAuthorizer
-    denials: DeniedAttempts
-    audit: AuditTrail
     alterations: Alterations
-    images: SortedSnapshots
+    authorizer: ClusterAuthorizer
     metrics: DependencyMetrics
 
     def sessions(self, login: KafkaLogin) -> Sessions:
         """Return the sessions of callers who log in like this, of which there are none yet."""
-        context, pending = (
-            ssl_context(login("user", "password")),
-            asyncio.Semaphore(_LOGINS_AT_ONCE),
-        )
+        context = ssl_context(login("user", "password"))
+        pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
         async def open_session(user: str, password: str) -> CallerSession:
             brokers = Brokers(
@@ -245,12 +239,12 @@ class SharedServices:
                 self.metrics,
                 context=context,
                 one_login=True,
-                patience=self.alterations.context.patience,
+                patience=self.alterations.patience,
             )
             try:
                 await self._log_in(brokers, pending)
                 admin = KafkaClientQuotaAdmin(brokers, keeps_everything=False)
-                return CallerSession(brokers, admin, user, self)
+                return CallerSession(brokers, admin, f"User:{user}", self)
             except BaseException:
                 await brokers.close()
                 raise
@@ -291,7 +285,7 @@ class Wiring:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.metrics = HttpMetrics()
+        self.metrics = Metrics()
         self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
         self._limits = Limits(
             settings.reads_per_s,
@@ -336,7 +330,12 @@ class Wiring:
             brokers = Brokers(self._settings.kafka, counted, patience=patience)
             admin = KafkaClientQuotaAdmin(brokers, failpoints=self._settings.test_failpoint)
             database = Database(self._settings.database_url.get_secret_value(), counted, patience)
-            counted.watch(brokers.connections, database.in_use, brokers.another_answers)
+            counted.watch(
+                brokers.connections,
+                database.in_use,
+                brokers.another_answers,
+                DATABASE_CLOCK.ahead_s,
+            )
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             deadline = AdaptiveDeadline(patience.broker_answer_s)
@@ -354,10 +353,9 @@ class Wiring:
             policy = self._narrowing(denials)
             alterations = Alterations(backends, self._settings, self.metrics.alterations, policy)
             audit = AuditTrail(journal, authorizer, admin)
-            images = SortedSnapshots()
-            shared = SharedServices(authorizer, denials, audit, alterations, images, counted)
+            logins = CallerLogins(alterations, authorizer, counted)
             authenticator = open_authenticators(
-                self._settings, self.metrics, stack, shared.sessions
+                self._settings, self.metrics, stack, logins.sessions
             )
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
@@ -381,9 +379,17 @@ class Wiring:
             )
             yield Services(
                 authenticator=authenticator,
-                authorizer=authorizer,
+                own_account=partial(
+                    Actor,
+                    authorizer=authorizer,
+                    admin=admin,
+                    reader=queries,
+                    describe_now=image.now,
+                    barrier=alterations.barrier(admin),
+                    tasks=alterations.tasks,
+                ),
                 denials=denials,
-                describe=DescribeQuotas(queries, image, images),
+                describe=DescribeQuotas(image),
                 alter=alterations.alter,
                 revert=RevertAlterations(audit, alterations.alter),
                 resolve=ResolveQuotas(image),

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Final, NamedTuple
 
 import uvloop
@@ -50,13 +51,13 @@ async def load(job: dict[str, Any]) -> Load:
         BenchmarkError: An answer was not a success.
     """
     connections = [await open_http(job["port"]) for _ in range(job["connections"])]
-    request = job["request"].encode()
+    requests = cycle([request.encode() for request in job["requests"]])
     begun = time.perf_counter() + job["lead_s"]
     try:
         if job["rate"]:
-            taken = await _at_fixed_times(connections, request, begun, job)
+            taken = await _at_fixed_times(connections, requests, begun, job)
         else:
-            busy = (_keep_busy(item, request, begun + job["seconds"]) for item in connections)
+            busy = (_keep_busy(item, requests, begun + job["seconds"]) for item in connections)
             taken = [took for each in await asyncio.gather(*busy) for took in each]
     finally:
         for connection in connections:
@@ -66,11 +67,13 @@ async def load(job: dict[str, Any]) -> Load:
     return Load(len(ordered), took, *percentiles)
 
 
-async def _keep_busy(connection: HttpConnection, request: bytes, end: float) -> list[float]:
+async def _keep_busy(
+    connection: HttpConnection, requests: Iterator[bytes], end: float
+) -> list[float]:
     taken = []
     now = time.perf_counter()
     while now < end:
-        await _exchange(connection, request)
+        await _exchange(connection, next(requests))
         before, now = now, time.perf_counter()
         taken.append(now - before)
     return taken
@@ -83,7 +86,10 @@ async def _exchange(connection: HttpConnection, request: bytes) -> None:
 
 
 async def _at_fixed_times(
-    connections: Sequence[HttpConnection], request: bytes, begun: float, job: dict[str, Any]
+    connections: Sequence[HttpConnection],
+    requests: Iterator[bytes],
+    begun: float,
+    job: dict[str, Any],
 ) -> list[float]:
     """Send requests when they are due, or in their order when a connection is idle."""
     rate, ahead, taken = job["rate"], int(job["rate"] * job["lead_s"]), list[float]()
@@ -91,7 +97,7 @@ async def _at_fixed_times(
 
     async def send(connection: HttpConnection) -> None:
         while (due := await queue.get()) is not None:
-            await _exchange(connection, request)
+            await _exchange(connection, next(requests))
             if due >= begun:
                 taken.append(time.perf_counter() - due)
 
@@ -109,11 +115,16 @@ async def _at_fixed_times(
 
 @dataclass(frozen=True)
 class Target:
-    """One route of one server."""
+    """One route of one server.
+
+    Attributes:
+        others: Paths that are asked in turns with the first, over all connections.
+    """
 
     port: int
     path: str
     token: str | None = None
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +140,9 @@ class Generator:
 
         With a rate so many requests a second are sent, and the same for ``PACED_LEAD_S`` before.
         """
-        request = prepared("GET", target.path, token=target.token).decode()
-        job = {"port": target.port, "request": request, "connections": connections}
+        paths = (target.path, *target.others)
+        requests = [prepared("GET", path, token=target.token).decode() for path in paths]
+        job = {"port": target.port, "requests": requests, "connections": connections}
         job |= {"seconds": seconds, "rate": rate, "lead_s": PACED_LEAD_S if rate else 0.0}
         line = await self.process.ask(json.dumps(job))
         if not line:

@@ -1,7 +1,7 @@
 """``python -m benchmarks.log_growth``: what an alteration costs once the audit log has grown.
 
 Writes benchmarks/pages/log.md: the blocks that Postgres touches for an alteration beside an empty
-log and beside a long one, and the plan of each statement inside the two functions that write it.
+log and beside a long one, and the plan of each statement inside the functions that write it.
 """
 
 import argparse
@@ -33,18 +33,19 @@ with request as (
   from generate_series({first}, {last}) as n
 ), events as (
   insert into audit_event (received_at, alteration_id, seq, event_type, at, occurred_at, cluster_id,
-    principal, action, head_length, payload, leaf_hash)
+    principal, action, documents_hash, payload, leaf_hash)
   select at, id, seq, case seq when 0 then 'intent' else 'outcome' end, at, at,
     case seq when 0 then {cluster} end, case seq when 0 then 'User:team-' || n % 500 end,
-    case seq when 0 then 'alter' end, 1, payload, sha256('\\x00'::bytea || payload)
-  from request, (values (0, '{{}}'::bytea), (1, '{{}}'::bytea)) as event(seq, payload)
+    case seq when 0 then 'alter' end, hash, '{{}}', sha256('\\x00'::bytea || timestamptz_send(at)
+      || timestamptz_send(at) || hash || '{{}}')
+  from request, (values (0), (1)) as event(seq), sha256('{{}}') as hash
 )
 insert into audit_entity (received_at, alteration_id, ordinal, seq, at, cluster_id, user_kind,
-  user_name, client_id_kind, ip_kind, other_types, verdict, document_at, document_length)
+  user_name, client_id_kind, ip_kind, other_types, verdict, document)
 select at, id, 0, seq, at, case seq when 0 then {cluster} end, case seq when 0 then 'name' end,
   case seq when 0 then convert_to('user-' || n % 100000, 'UTF8') end,
   case seq when 0 then 'absent' end, case seq when 0 then 'absent' end,
-  case seq when 0 then false end, case seq when 1 then 'applied' end, 1, 1
+  case seq when 0 then false end, case seq when 1 then 'applied' end, '{{}}'
 from request, (values (0), (1)) as event(seq)
 """
 
@@ -62,30 +63,31 @@ from generate_series(1, 100000) as n
 """
 
 _VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
-    "record_intents": {
-        "keys": "json",
-        "requests": "json",
-        "locks": "json",
-        "events": "json",
-        "handed_over_within": "double precision",
-        "lost": "uuid[]",
+    "claim_keys": {"keys": "json", "keep_s": "double precision"},
+    "take_locks": {"requests": "json", "locks": "json", "handed_over_within": "double precision"},
+    "record_intents": {"lost": "uuid[]"},
+    "add_events": {"events": "new_event[]", "entities": "new_entity[]", "now": "timestamptz"},
+    "find_refused": {"conclusions": "conclusion[]", "alterations": "uuid[]"},
+    "change_owners": {"conclusions": "conclusion[]", "alterations": "uuid[]"},
+    "free_locks": {
+        "conclusions": "conclusion[]",
+        "alterations": "uuid[]",
+        "now": "timestamptz",
     },
-    "append_events": {
-        "events": "json",
-        "records": "bytea[]",
-        "entities": "json",
-        "ids": "uuid[]",
+    "keep_keys": {
+        "alterations": "uuid[]",
         "repeatable": "uuid[]",
-        "recorded_at": "timestamptz",
         "starts": "timestamptz[]",
+        "keep_s": "double precision",
     },
+    "record_conclusions": {"alterations": "uuid[]"},
 }
 """The variables that the statements of each function read."""
 
 _INNER: Final = re.compile(
     r"^ *(with|update|delete|perform from)\b(.*?);$", re.DOTALL | re.MULTILINE
 )
-_INTO: Final = re.compile(r"\binto (starts, refused|lost, states|lost)\b")
+_INTO: Final = re.compile(r"\binto (refused|lost)\b")
 
 _HEAD: Final = """# A long audit log
 
@@ -96,9 +98,10 @@ count is the average of 20 alterations."""
 
 _PLANS: Final = """## Plans
 
-The statements of `record_intents` and `append_events`, which write the log, with their generic
-plans beside the long log: rows that exist already are found by an index alone, and a scan of the
-log is pruned to the partition of the time inside the request's id when it is executed."""
+The statements of `record_intents` and `record_conclusions`, which write the log, and of what they
+call, with their generic plans beside the long log: rows that exist already are found by an index
+alone, and a scan of the log is pruned to the partition of the time inside the request's id when it
+is executed."""
 
 
 class Probe:
@@ -213,9 +216,11 @@ def fill(probe: Probe, rows: int, progress: Progress) -> None:
 
 def planned(postgres: psycopg.Connection[Any]) -> Iterator[tuple[str, str]]:
     """Yield each statement of the functions that write the log, and its plan."""
+    query = "select proconfig from pg_proc where proname = 'record_conclusions'"
+    ((settings,),) = postgres.execute(query).fetchall()
     for name, variables in _VARIABLES.items():
-        row = postgres.execute("select prosrc, proconfig from pg_proc where proname = %s", [name])
-        ((body, settings),) = row.fetchall()
+        row = postgres.execute("select prosrc from pg_proc where proname = %s", [name])
+        ((body,),) = row.fetchall()
         with postgres.transaction():
             for setting in settings:
                 key, _, value = str(setting).partition("=")

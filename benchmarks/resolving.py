@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final
 from urllib.parse import urlencode
@@ -29,9 +29,14 @@ from benchmarks.wire import KEYS, Entities
 
 _CONNECTIONS: Final = (1, 32)
 _MOST_CONNECTIONS: Final = max(_CONNECTIONS)
-_LIMIT: Final = 0.5
-"""Of the no-op with the same authentication, at the most connections."""
 _OURS: Final = "`GET /quotas/resolve`"
+_RANDOM: Final = "`GET /quotas/resolve`, random identities"
+_LIMITS: Final = {_OURS: 0.5, _RANDOM: 0.4}
+"""Of the no-op with the same authentication, at the most connections."""
+_DIFFERENT: Final = 20_000
+"""Random identities: many more than there are cached texts."""
+_STRIDE: Final = 7_919
+"""A prime: entities that are taken in such steps lie all over."""
 _FLOOR: Final = "no-op, authenticated"
 _IDENTITIES: Final = 10_000
 _MANY_LIMIT_MS: Final = 100.0
@@ -50,8 +55,18 @@ _COLUMNS: Final = (
 
 
 def _target(run: Run, stored: Entities, **options: str) -> Target:
-    query = urlencode({**stored.names(stored.count // 2), **options})
-    return Target(run.stack.service_port, f"/quotas/resolve?{query}", run.stack.token)
+    path = _path(stored, stored.count // 2, **options)
+    return Target(run.stack.service_port, path, run.stack.token)
+
+
+def _path(stored: Entities, index: int, **options: str) -> str:
+    return f"/quotas/resolve?{urlencode({**stored.names(index), **options})}"
+
+
+def _random(ours: Target, stored: Entities) -> Target:
+    """Return a target of identities of which none comes again soon: no text of them is cached."""
+    indexes = (number * _STRIDE % stored.count for number in range(min(stored.count, _DIFFERENT)))
+    return replace(ours, others=tuple(_path(stored, index) for index in indexes))
 
 
 def _rate(loads: Sequence[Load]) -> Measure:
@@ -60,11 +75,13 @@ def _rate(loads: Sequence[Load]) -> Measure:
 
 async def measure_resolves(run: Run) -> list[Section]:
     """Measure the routes in turns, with one connection and with many; then many identities."""
-    plan, stored = run.plan, run.stored
+    plan, stored = run.plan, Entities("all", max(run.plan.everything))
+    await run.store(stored)
     run.progress.say(f"resolving: {plan.windows} windows of each kind")
     ours = _target(run, stored)
     targets = {
         _OURS: ours,
+        _RANDOM: _random(ours, stored),
         "no-op": Target(run.stack.noop_port, "/noop"),
         _FLOOR: Target(run.stack.noop_port, "/noop/authenticated", run.stack.token),
     }
@@ -80,10 +97,11 @@ async def measure_resolves(run: Run) -> list[Section]:
             floor = _rate(loads[_FLOOR])
             rows += [_row(connections, route, loads[route], floor) for route in targets]
             if connections == _MOST_CONNECTIONS:
-                text = f"{_OURS} / {_FLOOR}, {connections} connections"
-                ratio = _rate(loads[_OURS]).ratio_to(floor)
-                goals.append(Goal(text, _LIMIT, ratio, at_most=False))
-    many = await _measure_many(run)
+                for route, limit in _LIMITS.items():
+                    text = f"{route} / {_FLOOR}, {connections} connections"
+                    ratio = _rate(loads[route]).ratio_to(floor)
+                    goals.append(Goal(text, limit, ratio, at_most=False))
+    many = await _measure_many(run, stored)
     rates = [1000 / ms for ms in (many.maximum, many.median, many.minimum)]
     rows.append(["1", _MANY, str(many.n), *map(show, (*rates, many.median, many.p99)), ""])
     goals.append(Goal(f"{_MANY}, at the median: ms", _MANY_LIMIT_MS, many.median))
@@ -91,7 +109,9 @@ async def measure_resolves(run: Run) -> list[Section]:
         f"`{ours.path.partition('?')[2]}` among {stored.count:,} stored entities, default "
         "`max_age_ms`, with authentication, authorization, access log and metrics; the no-ops are "
         "FastAPI routes on the same server settings, one without any of it, one that checks the "
-        f"same token. n windows of {plan.window_s:g} s, in turns; latencies are medians over the "
+        f"same token. Random identities are {min(stored.count, _DIFFERENT):,} that are stored, "
+        "asked in turns: more than there are cached texts. "
+        f"n windows of {plan.window_s:g} s, in turns; latencies are medians over the "
         "windows. The load generator is a process of its own (asyncio, uvloop, httptools). Of the "
         f"{_IDENTITIES:,} identities of the last row half are stored; it is timed one by one."
     )
@@ -111,10 +131,10 @@ def _row(connections: int, route: str, loads: Sequence[Load], floor: Measure) ->
     return [str(connections), route, str(rate.n), *map(show, figures)]
 
 
-async def _measure_many(run: Run) -> Measure:
+async def _measure_many(run: Run, stored: Entities) -> Measure:
     """Measure one request with many identities, half of them stored, and its whole answer."""
     identities = [
-        run.stored.names(at // 2 % run.stored.count) if at % 2 else {"user": f"u{at}"}
+        stored.names(at // 2 % stored.count) if at % 2 else {"user": f"u{at}"}
         for at in range(_IDENTITIES)
     ]
     body = json.dumps({"identities": identities}).encode()
@@ -136,9 +156,6 @@ _OLDEST_MS: Final = 60_000
 _CHANGE_EVERY_S: Final = 0.1
 _READ_EVERY_S: Final = 0.1
 """How often another client resolves while the no-op is measured: the image is renewed."""
-
-_STRIDE: Final = 7_919
-"""A prime: the changed entities lie all over."""
 
 _LIMIT_MS: Final = 10.0
 _DESCRIBES: Final = 'kafka_request_seconds_count{api="DescribeClientQuotas",result="answered"}'

@@ -24,7 +24,7 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.service.ports.metrics import DependencyMetrics
+from app.metrics import DependencyMetrics
 from benchmarks.measures import BenchmarkError
 
 VERSION = 1

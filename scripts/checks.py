@@ -9,6 +9,7 @@ could not be run on this machine, and 130 after Ctrl-C.
 import asyncio
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -26,6 +27,9 @@ BIN = ROOT / ".venv" / "bin"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafka-quota-service"
 TYPES = CACHE / "mypy"
 """For all checkouts: mypy compares the digest of each file with that of its own."""
+
+WORKERS = "5"
+"""As many as there are long groups in tests/testkit/groups.py, which often wait."""
 
 NOT_RUN = os.EX_TEMPFAIL
 """The exit code of a check that lacks what it needs."""
@@ -103,7 +107,7 @@ def main(arguments: list[str]) -> int:
         ],
     ]
     if arguments == ["all"]:
-        queues.insert(0, [Check("tests", ["pytest", "-n", "4", "--durations=10"], live=True)])
+        queues.insert(0, [Check("tests", ["pytest", "-n", WORKERS, "--durations=10"], live=True)])
     return run(queues)
 
 
@@ -118,6 +122,7 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     checks, left = [check for queue in queues for check in queue], list[str]()
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
             asyncio.run(_run(queues, Path(folder), left))
@@ -127,6 +132,7 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
             print("", *checks, sep="\n")
             return 128 + signal.SIGINT
         left += end_everything()
+        print(f"\n{_cores_used(time.monotonic() - begun)}")
         return _report(checks, left, Path(folder))
 
 
@@ -179,6 +185,15 @@ def _command_line(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return b" ".join(words).decode(errors="replace").rstrip()
     return f"process {pid}"
+
+
+def _cores_used(within_s: float) -> str:
+    """Say how much the checks and all that they started computed: the rest was waiting."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy_s = used.ru_utime + used.ru_stime
+    cores = os.cpu_count() or 1
+    share = busy_s / max(within_s * cores, 0.001)
+    return f"{busy_s:.0f} s of CPU in {within_s:.0f} s: {share:.0%} of {cores} cores"
 
 
 def _report(checks: Sequence[Check], left: Sequence[str], folder: Path) -> int:

@@ -56,15 +56,17 @@ STEPS = (
         2,
         tuple(
             f"{IN_HTTP}/test_{name}.py"
-            for name in ("alter_conformance", "generated_client", "resolve")
+            for name in ("alter_conformance", "generated_client", "reading", "resolve")
         ),
     ),
     Step(
         "concurrency",
-        4,
+        6,
         (
             "tests/faults/http/test_concurrency.py",
+            "tests/faults/http/test_rotations.py",
             "tests/faults/http/test_second_replica.py",
+            f"{IN_HTTP}/test_large_reads.py",
             f"{IN_HTTP}/test_plans.py",
             f"{IN_HTTP}/test_applied_alterations.py",
         ),

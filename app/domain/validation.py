@@ -248,20 +248,29 @@ class Judgement:
         Raises:
             InvalidRequestError: With every violation.
         """
-        violations = self.violations
-        if not violations:
-            return
-        whole = any(violation.index is None for violation in violations)
-        refused = {violation.index for violation in violations}
-        if not (all_or_nothing or whole or len(refused) == len(self.alterations)):
-            return
-        kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
-        raise InvalidRequestError(
-            "The request breaks rules of Kafka or of this service; nothing was sent. Every "
-            "violation is listed in errors.",
-            kafka_error=kafka_error,
-            violations=violations,
-        )
+        number = len(self.alterations)
+        refusal = refusal_of(self.violations, number, all_or_nothing=all_or_nothing)
+        if refusal is not None:
+            raise refusal
+
+
+def refusal_of(
+    violations: Sequence[Violation], number: int, *, all_or_nothing: bool
+) -> InvalidRequestError | None:
+    """Return why a request of so many alterations is refused as a whole, null where it is not.
+
+    Violations without an index concern the whole.
+    """
+    refused = {violation.index for violation in violations}
+    if not refused or not (all_or_nothing or None in refused or len(refused) == number):
+        return None
+    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
+    return InvalidRequestError(
+        "The request breaks rules of Kafka or of this service; nothing was sent. Every "
+        "violation is listed in errors.",
+        kafka_error=kafka_error,
+        violations=violations,
+    )
 
 
 def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judgement:

@@ -18,7 +18,7 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.metrics import HttpMetrics
+from app.http.guards import Services, actor_of, services_of
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
     RequestMiddleware,
@@ -32,10 +32,10 @@ from app.http.plans import routes as plans
 from app.http.quotas import entity, gauges
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
-from app.http.route import Services, refuse_undeclared, services_of
-from app.service.auth.authorize import RULE
+from app.http.route import refuse_undeclared
+from app.metrics import Metrics
+from app.service.auth.actors import RefusedAtTheActError
 from app.service.auth.denials import DeniedAttempt
-from app.service.auth.sessions import RefusedAtTheActError
 from app.service.runtime.tasks import off_loop
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -45,21 +45,14 @@ _NOWHERE: Final = "Nothing is at this path; /docs lists the routes."
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error a problem document, faults included."""
-    for kind in (
-        QuotaError,
-        RefusedAtTheActError,
-        HTTPException,
-        RequestValidationError,
-        Exception,
-    ):
+    for kind in (QuotaError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_error)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, RefusedAtTheActError):
+        await _record_attempt(request, error)
     match error:
-        case RefusedAtTheActError():
-            await _record_attempt(request, error)
-            return error_response(request, error)
         case QuotaError():
             number = len(error.results or ()) + len(error.violations)
             return await off_loop(number, error_response, request, error)
@@ -73,12 +66,11 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _record_attempt(request: Request, error: RefusedAtTheActError) -> None:
-    """Record the attempt of a caller where a broker refused a read that seemed allowed."""
+    """Record the attempt of a caller who was judged to be allowed, and is refused by a broker."""
     context = context_of(request)
-    if context.caller is not None:
-        evidence = {"allowed": False, "rule": RULE, "asked": "DescribeClientQuotas"}
-        attempt = DeniedAttempt(context.request_id, action_of(request), evidence)
-        await services_of(request).denials.record(context.caller, error, attempt)
+    action = action_of(request)
+    attempt = DeniedAttempt(context.request_id, action, error.evidence, error.read)
+    await services_of(request).denials.record(actor_of(request).caller, error, attempt)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -167,7 +159,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
 
 def create_asgi(
     lifespan: Lifespan,
-    metrics: HttpMetrics,
+    metrics: Metrics,
     *,
     has_operations_port: bool = False,
     cors_origins: Sequence[str] = (),

@@ -9,6 +9,7 @@ from pydantic import MISSING, AfterValidator, AwareDatetime, Field, Strict, Type
 
 from app.domain.alterations import Outcome
 from app.domain.errors import ClusterAuthorizationError
+from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
@@ -37,7 +38,7 @@ from app.http.query_params import (
     read_page_token,
 )
 from app.http.responses import answers
-from app.http.route import MayReadAudit, feature_router, services_of
+from app.http.route import feature_router
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
@@ -149,15 +150,15 @@ async def show_audit(
     """Show audit rows, newest first: all for auditors, one's own with describe permission."""
     services = services_of(request)
     conditions = query.model_dump(include=set(_BOUND))
-    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
+    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.actor.caller.principal})
     entity = parse_filter(query.entity) if query.entity else None
     after = read_page_token(query.page_token, fingerprint, _POSITION)
     asked = AuditQuery(**{**conditions, "entity": entity}, limit=query.page_size, after=after)
     try:
-        page = await services.audit.rows(granted.caller, asked)
+        page = await services.audit.rows(granted.actor.caller, asked)
     except ClusterAuthorizationError as refusal:
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
-        await services.denials.record(granted.caller, refusal, attempt)
+        await services.denials.record(granted.actor.caller, refusal, attempt)
         raise
     return await off_loop(len(page.rows), _response, page, page_token(page.next_after, fingerprint))
 

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 
 from app.domain.errors import UnreadableRequestError, Violation
 from app.http.request_body import JsonValue
-from app.service.alterations.command import IdempotencyKey
+from app.service.ports.alterations import IdempotencyKey
 
 _WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 

@@ -3,7 +3,7 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Sent
 from app.http.errors import HeadersTooLargeError, PreflightRefusedError
 from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER, bad_header
-from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
+from app.metrics import Metrics
 
 ON_OPERATIONS_PORT: Final = "on_operations_port"
 """In the state of a connection: whether it came in at the port for operations."""
@@ -52,6 +52,8 @@ class RequestContext:
         caller: Who calls, once authenticated.
         refusal: The credential that was refused, if one was.
         problem_code: The code of the problem that was answered, if one was.
+        confirm: Judges the caller again behind the body; null where there is none, and where
+            whoever alters does it.
         work: Ends when the answer begins: the request is no longer worked on.
         held: Ends when the request has ended, however it ends.
     """
@@ -60,6 +62,7 @@ class RequestContext:
     caller: Caller | None = None
     refusal: RefusedCredential | None = None
     problem_code: str | None = None
+    confirm: Callable[[], Awaitable[object]] | None = None
     work: ExitStack = field(default_factory=ExitStack)
     held: ExitStack = field(default_factory=ExitStack)
 
@@ -189,9 +192,7 @@ class RequestMiddleware:
             answered before anything else, and they can read every answer, errors too.
     """
 
-    def __init__(
-        self, app: ASGIApp, metrics: HttpMetrics, cors_origins: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, cors_origins: Sequence[str] = ()) -> None:
         self._app = app
         self._metrics = metrics
         self._handle: ASGIApp = self._handle_errors

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from fastapi import Depends, Request, Response
 from pydantic import Field
 
+from app.http.guards import PUBLIC, services_of
 from app.http.models import JsonResponse, ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import answer_of, answers, text_answer
-from app.http.route import PUBLIC, feature_router, services_of
+from app.http.route import feature_router
 
 router = feature_router("operation")
 
@@ -85,7 +86,9 @@ async def ready(
 )
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
-    body, content_type = await asyncio.to_thread(services_of(request).metrics.exposition)
+    services = services_of(request)
+    anew = services.limits.may_write_metrics()
+    body, content_type = await asyncio.to_thread(services.metrics.exposition, anew=anew)
     return Response(body, media_type=content_type)
 
 

@@ -11,21 +11,18 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
-from fastapi import Depends, Path, Request
+from fastapi import Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
+from app.http.guards import PUBLIC, PUBLIC_PAGE, services_of
 from app.http.headers import best_match, list_field, names_tag
 from app.http.models import JsonResponse, ResponseModel
 from app.http.problem_catalog import PROBLEMS
-from app.http.query_params import any_query
 from app.http.responses import answer_of, content_of, problems, text_answer
-from app.http.route import PUBLIC, feature_router, services_of
+from app.http.route import feature_router
 
 router = feature_router("operation")
-
-_UNREAD: Final = [*PUBLIC, Depends(any_query)]
-"""Of pages that everybody sees, whatever the query."""
 
 _SAME_ORIGIN: Final = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
@@ -135,7 +132,7 @@ _LINKS: Final = {
 @router.get(
     "/",
     summary="Show the page, or what answers here",
-    dependencies=_UNREAD,
+    dependencies=PUBLIC_PAGE,
     responses={
         200: {
             **answer_of(Service, "A page for browsers, JSON for programs.", headers=("Vary",)),
@@ -164,7 +161,7 @@ async def show_start(request: Request) -> Response:
     return JsonResponse(document, headers={"Vary": "Accept"})
 
 
-@router.get("/ui/{name:path}", include_in_schema=False, dependencies=_UNREAD)
+@router.get("/ui/{name:path}", include_in_schema=False, dependencies=PUBLIC_PAGE)
 async def show_screen(request: Request, name: str) -> Response:
     """Send a file of the page; any other address below is one of its screens."""
     asset = page_assets().get(name)
@@ -173,19 +170,19 @@ async def show_screen(request: Request, name: str) -> Response:
     return (asset or page_assets()["index.html"]).response(request)
 
 
-@router.get("/favicon.ico", include_in_schema=False, dependencies=_UNREAD)
+@router.get("/favicon.ico", include_in_schema=False, dependencies=PUBLIC_PAGE)
 async def show_icon(request: Request) -> Response:
     """Send the icon."""
     return page_assets()["favicon.svg"].response(request)
 
 
-@router.get("/openapi.json", include_in_schema=False, dependencies=_UNREAD)
+@router.get("/openapi.json", include_in_schema=False, dependencies=PUBLIC_PAGE)
 async def show_document(request: Request) -> Response:
     """Send the OpenAPI document."""
     return JsonResponse(request.app.openapi())
 
 
-@router.get("/docs", include_in_schema=False, dependencies=_UNREAD)
+@router.get("/docs", include_in_schema=False, dependencies=PUBLIC_PAGE)
 async def show_docs(request: Request) -> Response:
     """Show the OpenAPI document."""
     return page_assets()["docs.html"].response(request, _SWAGGER_UI)

@@ -100,35 +100,23 @@ class QueryParameters(StrictModel):
 
 
 class StrictQuery(Generic[Q]):
-    """A dependency: the query of a request, which its route has read before the body.
+    """A dependency behind the guard: the query of a request.
 
     Args:
-        model: The parameters; null where the query is not looked at.
+        model: The parameters.
     """
 
-    def __init__(self, model: type[Q] | None) -> None:
+    def __init__(self, model: type[Q]) -> None:
         self.model = model
 
     @property
     def openapi_parameters(self) -> list[Schema]:
         """The parameters as the document has them."""
-        return [] if self.model is None else openapi_parameters(self.model)
+        return openapi_parameters(self.model)
 
-    async def __call__(self, request: Request) -> Q | None:
+    async def __call__(self, request: Request) -> Q:
         """Return the parameters."""
-        query: Q | None = request.scope["state"]["query"]
-        return query
-
-    def read(self, query_string: bytes) -> Q | None:
-        """Read a query string as it came over the wire."""
-        return None if self.model is None else read_query(query_string, self.model)
-
-
-no_parameters: Final = StrictQuery(QueryParameters)
-"""Of a route that takes none."""
-
-any_query: Final = StrictQuery[QueryParameters](None)
-"""Of a route that does not look at its query."""
+        return read_query(request.scope["query_string"], self.model)
 
 
 def read_query(query_string: bytes, model: type[Q]) -> Q:

@@ -147,6 +147,7 @@ class RateLimits:
             Limited.FAILURES: TokenBuckets(limits.failures_per_s, FAILURES_BURST_S),
             Limited.PUBLIC: TokenBuckets(limits.public_per_s, PUBLIC_BURST_S),
         }
+        self._texts_of_metrics = TokenBuckets(1.0, PUBLIC_BURST_S)
         self._working: Counter[str] = Counter()
         self.bodies = LargeBodies()
         self.reads = Turns(MOST_READS)
@@ -171,6 +172,13 @@ class RateLimits:
         if wait_s := buckets.take(name, self._now()):
             detail = f"{sender} sends more than {buckets.rate_per_s:g} {what}."
             raise self._refusal(kind, detail, wait_s)
+
+    def may_write_metrics(self) -> bool:
+        """Tell whether their text may be written anew: once a second, after ten times at once.
+
+        Else whoever asks gets the text of the time before: no credential is needed to ask.
+        """
+        return self._texts_of_metrics.take("", self._now()) == 0
 
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once."""

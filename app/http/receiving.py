@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.domain.errors import NotSentError, QuotaError, UnreadableRequestError
 from app.http.connections import Slot
 from app.http.errors import HeadersTooLargeError
-from app.http.metrics import HttpMetrics
 from app.http.problems import raw_problem
+from app.metrics import Metrics
 
 
 class Stage(StrEnum):
@@ -94,7 +94,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
     """One connection; ``of_uvicorn`` is what its own protocol takes."""
 
     def __init__(
-        self, *of_uvicorn: Any, slot: Slot, metrics: HttpMetrics, limits: ReceiveLimits
+        self, *of_uvicorn: Any, slot: Slot, metrics: Metrics, limits: ReceiveLimits
     ) -> None:
         super().__init__(*of_uvicorn)
         self.parser = _HttpParser(self)

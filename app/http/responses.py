@@ -100,7 +100,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "UnreadableAlteration": _Kind(("unreadable-request", "bad-idempotency-key", "bad-supersede")),
     "Unauthenticated": _Kind(("unauthenticated", "invalid-token"), ("WWW-Authenticate",)),
     "NotAuthorized": _Kind(_FORBIDDEN),
-    "AlterationNotAuthorized": _Kind((*_FORBIDDEN, "policy-violation")),
+    "AlterationNotAuthorized": _Kind((*_FORBIDDEN, "policy-violation"), _RECORDED),
     "NotFound": _Kind(("not-found",)),
     "NoSuchEntity": _Kind(("no-such-entity",)),
     "NoRun": _Kind(("no-run",)),
@@ -121,9 +121,14 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         ("nothing-to-revert", "not-concluded", "cannot-be-restored", *_KEY_REUSED), _RECORDED
     ),
     "TooManyRequests": _Kind(("rate-limited", "too-many-requests"), ("Retry-After",)),
+    "AlterationThrottled": _Kind(
+        ("rate-limited", "throttled-by-broker"), ("Retry-After", *_RECORDED)
+    ),
     "HeadersTooLarge": _Kind(("headers-too-large",)),
     "OldBroker": _Kind(("unsupported-broker-version",)),
+    "AlterationOldBroker": _Kind(("unsupported-broker-version",), _RECORDED),
     "BrokerError": _Kind(("broker-error",)),
+    "AlterationBrokerError": _Kind(("broker-error", "service-account-not-authorized"), _RECORDED),
     "Unavailable": _Kind(("not-sent",)),
     "AlterationUnavailable": _Kind(("not-sent", "outcome-not-recorded"), _RECORDED),
     "OutcomeUnknown": _Kind(("outcome-unknown",), ("Location", REPLAYED_HEADER)),
@@ -153,6 +158,9 @@ CHANGING: Final = (
     "UnreadableAlteration",
     "EntityBusy",
     "ExpectationFailed",
+    "AlterationThrottled",
+    "AlterationOldBroker",
+    "AlterationBrokerError",
     "AlterationUnavailable",
     "OutcomeUnknown",
     "BadAlteration",

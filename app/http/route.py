@@ -1,360 +1,81 @@
-"""The one kind of route: who may call it, and what it reads once it has let a caller pass.
-
-Authentication, limits and Kafka's question come before the body is read.
-"""
+"""The one kind of route, and the body that it reads behind its guard."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, params
 from fastapi.routing import APIRoute
+from fastapi.utils import create_model_field
 from pydantic import BaseModel
-from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
-from app.domain.authorization import Operation
-from app.domain.entities import Caller
-from app.domain.errors import QuotaError, UnauthenticatedError
-from app.http.authentication.authenticator import AuthenticatorChain, presented_by
-from app.http.authentication.basic import SessionCaller
-from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
-from app.http.errors import InvalidTokenError, UntrustedIdentityError
+from app.http.guards import Everybody, Guard, begin_work, services_of
 from app.http.headers import read_key
-from app.http.metrics import HttpMetrics
-from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
-from app.http.query_params import StrictQuery, no_parameters
-from app.http.rate_limits import Limited, RateLimits
+from app.http.middleware import context_of
+from app.http.query_params import StrictQuery
 from app.http.request_body import SMALL_BYTES, BodySlot, parse_object, read_json_body
-from app.http.responses import (
-    ANY,
-    ASKING,
-    CALLER,
-    CHANGING,
-    READING,
-    TIED,
-    WITH_BODY,
-    problems,
-    reference,
-)
+from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
 from app.http.validation import validated
-from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import Confirm, IdempotencyKey
-from app.service.alterations.replace import RevertAlterations
-from app.service.auth.authorize import (
-    MAX_ACL_AGE_S,
-    Access,
-    AuditTrail,
-    Authorizer,
-    Evidence,
-    Grant,
-    PolicyGuard,
-)
-from app.service.auth.denials import (
-    NOTHING_READ,
-    DeniedAttempt,
-    DeniedAttempts,
-    ReadChange,
-    RequestedChange,
-)
-from app.service.auth.sessions import CallerServices
-from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
-from app.service.ports.metrics import Phase
-from app.service.ports.plans import PlanStore
-from app.service.queries.analytics import Analytics
-from app.service.queries.describe import DescribeQuotas
-from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.dependencies import Readiness
-from app.service.runtime.tasks import timed
+from app.service.ports.alterations import IdempotencyKey
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Everything behind the routes."""
+class JsonBody:
+    """A dependency behind the guard: the body of a request, read strictly and validated.
 
-    authenticator: AuthenticatorChain
-    authorizer: Authorizer
-    denials: DeniedAttempts
-    describe: DescribeQuotas
-    alter: AlterQuotas
-    revert: RevertAlterations
-    resolve: ResolveQuotas
-    audit: AuditTrail
-    cluster: ClusterIdentity
-    check_cluster: Callable[[], None]
-    analytics: Analytics
-    plans: PlanStore
-    policy: PolicyGuard
-    scram_users: DescribeScramUsers
-    readiness: Readiness
-    metrics: HttpMetrics
-    limits: RateLimits
-    brokers: Callable[[], Awaitable[Mapping[str, Any]]]
-    proxies: TrustedProxies = NO_PROXIES
-
-    def of_caller(self, own: CallerServices) -> "Services":
-        """Return these, with those that a caller has of its own."""
-        return replace(
-            self,
-            authorizer=own.authorizer,
-            describe=own.describe,
-            alter=own.alter,
-            revert=own.revert,
-            resolve=own.resolve,
-        )
-
-
-def services_of(request: Request) -> Services:
-    """Return what answers this request: of its caller's session, or everybody's."""
-    state = request.scope["state"]
-    services: Services | None = state.get("services")
-    if services is None:
-        services = state["services"] = request.scope["app"].state.services
-    return services
-
-
-async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
-    """Return the caller of the request; needs no permission of the cluster.
-
-    Raises:
-        UnauthenticatedError: No valid credential.
-        UntrustedIdentityError: One in another's name.
-        NotSentError: The identity provider cannot be asked.
-        RateLimitedError: One request too many, or too many bad credentials from one address.
-        WrongClusterError: Another cluster answers than the one that is served.
-    """
-    services = services_of(request)
-    caller = await _authenticate(request)
-    context_of(request).caller = caller
-    if isinstance(caller, SessionCaller):
-        # The session's services answer this request; the session is held until its end.
-        context_of(request).held.callback(caller.lease.release)
-        own = caller.lease.content.services
-        request.scope["state"]["services"] = services.of_caller(own)
-        caller = context_of(request).caller = caller.without_session()
-    services.limits.admit(caller.principal, kind)
-    services.check_cluster()
-    return caller
-
-
-async def _authenticate(request: Request) -> Caller:
-    services = services_of(request)
-    presented = presented_by(request, services.proxies)
-    try:
-        return await services.authenticator.authenticate(presented)
-    except (UnauthenticatedError, UntrustedIdentityError) as refusal:
-        address = presented.address or presented.peer
-        context_of(request).refusal = RefusedCredential(refusal.method, refusal.code, address)
-        services.limits.admit_failure(address)
-        raise
-
-
-def begin_work(request: Request) -> None:
-    """Count the request as being worked on until its answer begins.
-
-    A body that is still arriving is no work: slow callers do not use up their principal's share.
-
-    Raises:
-        RateLimitedError: The principal has as many as it may.
-    """
-    context = context_of(request)
-    context.work.callback(services_of(request).limits.begin(context.principal or ""))
-
-
-class Guard:
-    """A dependency that lets a caller pass, or raises the refusal.
-
-    The route calls ``admit`` first of all; as a dependency it returns what that returned.
-
-    Attributes:
-        problems: What the document says can go wrong, whatever the route.
-        alters: Whether the route changes the cluster: right before that the caller is judged again.
-            Other routes do that behind the body.
-    """
-
-    problems: tuple[str, ...] = ANY
-    alters = False
-
-    async def admit(self, request: Request) -> "Granted | None":
-        """Return why the caller passes; null for a route that everybody may call.
-
-        Raises:
-            QuotaError: The caller does not.
-        """
-        raise NotImplementedError
-
-    async def __call__(self, request: Request) -> "Granted | None":
-        """Return what ``admit`` returned for this request."""
-        granted: Granted | None = request.scope["state"]["granted"]
-        return granted
-
-
-class Everybody(Guard):
-    """Lets everybody pass, with a credential or without."""
-
-    async def admit(self, request: Request) -> None:
-        """Count the request; neither the operations port nor a proxy that names no caller counts.
-
-        Raises:
-            RateLimitedError: One too many from one address.
-        """
-        if request.scope["state"].get(ON_OPERATIONS_PORT, False):
-            return
-        services = services_of(request)
-        presented = presented_by(request, services.proxies)
-        if presented.is_from_proxy and presented.address == presented.peer:
-            return
-        route = getattr(request.scope.get("route"), "path", "")
-        services.limits.admit_public(presented.address or presented.peer, route)
-
-
-class Granted(NamedTuple):
-    """A caller who may, why, and what asks again right before the act; see ``Grant``."""
-
-    caller: Caller
-    evidence: Evidence
-    confirm: Confirm
-
-
-_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
-_DENIED_BODY_DEADLINE_S: Final = 1.0
-"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
-
-ReadDenied = Callable[[Request, bytes], RequestedChange]
-
-
-class Permission(Guard):
-    """Lets a caller pass who has an operation on the cluster; records the attempts of others.
+    FastAPI itself would read a body before it solves the guard, with a parser that keeps the last
+    of two equal keys.
 
     Args:
-        operation: What the route does with the cluster; null lets everybody pass who shows a good
-            credential, and the route itself looks at what is whose.
-        or_audit: Whether the ``audit`` permission suffices instead.
-        read_denied: Returns what a denied request asked for, for the audit log, from the request
-            and its body.
+        model: What the body must be, and what the document says of it.
     """
 
-    def __init__(
-        self,
-        operation: Operation | None,
-        *,
-        or_audit: bool = False,
-        read_denied: ReadDenied | None = None,
-    ) -> None:
-        self.operation = operation
-        self.or_audit = or_audit
-        self._read_denied = read_denied
-        self.alters = operation is Operation.ALTER_CONFIGS
-        self.problems = ASKING if operation is None else READING
-        if or_audit:
-            self.problems = (*ASKING, "NotAuthorized")
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.model = model
 
-    async def admit(self, request: Request) -> Granted:
-        """Return who passes.
+    async def __call__(self, request: Request) -> BaseModel:
+        """Return the model; a large body waits for a slot, and is parsed in a thread.
 
         Raises:
-            UnauthenticatedError: No valid credential.
-            RateLimitedError: The caller asks for too much.
-            ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
-            NotSentError: The ACLs cannot be had.
+            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``;
+                or the caller may not any more what it might before the body came.
         """
-        limited = Limited.ALTERATIONS if self.alters else Limited.READS
-        caller = await authenticate_and_limit(request, limited)
-        read = None
-        if self._read_denied is not None:
-            read = partial(_denied_change, request, self._read_denied)
-        evidence = await self._judge(request, caller, services_of(request).authorizer, read)
-        ask_again = partial(self._ask_again, request, caller)
-        max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
-        return Granted(caller, evidence, Grant(evidence, ask_again, max_age_s).confirm)
+        context, alters = context_of(request), request.scope["route"].guard.alters
 
-    async def _ask_again(self, request: Request, caller: Caller, read: ReadChange) -> Evidence:
-        """Judge the credential and the right once more, of whatever kind they are."""
-        again, authorizer = await _authenticate(request), services_of(request).authorizer
-        with ExitStack() as held:
-            if isinstance(again, SessionCaller):
-                held.callback(again.lease.release)
-                authorizer = again.lease.content.services.authorizer
-            if again.principal != caller.principal:
-                raise InvalidTokenError("The credential is another caller's now; send it again.")
-            return await self._judge(request, caller, authorizer, read)
+        def read() -> BaseModel:
+            document = parse_object(body)
+            content = validated(self.model, document)
+            if alters:
+                request.scope["state"]["idempotency_key"] = key_of(request, document)
+            return content
 
-    async def _judge(
-        self, request: Request, caller: Caller, authorizer: Authorizer, read: ReadChange | None
-    ) -> Evidence:
-        services = services_of(request)
-        if self.operation is None:
-            return {}
-        if self.or_audit and authorizer.is_auditor(caller):
-            return {"rule": "auditor"}
-        metrics = services.metrics
-        with timed(metrics.alterations, Phase.AUTHZ) if self.alters else nullcontext():
-            access = await authorizer.decide(caller, self.operation)
-        _count_decision(metrics, self.operation, access)
-        if access.refusal is not None:
-            request_id, action = request.state.request_id, action_of(request)
-            attempt = DeniedAttempt(request_id, action, access.evidence, read)
-            await services.denials.record(caller, access.refusal, attempt)
-            raise access.refusal
-        return access.evidence
+        async with BodySlot(services_of(request).limits.bodies, context.principal or "") as slot:
+            body = await read_json_body(request, slot)
+            begin_work(request)
+            is_small = len(body) <= SMALL_BYTES
+            content = read() if is_small else await asyncio.to_thread(read)
+        if context.confirm is not None:
+            await context.confirm()
+        return content
 
 
-def _count_decision(metrics: HttpMetrics, operation: Operation, access: Access) -> None:
-    result = "allowed" if access.refusal is None else "denied"
-    metrics.authorizations.labels(operation.value, result).inc()
-    age_s = access.evidence.get("acl_age_s")
-    if age_s is not None:
-        metrics.acl_age.set(age_s)
+def key_of(request: Request, asked: Any) -> IdempotencyKey | None:
+    """Return the request's ``Idempotency-Key`` with a fingerprint of what it asks.
+
+    Raises:
+        UnreadableRequestError: It cannot be one, or there are several.
+    """
+    route = " ".join((request.scope["route"].path, *request.path_params.values()))
+    return read_key(request.headers, route, asked)
 
 
-may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
-"""Lets a caller pass who has describe permission on the cluster."""
-
-may_alter: Final = Permission(Operation.ALTER_CONFIGS)
-"""Lets a caller pass who has alter permission on the cluster."""
-
-may_list_scram: Final = Permission(Operation.DESCRIBE)
-"""Lets a caller pass who may list the SCRAM credentials of all users at a broker: KIP-554 asks for
-DESCRIBE on the cluster."""
-
-may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
-"""Lets auditors pass, and callers with describe permission, who see their own rows."""
-
-any_caller: Final = Permission(None)
-"""Lets every caller pass who shows a valid credential."""
-
-everybody: Final = Everybody()
-PUBLIC: Final = [Depends(everybody)]
-"""The dependencies of a route that answers without a credential."""
-
-MayDescribe = Annotated[Granted, Depends(may_describe)]
-MayAlter = Annotated[Granted, Depends(may_alter)]
-MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
-AnyCaller = Annotated[Granted, Depends(any_caller)]
-
-
-async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
-    try:
-        body = b""
-        if request.method != "DELETE":
-            body = await read_json_body(
-                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
-            )
-        return await asyncio.to_thread(read, request, body)
-    except QuotaError:
-        return NOTHING_READ
-
-
-async def _idempotency_key(request: Request) -> IdempotencyKey | None:
+async def _key_of_body(request: Request) -> IdempotencyKey | None:
     key: IdempotencyKey | None = request.scope["state"]["idempotency_key"]
     return key
 
 
-Key = Annotated[IdempotencyKey | None, Depends(_idempotency_key)]
-"""The request's ``Idempotency-Key`` with a fingerprint of its body."""
+Key = Annotated[IdempotencyKey | None, Depends(_key_of_body)]
+"""The key with a fingerprint of the body, behind which it stands."""
 
 
 def operation_id(route: APIRoute) -> str:
@@ -378,26 +99,35 @@ class UndeclaredRouteError(Exception):
 
 
 class GuardedRoute(APIRoute):
-    """A route of FastAPI's that reads nothing before its guard has let the caller pass.
+    """A route of FastAPI's whose first dependency is its guard; the document says what follows.
 
-    In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
-    that is read and validated. A large one was, in a thread of its own. The document of the route
-    lists what these may refuse.
+    Raises:
+        UndeclaredRouteError: The function declares no guard, or something else before it.
     """
-
-    guard: Guard
-    query: StrictQuery[Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.path = self.path_format
+        calls = [dependency.call for dependency in self.dependant.dependencies]
+        guard = calls[0] if calls else None
+        if not isinstance(guard, Guard):
+            name = getattr(self.endpoint, "__qualname__", repr(self.endpoint))
+            message = f"{name} declares neither a permission nor that it is public."
+            raise UndeclaredRouteError(message)
+        self.guard = guard
+        queries = [call for call in calls if isinstance(call, StrictQuery)]
+        self.query = queries[0].openapi_parameters if queries else []
+        for body in (call for call in calls if isinstance(call, JsonBody)):
+            # For the document alone: what answers requests was built without it.
+            field = params.Body(annotation=body.model)
+            self.body_field = create_model_field("body", body.model, field_info=field)
         extra = self.openapi_extra or {}
         self.openapi_extra = {
-            "security": [] if isinstance(self.guard, Everybody) else CALLER,
+            "security": [] if isinstance(guard, Everybody) else CALLER,
             **extra,
             "parameters": [
-                *self.query.openapi_parameters,
-                *(TIED if self._keyed else ()),
+                *self.query,
+                *(TIED if guard.alters else ()),
                 *extra.get("parameters", ()),
                 reference("X-Request-Id", "parameters"),
             ],
@@ -406,102 +136,16 @@ class GuardedRoute(APIRoute):
 
     def _problems(self) -> Iterator[str]:
         """Yield what can go wrong with a route of this kind; the last of a status counts."""
-        names = [parameter["name"] for parameter in self.query.openapi_parameters]
+        parameters = [parameter["name"] for parameter in self.query]
         yield from self.guard.problems
-        if names or self.body_field is not None:
+        if parameters or self.body_field is not None:
             yield "InvalidRequest"
-        if "page_token" in names:
+        if "page_token" in parameters:
             yield "UnreadableOrStale"
         if self.body_field is not None:
             yield from WITH_BODY
-        if self._keyed:
+        if self.guard.alters:
             yield from CHANGING
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request; FastAPI's own extension point.
-
-        Raises:
-            UndeclaredRouteError: The function declares no guard.
-        """
-        dependencies = self.dependant.dependencies
-        calls = [dependency.call for dependency in dependencies]
-        guards = [call for call in calls if isinstance(call, Guard)]
-        if guards:  # FastAPI asks again where a router is included, and they are taken out by then
-            self.guard = guards[0]
-        elif not hasattr(self, "guard"):
-            name = getattr(self.endpoint, "__qualname__", repr(self.endpoint))
-            message = f"{name} declares neither a permission nor that it is public."
-            raise UndeclaredRouteError(message)
-        queries = (call for call in calls if isinstance(call, StrictQuery))
-        self.query = next(queries, no_parameters)
-        self._keyed = _idempotency_key in calls
-        # What nobody wants the value of need not be solved for each request.
-        self.dependant.dependencies = [
-            dependency for dependency in dependencies if dependency.name is not None
-        ]
-        handle, guard, query = super().get_route_handler(), self.guard, self.query
-        model: Any = None if self.body_field is None else self.body_field.field_info.annotation
-
-        async def answer(request: Request) -> Response:
-            state, content = request.scope["state"], None
-            granted = state["granted"] = await guard.admit(request)
-            if model is None and isinstance(guard, Permission):
-                begin_work(request)
-            state["query"] = query.read(request.scope["query_string"])
-            if model is None:
-                self._read_key(request, state["query"])
-            else:
-                content = await self._read_body(request, model)
-                if granted is not None and not guard.alters:
-                    await granted.confirm((), None)
-            return await handle(ReadRequest(request, content))
-
-        return answer
-
-    async def _read_body(self, request: Request, model: type[BaseModel]) -> BaseModel:
-        """Read the body of an admitted request; a large one waits for a slot.
-
-        Raises:
-            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``.
-        """
-
-        def read() -> BaseModel:
-            document = parse_object(body)
-            content = validated(model, document)
-            self._read_key(request, document)
-            return content
-
-        principal = context_of(request).principal or ""
-        async with BodySlot(services_of(request).limits.bodies, principal) as slot:
-            body = await read_json_body(request, slot)
-            begin_work(request)
-            return read() if len(body) <= SMALL_BYTES else await asyncio.to_thread(read)
-
-    def _read_key(self, request: Request, asked: Any) -> None:
-        """Read the ``Idempotency-Key`` where it is wanted; a body or a query is what is asked."""
-        if self._keyed:
-            route = " ".join((self.path, *request.path_params.values()))
-            document = asked.model_dump() if isinstance(asked, BaseModel) else asked
-            key = read_key(request.headers, route, document)
-            request.scope["state"]["idempotency_key"] = key
-
-
-class ReadRequest(Request):
-    """A request that is read already; FastAPI finds the body's model where it looks for JSON."""
-
-    query_params = QueryParams()
-
-    def __init__(self, request: Request, content: BaseModel | None) -> None:
-        super().__init__(request.scope, request.receive)
-        self._content = content
-
-    async def body(self) -> bytes:
-        """Return something: what it was is not needed any more."""
-        return b"{}"
-
-    async def json(self) -> Any:
-        """Return the model."""
-        return self._content
 
 
 def refuse_undeclared(routes: Iterable[BaseRoute]) -> None:

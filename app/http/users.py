@@ -7,9 +7,10 @@ from pydantic import BeforeValidator, Field
 
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaFilter
+from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, JsonResponse, Number, ResponseModel, Time
 from app.http.responses import answers
-from app.http.route import AnyCaller, feature_router, may_list_scram, services_of
+from app.http.route import feature_router
 
 router = feature_router("users")
 
@@ -78,10 +79,11 @@ class Me(ResponseModel):
 )
 async def show_caller(request: Request, granted: AnyCaller) -> Response:
     """Report the caller's principal, address and permissions, and the policy's rules for it."""
-    services, caller = services_of(request), granted.caller
+    services, caller = services_of(request), granted.actor.caller
+    authorizer = granted.actor.authorizer
 
     async def may(operation: Operation) -> bool:
-        return (await services.authorizer.decide(caller, operation)).refusal is None
+        return (await authorizer.decide(caller, operation)).refusal is None
 
     rules = services.policy.rules_of(caller.principal)
     document = {
@@ -92,7 +94,7 @@ async def show_caller(request: Request, granted: AnyCaller) -> Response:
         "permissions": {
             "describe": await may(Operation.DESCRIBE_CONFIGS),
             "alter": await may(Operation.ALTER_CONFIGS),
-            "audit": services.authorizer.is_auditor(caller),
+            "audit": authorizer.is_auditor(caller),
             "scram": await may(Operation.DESCRIBE),
         },
         "policy": rules,

@@ -16,7 +16,7 @@ from app.kafka.config import Address, KafkaSettings, ssl_context
 from app.kafka.connection import BrokerConnection, BrokerLease, ConnectionPool, Purpose, ask
 from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.kafka.handshake import LoginRefusedError, connect
-from app.service.ports.metrics import DependencyMetrics
+from app.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")

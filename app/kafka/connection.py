@@ -25,8 +25,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID, Address
 from app.kafka.errors import AnswerLostError, Loss, code_name, unreachable
+from app.metrics import DependencyMetrics, KafkaResult
 from app.service.ports.brokers import STANDSTILL_S
-from app.service.ports.metrics import DependencyMetrics, KafkaResult
 
 LARGEST_ANSWER_BYTES: Final = 500_000_000
 """The largest describe-all that is read: about five million entities."""

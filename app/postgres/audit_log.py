@@ -11,8 +11,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from sqlalchemy import select
-
 from app.domain.alterations import AlterationResult, Outcome, Quotas
 from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.domain.errors import NotSentError, QuotaError
@@ -29,7 +27,7 @@ from app.postgres.log_writer import (
 )
 from app.postgres.payload import (
     Document,
-    audit_entity_from_json,
+    change_from_json,
     is_record_id,
     listed_op,
     refusal_from_json,
@@ -39,17 +37,14 @@ from app.postgres.payload import (
     values_from_json,
 )
 from app.postgres.pool import Database, Lease, Row
-from app.postgres.schema import audit_event
-from app.service.ports.audit_log import (
+from app.service.ports.alterations import (
+    DEFAULT_WAIT_MS,
+    Alteration,
     AlterationRecord,
-    AuditPage,
-    AuditQuery,
-    AuditRequest,
-    AuditRow,
     Conclusion,
-    Intent,
-    StoredKey,
+    Wait,
 )
+from app.service.ports.audit_log import AuditPage, AuditQuery, AuditRow, StoredKey
 from app.service.runtime.clock import new_alteration_id, time_of
 from app.service.runtime.tasks import off_loop
 
@@ -57,8 +52,8 @@ from app.service.runtime.tasks import off_loop
 def page_of(rows: Sequence[Row], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
-    heads = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: json.loads(head + "}") for alteration_id, head in heads.items()}
+    requests = {row.alteration_id: row.request for row in page}
+    read = {alteration_id: json.loads(record) for alteration_id, record in requests.items()}
     listed = [
         audit_row(
             row.at,
@@ -83,10 +78,22 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
 """The first event of a history, by its kind: event and detail."""
 
 
-def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
-    """Return an alteration from the payloads of its events, in order."""
-    start, *later = (json.loads(payload) for payload in payloads)
-    at = datetime.fromisoformat(start["at"])
+_EVENTS: Final = """
+    select at, occurred_at, payload, rejected, (
+        select string_agg(document, ',' order by ordinal) from audit_entity
+        where received_at = event.received_at and alteration_id = event.alteration_id
+          and seq = event.seq
+      ) as documents
+    from audit_event as event
+    where received_at = %(received_at)s and alteration_id = %(alteration_id)s
+    order by seq
+    """
+
+
+def alteration_record(events: Sequence[Row]) -> AlterationRecord:
+    """Return an alteration from its events, in order."""
+    start, *later = map(_whole_event, events)
+    at = start["occurred_at"]
     entities = [entry for entry in start["entities"] if entry["entity"] is not None]
     started = {entry["ordinal"]: entry for entry in entities}
     rejected = _results(start["rejected"])
@@ -96,9 +103,9 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
     open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
     reported = {entry["ordinal"] for event in later for entry in event["entities"]}
     return AlterationRecord(
-        request=_request(start, entities, rejected),
-        at=at,
+        alteration=_alteration(start, entities, rejected),
         results=dict(sorted({**rejected, **concluded, **open_results}.items())),
+        at=at,
         concluded=reported.issuperset(open_results),
         history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
     )
@@ -107,7 +114,7 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
 def audit_row(
     at: datetime, request: Document, start: Document, conclusion: Document | None
 ) -> AuditRow:
-    """Return one row of the log: from the head of the request, and the document of the entity."""
+    """Return one row of the log: from the record of the request, and the entity's documents."""
     result = result_document(conclusion or start)
     return AuditRow(
         cluster_id=request["cluster_id"],
@@ -130,6 +137,15 @@ def audit_row(
     )
 
 
+def _whole_event(row: Row) -> Document:
+    return {
+        **json.loads(row.payload),
+        "occurred_at": row.occurred_at.astimezone(UTC),
+        "entities": json.loads(f"[{row.documents or ''}]"),
+        "rejected": json.loads(row.rejected or "[]"),
+    }
+
+
 def _plan(request: Document, start: Document) -> Document | None:
     """Return the plan behind a request, as far as it concerns one entity; null where none is."""
     plan: Document | None = request["options"].get("plan")
@@ -138,20 +154,24 @@ def _plan(request: Document, start: Document) -> Document | None:
     return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
 
 
-def _request(
+def _alteration(
     start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
-) -> AuditRequest:
-    return AuditRequest(
+) -> Alteration:
+    options = start["options"]
+    return Alteration(
+        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
+        request_id=start["request_id"],
+        changes=tuple(map(change_from_json, entities)),
+        action=start["action"],
+        reason=start["reason"],
+        evidence=start["decision"],
+        validate_only=start["action"] == "validate",
+        all_or_nothing=options.get("all_or_nothing", True),
+        wait=Wait(options.get("wait", Wait.READABLE)),
+        wait_ms=options.get("wait_ms", DEFAULT_WAIT_MS),
+        local_refusals=rejected,
         alteration_id=start["alteration_id"],
         cluster_id=start["cluster_id"],
-        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
-        action=start["action"],
-        request_id=start["request_id"],
-        entities=tuple(audit_entity_from_json(entry) for entry in entities),
-        local_refusals=rejected,
-        reason=start["reason"],
-        decision=start["decision"],
-        options=start["options"],
         broker_id=start["broker_id"],
     )
 
@@ -179,8 +199,8 @@ def _ends(
 
 
 def _open(document: Document) -> AlterationResult:
-    entity = audit_entity_from_json(document)
-    return AlterationResult(entity.alteration.entity, Outcome.UNKNOWN, warnings=entity.warnings)
+    change = change_from_json(document)
+    return AlterationResult(change.entity, Outcome.UNKNOWN, warnings=change.warnings)
 
 
 def _history(
@@ -194,16 +214,14 @@ def _history(
         for entry in event["entities"]:
             if "detail" in entry:
                 of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
-                at = datetime.fromisoformat(event["occurred_at"])
-                yield at, "recovery", f"{entry['detail']}{of}"
+                yield event["occurred_at"], "recovery", f"{entry['detail']}{of}"
 
 
-def _in_doubt(intent: Intent, error: QuotaError) -> QuotaError:
+def _in_doubt(intent: Alteration, error: QuotaError) -> QuotaError:
     """Return the error with the intent's id where the log may have it all the same."""
     if not isinstance(error, CommitInDoubtError):
         return error
-    alteration_id = intent.request.alteration_id
-    return NotSentError(error.detail, code=error.code, alteration_id=alteration_id)
+    return NotSentError(error.detail, code=error.code, alteration_id=intent.alteration_id)
 
 
 class PostgresJournal:
@@ -213,13 +231,15 @@ class PostgresJournal:
         self._database = database
         self._patience = database.patience
 
-    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """See ``AuditJournal``; who cannot share the transaction, or not be served, goes alone."""
         shared = [intent for intent in intents if can_share(intent)]
         errors: dict[int, Exception | None] = {}
         if len(shared) > 1:
             try:
-                written = await self._database.writing.run(partial(write_intents, shared))
+                written = await self._database.writing.run(
+                    partial(write_intents, shared, lock_s=self._patience.shared_lock_s)
+                )
             except BatchRejectedError:
                 written = []
             except QuotaError as error:
@@ -234,15 +254,17 @@ class PostgresJournal:
             errors[id(intent)] = answer if isinstance(answer, Exception) else None
         return [errors[id(intent)] for intent in intents]
 
-    async def _record_alone(self, intent: Intent) -> None:
+    async def _record_alone(self, intent: Alteration) -> None:
         if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
-            await self._database.writing.run(partial(write_intent, intent))
+            await self._database.writing.run(
+                partial(write_intent, intent, lock_s=self._patience.lock_s)
+            )
         except QuotaError as error:
             raise _in_doubt(intent, error) from error
 
-    async def recent_values(self, intent: Intent) -> Quotas:
+    async def recent_values(self, intent: Alteration) -> Quotas:
         """See ``AuditJournal``."""
         return await self._database.writing.run(partial(recent_values, intent))
 
@@ -271,29 +293,26 @@ class PostgresJournal:
         return list(chain.from_iterable(each))
 
     async def record_final(
-        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+        self, alteration: Alteration, results: Mapping[int, AlterationResult]
     ) -> datetime:
         """See ``AuditJournal``."""
-        denied = request.action == "denied"
+        denied = alteration.action == "denied"
         pool = self._database.denying if denied else self._database.writing
-        return await pool.run(partial(_write_final, request, results))
+        return await pool.run(partial(_write_final, alteration, results))
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
         """See ``AuditJournal``."""
         if not is_record_id(alteration_id):
             return None
-        query = (
-            select(audit_event.c.payload)
-            .where(audit_event.c.received_at == time_of(alteration_id))
-            .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
-            .order_by(audit_event.c.seq)
+        values = {"received_at": time_of(alteration_id), "alteration_id": uuid.UUID(alteration_id)}
+        rows = await self._database.querying.rows(
+            _EVENTS, values, within_s=self._patience.look_up_s
         )
-        rows = await self._database.querying.rows(query, within_s=self._patience.look_up_s)
-        payloads = [row.payload for row in rows]
-        if not payloads:
+        if not rows:
             return None
-        number = sum(map(len, payloads)) // 200  # an entity has so many bytes, about
-        return await off_loop(number, alteration_record, payloads)
+        read = sum(len(row.documents or "") + len(row.rejected or "") for row in rows)
+        number = read // 200  # an entity has so many characters, about
+        return await off_loop(number, alteration_record, rows)
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """See ``AuditJournal``."""
@@ -307,16 +326,16 @@ class PostgresJournal:
 
 
 async def _write_final(
-    request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
+    alteration: Alteration, results: Mapping[int, AlterationResult], lease: Lease
 ) -> datetime:
-    event = await off_loop(len(request.entities), start_event, request, results)
+    event = await off_loop(len(alteration.changes), start_event, alteration, results)
     return (await append([event], lease)).at
 
 
-_PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "alter", "probe", ())
+_PROBE: Final = Alteration(Caller("probe", "probe", "probe"), "probe", cluster_id="probe")
 
 
 async def _probe(lease: Lease) -> None:
-    request = replace(_PROBE, alteration_id=new_alteration_id())
-    await append([start_event(request)], lease, commit=False)
+    probe = replace(_PROBE, alteration_id=new_alteration_id())
+    await append([start_event(probe)], lease, commit=False)
     await lease.driver.rollback()

@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    Boolean,
     ColumnElement,
     FromClause,
     ScalarSelect,
@@ -47,7 +48,6 @@ service's clock differs by seconds, or production does not start."""
 _request = audit_event.alias("request")
 _started = audit_entity.alias("started")
 _later = audit_entity.alias("later")
-_event = audit_event.alias("event")
 _ended = audit_entity.alias("ended")
 
 _DENSE: Final = (None, Outcome.APPLIED, Outcome.UNKNOWN)
@@ -59,24 +59,17 @@ def _same(what: str, rows: FromClause, others: FromClause) -> ColumnElement[bool
     return and_(*(rows.c[name] == others.c[name] for name in names))
 
 
-def _document(entity: FromClause, event: FromClause) -> ColumnElement[Any]:
-    """Return what an event says of an entity: only these bytes of the payload are read."""
-    content = func.substr(event.c.payload, entity.c.document_at, entity.c.document_length)
-    return func.convert_from(content, literal_column("'UTF8'"))
-
-
 _is_start: Final = _request.c.seq == literal_column("0")
 
-_HEAD: Final = func.convert_from(
-    func.substr(_request.c.payload, literal_column("1"), _request.c.head_length),
-    literal_column("'UTF8'"),
-)
-
 _LOCK: Final = table(
-    "quota_entity", column("received_at"), column("alteration_id"), column("ordinal")
+    "quota_entity",
+    *map(column, ("received_at", "alteration_id", "ordinal")),
+    column("rests_on", Boolean()),
 )
 
-_is_held: Final = and_(_same("ordinal", _LOCK, _started), _started.c.seq == literal_column("0"))
+_is_held: Final = and_(
+    _same("ordinal", _LOCK, _started), ~_LOCK.c.rests_on, _started.c.seq == literal_column("0")
+)
 """An entity is held until it has a definite outcome: the locks are the index of those without."""
 
 
@@ -93,9 +86,9 @@ def audit_statement(query: AuditQuery) -> Select[Any]:
         (_request if by_request else _started).c.at,
         _started.c.alteration_id,
         _started.c.ordinal,
-        of_request(_HEAD).label("request"),
-        of_request(_document(_started, _request)).label("start"),
-        _latest(_document(_later, _event), _same("seq", _later, _event)).label("conclusion"),
+        of_request(_request.c.payload).label("request"),
+        _started.c.document.label("start"),
+        _latest(_later.c.document).label("conclusion"),
     ).where(_started.c.seq == literal_column("0"), *_conditions(query, of_request))
     source = _started
     if by_request:
@@ -125,11 +118,10 @@ def _from_start(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return select(column).where(same, _is_start).correlate(_started).scalar_subquery()
 
 
-def _latest(column: ColumnElement[Any], *of_event: ColumnElement[bool]) -> ScalarSelect[Any]:
+def _latest(column: ColumnElement[Any]) -> ScalarSelect[Any]:
     return (
         select(column)
         .where(
-            *of_event,
             _same("ordinal", _later, _started),
             _later.c.seq > literal_column("0"),
             _later.c.verdict.is_not(None),

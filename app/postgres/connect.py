@@ -1,5 +1,6 @@
 """How this service connects: its URL taken apart, and the limits that a connection carries."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,18 +20,20 @@ class Limits:
         size: Connections.
         reports: Whether its statements may take as long as a report, by the server's own limit.
         autocommit: Whether each statement is its own transaction.
+        lifetime_s: After about so long a connection is replaced: Postgres's process of it grows.
     """
 
     name: str
     size: int
     reports: bool = False
     autocommit: bool = False
+    lifetime_s: float = 3600.0
 
 
 WRITING: Final = Limits("writing", size=8)
 RECOVERING: Final = Limits("recovering", size=4)
 DENYING: Final = Limits("denying", size=1)
-LEADING: Final = Limits("leading", size=1, autocommit=True)
+LEADING: Final = Limits("leading", size=1, autocommit=True, lifetime_s=math.inf)
 QUERYING: Final = Limits("querying", size=4, reports=True, autocommit=True)
 
 

@@ -35,7 +35,8 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row, T, Work
 from app.postgres.recovery import DOUBTFUL, doubtful_alterations
-from app.service.ports.audit_log import AuditedState, AuditEntity, AuditRequest, Drift
+from app.service.ports.alterations import Alteration, Change
+from app.service.ports.audit_log import AuditedState, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
 
 V = TypeVar("V")
@@ -53,9 +54,9 @@ _HOLD: Final = """
       cast(%(entities)s as text[])) as wanted(entity_hash, alteration_id, entity)
     order by entity_hash
     on conflict (cluster_id, entity_hash) do update set
-      (alteration_id, ordinal, received_at, owner, taken_at, handed_over_by)
-      = (excluded.alteration_id, 0, excluded.received_at, excluded.owner, excluded.taken_at,
-        excluded.handed_over_by)
+      (alteration_id, ordinal, rests_on, received_at, owner, taken_at, handed_over_by)
+      = (excluded.alteration_id, 0, false, excluded.received_at, excluded.owner,
+        excluded.taken_at, excluded.handed_over_by)
     where held.alteration_id is null
     returning entity_hash, version
     """
@@ -126,21 +127,21 @@ async def _late(drift: Drift, drift_id: str, lease: Lease) -> Sequence[Event]:
 
 def _drift_request(
     cluster_id: str, alteration_id: str, drift: Drift
-) -> tuple[AuditRequest, AlterationResult]:
+) -> tuple[Alteration, AlterationResult]:
     first_seen = drift.first_seen.isoformat(timespec="milliseconds")
     reason = f"first seen {first_seen}"
     if drift.linked_alteration_id is not None:
         reason += f"; applied late by alteration {drift.linked_alteration_id}"
-    alteration = ClientQuotaAlteration(drift.entity, tuple(_ops(drift.before, drift.after)))
-    request = AuditRequest(
+    ops = tuple(_ops(drift.before, drift.after))
+    request = Alteration(
         alteration_id=alteration_id,
         cluster_id=cluster_id,
         caller=_UNKNOWN_CALLER,
         action="drift",
         request_id=alteration_id,
-        entities=(AuditEntity(0, alteration, drift.before),),
+        changes=(Change(drift.entity, ops, before=drift.before),),
         reason=reason,
-        decision={
+        evidence={
             "first_seen": first_seen,
             "audited_version": drift.version,
             "linked_alteration_id": drift.linked_alteration_id,

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import psycopg
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import NotSentError, QuotaError
 
 logger = logging.getLogger(__name__)
 
-FAILURES: Final = (SQLAlchemyError, psycopg.Error, OSError, TimeoutError)
+FAILURES: Final = (psycopg.Error, OSError, TimeoutError)
 """Everything that a database call raises when the database is to blame."""
 
 READ_ONLY: Final = "25006"
@@ -100,21 +99,19 @@ def query_too_slow(within_s: float) -> NotSentError:
 
 def _is_partition_missing(error: BaseException | None) -> bool:
     """Tell whether a row was refused by no constraint: Postgres counts that as a check."""
-    origin = _origin(error)
-    return isinstance(origin, psycopg.errors.CheckViolation) and not origin.diag.constraint_name
+    return isinstance(error, psycopg.errors.CheckViolation) and not error.diag.constraint_name
 
 
 def sql_state(error: BaseException | None) -> str | None:
     """Return the SQLSTATE, or null where the server did not send one."""
-    origin = _origin(error)
-    if not isinstance(origin, psycopg.Error):
+    if not isinstance(error, psycopg.Error):
         return None
-    if isinstance(origin, psycopg.OperationalError) and origin.sqlstate is None:
-        text = str(origin)
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        text = str(error)
         return next(
             (state for words, state in _REFUSALS if "FATAL:" in text and words in text), None
         )
-    return origin.sqlstate
+    return error.sqlstate
 
 
 def _log(cause: str, error: BaseException | None) -> None:
@@ -124,12 +121,7 @@ def _log(cause: str, error: BaseException | None) -> None:
         logger.warning("the audit log is unavailable: %s (%s)", cause, first_line(error))
 
 
-def _origin(error: BaseException | None) -> BaseException | None:
-    return error.orig if isinstance(error, DBAPIError) else error
-
-
 def first_line(error: BaseException | None) -> str:
     """Return the first line of what Postgres says."""
-    origin = _origin(error)
-    lines = str(origin or "no answer in time").splitlines()
-    return lines[0] if lines else type(origin).__name__
+    lines = str(error or "no answer in time").splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -3,7 +3,7 @@
 Whoever needs several takes them in the order of the entities' hashes, so nobody waits in a circle.
 An idempotency key belongs to one alteration too, until a day after its outcome; what may be
 repeated as it is gives its key back with its outcome. Who holds the keys of an entity changes under
-its lock only; ``append_events`` of the database does it, in the transaction that frees the lock.
+its lock only, in the transaction that frees it (``change_owners`` of the database).
 """
 
 import hashlib
@@ -25,7 +25,8 @@ from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConf
 from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease, Row
-from app.service.ports.audit_log import AuditRequest, Intent, StoredKey
+from app.service.ports.alterations import Alteration
+from app.service.ports.audit_log import StoredKey
 from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
 
@@ -36,7 +37,7 @@ _HOLDER: Final = """
     select entity_hash, alteration_id, extract(epoch from (
         select max(handed_over_by) from quota_entity as own
         where own.alteration_id = held.alteration_id and own.quarantined
-          and (own.ordinal = held.ordinal or held.ordinal < 0)
+          and (own.ordinal = held.ordinal or held.rests_on)
       ) + make_interval(secs => %(final_after)s) - clock_timestamp()) as seconds
     from quota_entity as held
     where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
@@ -62,23 +63,21 @@ def by_hash(entities: Iterable[ClientQuotaEntity]) -> Hashes:
     return dict(sorted((entity_hash(entity), entity) for entity in entities))
 
 
-async def quarantined_ordinals(
-    request: AuditRequest, superseded: str, lease: Lease
-) -> Sequence[int]:
-    """Lock what an alteration has in quarantine of a request's entities; return its ordinals."""
+async def quarantined_ordinals(intent: Alteration, superseded: str, lease: Lease) -> Sequence[int]:
+    """Lock what an alteration has in quarantine of an intent's entities; return its ordinals."""
     values = {
         "superseded": UUID(superseded),
-        "cluster_id": request.cluster_id,
-        "hashes": [entity_hash(audited.alteration.entity) for audited in request.entities],
+        "cluster_id": intent.cluster_id,
+        "hashes": [entity_hash(change.entity) for change in intent.changes],
     }
     return [ordinal for (ordinal,) in await lease.rows(_IN_QUARANTINE, values)]
 
 
-async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> EntityBusyError:
+async def busy_error(intent: Alteration, hashes: Hashes, lease: Lease) -> EntityBusyError:
     """Return the error that says who holds one of the entities, and for how long at most."""
     values = {
-        "cluster_id": request.cluster_id,
-        "alteration_id": UUID(request.alteration_id),
+        "cluster_id": intent.cluster_id,
+        "alteration_id": UUID(intent.alteration_id),
         "hashes": list(hashes),
         "final_after": FINAL_AFTER_S,
     }
@@ -98,19 +97,23 @@ async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> Ent
 
 
 _RECENT: Final = """
-    select ordinal, "values" as stored from quota_entity
+    select entity, "values" as stored from quota_entity
     where alteration_id = %(alteration_id)s and version > 0
       and changed_at > clock_timestamp() - interval '60 seconds'
     """
 
 
-async def recent_values(intent: Intent, lease: Lease) -> Quotas:
+async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
     """Return what was applied a short while ago to what the intent has locked."""
-    values = {"alteration_id": UUID(intent.request.alteration_id)}
+    values = {"alteration_id": UUID(intent.alteration_id)}
     rows = await lease.rows(_RECENT, values)
-    locks = intent.locks
-    return {locks[row.ordinal]: values_from_text(row.stored) for row in rows}
+    return {
+        ClientQuotaEntity.of(json.loads(row.entity)): values_from_text(row.stored) for row in rows
+    }
 
+
+KEEP_KEY_S: Final = 24 * 3600.0
+"""How long an idempotency key is kept after the outcome, in seconds."""
 
 _THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
 
@@ -173,11 +176,11 @@ def holdings_of(rows: Iterable[Row]) -> Holdings:
     return held
 
 
-async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Lease) -> None:
+async def check_owners(intent: Alteration, plan: PlanApplication, lease: Lease) -> None:
     """Check that the keys have the owners that the plan was made with.
 
     Args:
-        request: Whose entities this transaction has locked.
+        intent: Whose entities this transaction has locked.
         plan: With its holders.
         lease: With the transaction.
 
@@ -185,8 +188,8 @@ async def check_owners(request: AuditRequest, plan: PlanApplication, lease: Leas
         OwnerConflictError: Meanwhile another owner has come to hold a key.
         ExpectationFailedError: Owners have changed otherwise, or although force was used.
     """
-    hashes = by_hash(entity.alteration.entity for entity in request.entities)
-    wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
+    hashes = by_hash(change.entity for change in intent.changes)
+    wanted = {"cluster_id": intent.cluster_id, "hashes": list(hashes)}
     rows = await lease.rows(_HELD, wanted)
     present = {(hashes[row.entity_hash], row.key): row.owner for row in rows}
     planned_holders = (

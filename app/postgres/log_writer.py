@@ -2,7 +2,7 @@
 
 Two functions of the database do it, for one entity and for 10,000: ``record_intents`` takes
 idempotency keys and locks and writes the first events of what it could take all of;
-``append_events`` writes what follows, and frees locks. Both take the database's time, once the
+``record_conclusions`` writes what follows, and frees locks. Both take the database's time, once the
 locks are held: the order of ``at`` is the order of the cluster.
 """
 
@@ -18,6 +18,7 @@ import psycopg
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
 from app.postgres.locks import (
+    KEEP_KEY_S,
     busy_error,
     check_owners,
     entity_hash,
@@ -39,13 +40,8 @@ from app.postgres.payload import (
     superseded_event,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Lease
-from app.service.ports.audit_log import (
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyTakenError,
-    RecoveryKey,
-)
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import KeyTakenError, RecoveryKey
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.runtime.clock import time_of
 from app.service.runtime.tasks import off_loop
@@ -54,14 +50,14 @@ MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""
 
 _RECORD: Final = """
-    select lost from record_intents(%(keys)s::json, %(requests)s::json,
-      %(locks)s::json, %(events)s::json, %(records)b, %(entities)s::json, %(handed_over_within)s,
-      %(patient)s)
+    select lost from record_intents(%(keys)s::json, %(requests)s::json, %(locks)s::json,
+      %(events)s::json, %(entities)s::json, %(handed_over_within)s, %(keep_key_s)s,
+      %(lock_timeout_ms)s)
     """
 
-_APPEND: Final = """
-    select recorded_at, refused from append_events(%(events)s::json, %(records)b,
-      %(entities)s::json, %(ids)s, %(repeatable)s)
+_CONCLUDE: Final = """
+    select recorded_at, refused from record_conclusions(%(events)s::json, %(entities)s::json,
+      %(alterations)s, %(repeatable)s, %(keep_key_s)s)
     """
 
 
@@ -129,13 +125,14 @@ async def append(
     number = sum(len(event.entities) for event in events)
     await lease.extend(number * SECONDS_PER_ROW)
     ids = {
-        "ids": list(map(UUID, frees or ())),
+        "alterations": list(map(UUID, frees or ())),
         "repeatable": [UUID(text) for text, repeatable in (frees or {}).items() if repeatable],
+        "keep_key_s": KEEP_KEY_S,
     }
     refused: dict[RecoveryKey, Document | None] = {}
     while True:
         parameters = await off_loop(number, encoded_events, events)
-        at, left_out = await _call(_APPEND, {**parameters, **ids}, lease, commit=commit)
+        at, left_out = await _call(_CONCLUDE, {**parameters, **ids}, lease, commit=commit)
         if left_out is None:
             return Appended(at.astimezone(UTC), refused)
         for entity in left_out:
@@ -147,34 +144,41 @@ async def append(
             return Appended(at.astimezone(UTC), refused)
 
 
-def can_share(intent: Intent) -> bool:
+def can_share(intent: Alteration) -> bool:
     """Tell whether others may be written with it: it is small, and takes only its own entities."""
-    return (
-        intent.supersedes is None
-        and intent.plan is None
-        and len(intent.locks) == len(intent.request.entities)
-        and _rows(intent) < MAX_BATCH_ROWS
-    )
+    return intent.supersedes is None and intent.plan is None and _rows(intent) < MAX_BATCH_ROWS
 
 
-def _rows(intent: Intent) -> int:
-    return 1 + len(intent.locks)
+def _rows(intent: Alteration) -> int:
+    return 1 + len(intent.locked)
 
 
-async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Intent | None]:
+async def write_intents(
+    batch: Sequence[Alteration], lease: Lease, *, lock_s: float
+) -> list[Alteration | None]:
     """Write those that get their keys and locks at once, and commit; null for the others.
+
+    Args:
+        batch: Of which none is written where one waits for a lock longer than ``lock_s`` seconds.
+        lease: With the transaction.
+        lock_s: As it says.
 
     Raises:
         BatchRejectedError: Another transaction has locked one of the rows; nothing was written.
     """
     try:
-        return await _write(batch, lease, patient=False, commit=True)
+        return await _write(batch, lease, lock_s=lock_s, commit=True)
     except psycopg.errors.LockNotAvailable as error:
         raise BatchRejectedError from error
 
 
-async def write_intent(intent: Intent, lease: Lease) -> Intent:
+async def write_intent(intent: Alteration, lease: Lease, *, lock_s: float) -> Alteration:
     """Write an intent with everything that it claims; wait for those who are about to commit.
+
+    Args:
+        intent: What is written.
+        lease: With the transaction.
+        lock_s: How long it may wait for each of them, in seconds.
 
     Raises:
         KeyTakenError: The key was used before.
@@ -184,43 +188,44 @@ async def write_intent(intent: Intent, lease: Lease) -> Intent:
     """
     try:
         if intent.supersedes is not None:
-            await _supersede(intent.request, intent.supersedes, lease)
+            await _supersede(intent, intent.supersedes, lease)
         commit = intent.supersedes is None and intent.plan is None
-        (committed,) = await _write([intent], lease, patient=True, commit=commit)
+        (committed,) = await _write([intent], lease, lock_s=lock_s, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
         raise _lock_error(error) or error from error
     lease.commits = False  # nothing that is committed is in doubt
     if committed is None:
         raise await _why_not(intent, lease)
     if intent.plan is not None:
-        await check_owners(intent.request, intent.plan, lease)
+        await check_owners(intent, intent.plan, lease)
     return committed
 
 
 async def _write(
-    batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
-) -> list[Intent | None]:
+    batch: Sequence[Alteration], lease: Lease, *, lock_s: float, commit: bool
+) -> list[Alteration | None]:
     number = sum(map(_rows, batch))
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
-    (lost,) = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
+    limits = {"keep_key_s": KEEP_KEY_S, "lock_timeout_ms": round(lock_s * 1000)}
+    (lost,) = await _call(_RECORD, {**parameters, **limits}, lease, commit=commit)
     without = set(map(str, lost or ()))
-    return [None if intent.request.alteration_id in without else intent for intent in batch]
+    return [None if intent.alteration_id in without else intent for intent in batch]
 
 
-def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
+def _parameters(batch: Sequence[Alteration]) -> Mapping[str, Any]:
     locks = chain.from_iterable(map(_locks, count(1), batch))
     keys = [
         {
-            "alteration_id": intent.request.alteration_id,
-            "key_hash": bytes_text(key.key_hash),
-            "fingerprint": bytes_text(key.fingerprint),
+            "alteration_id": intent.alteration_id,
+            "key_hash": bytes_text(key_hash),
+            "fingerprint": bytes_text(intent.key.fingerprint),
         }
         for intent in batch
-        if (key := intent.key) is not None
+        if intent.key is not None and (key_hash := intent.key_hash) is not None
     ]
     return {
-        **encoded_events([start_event(intent.request) for intent in batch]),
+        **encoded_events([start_event(intent) for intent in batch]),
         "keys": canonical_json(keys),
         "requests": canonical_json([_request(n, intent) for n, intent in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
@@ -228,30 +233,35 @@ def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
     }
 
 
-def _request(n: int, intent: Intent) -> Document:
-    request = intent.request
+def _request(n: int, intent: Alteration) -> Document:
     return {
         "n": n,
-        "alteration_id": request.alteration_id,
-        "cluster_id": request.cluster_id,
-        "received_at": time_of(request.alteration_id).isoformat(),
+        "alteration_id": intent.alteration_id,
+        "cluster_id": intent.cluster_id,
+        "received_at": time_of(intent.alteration_id).isoformat(),
         "owner": intent.owner,
-        "broker_id": request.broker_id,
+        "broker_id": intent.broker_id,
     }
 
 
-def _locks(n: int, intent: Intent) -> Iterator[Document]:
+def _locks(n: int, intent: Alteration) -> Iterator[Document]:
     owner = None if intent.plan is None else intent.plan.owner
-    alterations = {entity.ordinal: entity.alteration for entity in intent.request.entities}
-    for ordinal, entity in intent.locks.items():
-        owned = None if owner is None or ordinal < 0 else ownership(owner, alterations[ordinal])
-        yield {"n": n, "ordinal": ordinal, "entity": entity_text(entity), "claim": owned}
+    for change in intent.changes:
+        yield {
+            "n": n,
+            "ordinal": change.ordinal,
+            "rests_on": False,
+            "entity": entity_text(change.entity),
+            "claim": None if owner is None else ownership(owner, change),
+        }
+    for ordinal, entity in enumerate(intent.rests_on):
+        yield {"n": n, "ordinal": ordinal, "rests_on": True, "entity": entity_text(entity)}
 
 
-async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:
+async def _supersede(intent: Alteration, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
-    if ordinals := await quarantined_ordinals(request, superseded, lease):
-        event = superseded_event(superseded, ordinals, request.alteration_id)
+    if ordinals := await quarantined_ordinals(intent, superseded, lease):
+        event = superseded_event(superseded, ordinals, intent.alteration_id)
         await append([event], lease, {superseded: False}, commit=False)
 
 
@@ -270,12 +280,13 @@ def _lock_error(error: psycopg.Error) -> EntityBusyError | None:
     return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
 
 
-async def _why_not(intent: Intent, lease: Lease) -> Exception:
-    stored = None if intent.key is None else await find_key(intent.key.key_hash, lease)
+async def _why_not(intent: Alteration, lease: Lease) -> Exception:
+    key_hash = intent.key_hash
+    stored = None if key_hash is None else await find_key(key_hash, lease)
     if stored is not None:
         return KeyTakenError(stored)
-    hashes = {entity_hash(entity): entity for entity in intent.locks.values()}
-    return await busy_error(intent.request, hashes, lease)
+    hashes = {entity_hash(entity): entity for entity in intent.locked}
+    return await busy_error(intent, hashes, lease)
 
 
 async def write_outcomes(
@@ -293,7 +304,10 @@ async def write_outcomes(
         BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
             nothing was written.
     """
-    frees = {item.alteration_id: may_be_repeated(item.results.values()) for item in batch}
+    frees = {
+        item.alteration_id: item.is_repeatable or may_be_repeated(item.results.values())
+        for item in batch
+    }
     number = sum(len(item.results) for item in batch)
     try:
         events = await off_loop(number, list, map(outcome_event, batch))

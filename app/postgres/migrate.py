@@ -9,7 +9,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.postgres.connect import read_url
 from app.postgres.errors import first_line
@@ -70,7 +70,8 @@ def migrate(owner_url: str, service_url: str) -> list[str]:
         with engine.begin() as connection:
             return _migrate(connection, service_role)
     except (SQLAlchemyError, psycopg.Error) as error:
-        raise MigrationError(f"The database was not migrated: {first_line(error)}") from error
+        reason = first_line(error.orig if isinstance(error, DBAPIError) else error)
+        raise MigrationError(f"The database was not migrated: {reason}") from error
     except (CommandError, ValueError) as error:
         raise MigrationError(f"The database was not migrated: {error}") from error
 

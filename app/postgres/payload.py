@@ -1,11 +1,10 @@
 """Domain values as canonical JSON, and back; the events of the log, which are made of it.
 
-An event is one row of the log: a head that concerns the request, and a document for each entity.
-A row for each entity says what it is found by, and where its document is. The database puts the
-times of an event in front of its record, and hashes both as they are stored. ``audit_log`` reads
-events.
+An event is one row of the log, with a record of what concerns the request; a row for each entity
+has what it is found by, and a document of what the event says of it. ``audit_log`` reads events.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -21,20 +20,14 @@ import orjson
 
 from app.domain.alterations import (
     AlterationResult,
-    ClientQuotaAlteration,
     KafkaRefusal,
     Op,
     Outcome,
     Values,
 )
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
-from app.service.ports.audit_log import (
-    AuditEntity,
-    AuditRequest,
-    Conclusion,
-    Recovered,
-    RecoveryKey,
-)
+from app.service.ports.alterations import Alteration, Change, Conclusion
+from app.service.ports.audit_log import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
@@ -192,15 +185,14 @@ def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None
     return None if document is None else KafkaRefusal(document["kafka_error"], document["message"])
 
 
-def audit_entity_from_json(document: Document) -> AuditEntity:
-    """Return one entity of a request, from its document in the first event."""
-    return AuditEntity(
+def change_from_json(document: Document) -> Change:
+    """Return one entity of an alteration, from its document in the first event."""
+    return Change(
+        ClientQuotaEntity.of(document["entity"]),
+        tuple(map(op_from_json, document["ops"])),
         document["ordinal"],
-        ClientQuotaAlteration(
-            ClientQuotaEntity.of(document["entity"]), tuple(map(op_from_json, document["ops"]))
-        ),
-        values_from_json(document["before"]),
-        tuple(document["warnings"]),
+        before=values_from_json(document["before"]),
+        warnings=tuple(document["warnings"]),
     )
 
 
@@ -228,6 +220,9 @@ _COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
 """The two columns of each entity type."""
 
 
+_NO_TYPES: Final = {**{kind: ABSENT for kind, _ in _COLUMNS.values()}, "other_types": False}
+
+
 def name_bytes(name: str) -> bytes:
     """Return a name as it is stored: Postgres text cannot hold U+0000, bytes can."""
     return name.encode("utf-8", "surrogatepass")
@@ -239,8 +234,8 @@ def bytes_text(content: bytes) -> str:
 
 
 def entity_columns(entity: ClientQuotaEntity) -> Document:
-    """Return the columns that an entity is found by; kinds that are left out are absent."""
-    columns: Document = {"other_types": False}
+    """Return the columns that an entity is found by."""
+    columns: Document = {**_NO_TYPES}
     for kind, name in entity.entries:
         if kind not in _COLUMNS:
             columns["other_types"] = True
@@ -275,16 +270,16 @@ class Event:
     """An event as it is to be written.
 
     Attributes:
-        columns: Of the log; with a ``cluster_id`` it is the first of its request.
-        head: The members of the record that concern the request.
-        entities: By ordinal what the record says of an entity, and the columns it is found by.
-            ``values`` are the state that the entity has if the event frees its lock.
-        rejected: What the record says of entities that our own rules refused; no row lists them.
+        columns: Of the log; with a ``cluster_id`` it is the first of its alteration.
+        record: What concerns the alteration.
+        entities: By ordinal the document of an entity, and the columns it is found by. ``values``
+            are the state that the entity has if the event frees its lock.
+        rejected: Documents of entities that our own rules refused; they have no rows.
     """
 
     columns: Document
-    head: Document
-    entities: Mapping[int, tuple[bytes, Document]]
+    record: Document
+    entities: Mapping[int, tuple[str, Document]]
     rejected: Sequence[Document] = ()
 
     def without(self, refused: Container[RecoveryKey]) -> "Event | None":
@@ -295,77 +290,70 @@ class Event:
         return replace(self, entities=left) if left or is_start else None
 
 
-def encoded_events(events: Sequence[Event]) -> dict[str, Any]:
-    """Return events as parameters of the database's functions: all rows, and the records."""
+def encoded_events(events: Sequence[Event]) -> dict[str, str]:
+    """Return events as parameters of the database's functions: the rows of both tables."""
     rows: list[Document] = []
-    records: list[bytes] = []
     found_by: list[Document] = []
     for n, event in enumerate(events, 1):
-        head = canonical_bytes(event.head)[:-1]
-        entities = head + b',"entities":['
-        begins_at = len(entities) + 1
+        documents = [document for document, _ in event.entities.values()]
+        columns = {**event.columns, "n": n, "record": canonical_json(event.record)}
+        if event.rejected:
+            columns["rejected"] = canonical_json(event.rejected)
+            documents.append(columns["rejected"])
+        hashed = hashlib.sha256(",".join(documents).encode()).digest()
+        rows.append({**columns, "documents_hash": bytes_text(hashed)})
         for ordinal, (document, columns) in event.entities.items():
-            span = {"document_at": begins_at, "document_length": len(document)}
-            found_by.append({**columns, **span, "n": n, "ordinal": ordinal})
-            begins_at += len(document) + 1
-        documents = b",".join(document for document, _ in event.entities.values())
-        rejected = canonical_bytes(event.rejected)
-        rows.append({"n": n, "head_length": len(head), **event.columns})
-        records.append(b"".join((entities, documents, b'],"rejected":', rejected, b"}")))
-    return {
-        "events": canonical_json(rows),
-        "records": records,
-        "entities": canonical_json(found_by),
-    }
+            found_by.append({**columns, "n": n, "ordinal": ordinal, "document": document})
+    return {"events": canonical_json(rows), "entities": canonical_json(found_by)}
 
 
 def start_event(
-    request: AuditRequest, results: Mapping[int, AlterationResult] | None = None
+    alteration: Alteration, results: Mapping[int, AlterationResult] | None = None
 ) -> Event:
-    """Return the first event of a request.
+    """Return the first event of an alteration.
 
     Args:
-        request: What was asked for.
-        results: Of a request that is over at once: denied, judged only, or not ours. Null for one
+        alteration: What was asked for.
+        results: Of one that is over at once: denied, judged only, or not ours. Null for one
             that is about to be sent.
     """
-    kind = "intent" if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    kind = "intent" if results is None else _FINAL_EVENTS.get(alteration.action, "validated")
     entities = {}
-    for entity in request.entities if results is None else request.entities or (None,):
-        ordinal = 0 if entity is None else entity.ordinal
+    for change in alteration.changes if results is None else alteration.changes or (None,):
+        ordinal = 0 if change is None else change.ordinal
         columns: Document = {}
         document: Document = {"ordinal": 0, "entity": None, "ops": None, "before": None}
-        if entity is not None:
-            columns = entity_columns(entity.alteration.entity)
+        if change is not None:
+            columns = entity_columns(change.entity)
             document = {
                 "ordinal": ordinal,
-                "entity": entity.alteration.entity.as_dict(),
-                "ops": [op_to_json(op) for op in entity.alteration.ops],
-                "before": values_to_json(entity.before),
-                "warnings": list(entity.warnings),
+                "entity": change.entity.as_dict(),
+                "ops": [op_to_json(op) for op in change.ops],
+                "before": values_to_json(change.before),
+                "warnings": list(change.warnings),
             }
         if results is not None:
-            result = results.get(ordinal) or _missing_result(kind, entity)
+            result = results.get(ordinal) or _missing_result(kind, change)
             document["result"] = result_to_json(result)
             columns |= _verdict(document["result"])
-        entities[ordinal] = canonical_bytes(document), columns
+        entities[ordinal] = canonical_json(document), columns
     names = {
-        "cluster_id": request.cluster_id,
-        "principal": request.caller.principal,
-        "action": request.action,
+        "cluster_id": alteration.cluster_id,
+        "principal": alteration.caller.principal,
+        "action": alteration.action,
     }
     details = {
-        "client_address": request.caller.host,
-        "authentication": request.caller.authentication,
-        "request_id": request.request_id,
-        "reason": request.reason,
-        "decision": dict(request.decision),
-        "options": dict(request.options),
-        "broker_id": request.broker_id,
+        "client_address": alteration.caller.host,
+        "authentication": alteration.caller.authentication,
+        "request_id": alteration.request_id,
+        "reason": alteration.reason,
+        "decision": dict(alteration.evidence),
+        "options": alteration.options,
+        "broker_id": alteration.broker_id,
     }
-    event = _event(request.alteration_id, kind, entities, **names, **details)
+    event = _event(alteration.alteration_id, kind, entities, **names, **details)
     columns = {**event.columns, **names}
-    return replace(event, columns=columns, rejected=_rejected(request.local_refusals))
+    return replace(event, columns=columns, rejected=_rejected(alteration.local_refusals))
 
 
 def _rejected(results: Mapping[int, AlterationResult]) -> list[Document]:
@@ -380,7 +368,7 @@ def outcome_event(conclusion: Conclusion) -> Event:
     entities = {}
     for n, result in sorted(conclusion.results.items()):
         document = result_to_json(result)
-        entities[n] = canonical_bytes({"ordinal": n, "result": document}), _verdict(document)
+        entities[n] = canonical_json({"ordinal": n, "result": document}), _verdict(document)
     event = _event(
         conclusion.alteration_id,
         "outcome",
@@ -409,7 +397,7 @@ def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
                 "detail": _finding(finding),
             }
             verdict = _verdict(result) if finding.final else {}
-            entities[finding.ordinal] = canonical_bytes(document), verdict
+            entities[finding.ordinal] = canonical_json(document), verdict
         yield _event(alteration_id, "recovery", entities)
 
 
@@ -422,7 +410,7 @@ def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Ev
         "detail": f"superseded by alteration {by} before it had an outcome",
     }
     verdict = _verdict(result)
-    entities = {n: (canonical_bytes({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
+    entities = {n: (canonical_json({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
     return _event(alteration_id, "superseded", entities)
 
 
@@ -430,11 +418,11 @@ def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
     """Return a note that the alteration was seen to be applied after all."""
     detail = f"seen to be applied after all, recorded as {drift_id}"
     document = {"ordinal": ordinal, "drift": drift_id, "detail": detail}
-    return _event(alteration_id, "drift", {ordinal: (canonical_bytes(document), {})})
+    return _event(alteration_id, "drift", {ordinal: (canonical_json(document), {})})
 
 
 def _event(
-    alteration_id: str, kind: str, entities: Mapping[int, tuple[bytes, Document]], **head: Any
+    alteration_id: str, kind: str, entities: Mapping[int, tuple[str, Document]], **details: Any
 ) -> Event:
     columns = {
         "received_at": time_of(alteration_id).isoformat(),
@@ -442,7 +430,7 @@ def _event(
         "event_type": kind,
     }
     names = {"schema": SCHEMA, "alteration_id": alteration_id, "event": kind}
-    return Event(columns, {**names, **head}, entities)
+    return Event(columns, {**names, **details}, entities)
 
 
 def _verdict(result: Document) -> Document:
@@ -452,9 +440,9 @@ def _verdict(result: Document) -> Document:
     return columns
 
 
-def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
+def _missing_result(kind: str, change: Change | None) -> AlterationResult:
     outcome = Outcome.REFUSED if kind == "denied" else Outcome.UNKNOWN
-    return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
+    return AlterationResult(change.entity if change else _NO_ENTITY, outcome)
 
 
 def _finding(recovered: Recovered) -> str:

@@ -6,18 +6,15 @@ import select
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 import psycopg
 from psycopg.rows import namedtuple_row
-from sqlalchemy import ExceptionContext, Executable, event
-from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
-from sqlalchemy.pool import QueuePool
+from psycopg_pool import AsyncConnectionPool
+from sqlalchemy import ClauseElement, make_url
 
+from app.metrics import DependencyMetrics
 from app.postgres.connect import (
     DENYING,
     LEADING,
@@ -28,15 +25,13 @@ from app.postgres.connect import (
     connection_parameters,
 )
 from app.postgres.errors import ENDED, FAILURES, READ_ONLY, failure, query_too_slow, sql_state
-from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
 Row = Any
 """A row as a named tuple of its columns."""
 
-current_lease: Final[ContextVar["Lease | None"]] = ContextVar("current_lease", default=None)
-"""The lease that the running task works for; a new connection reports to it."""
+_DIALECT: Final = make_url("postgresql+psycopg://").get_dialect()()
 
 _LIMIT_STATEMENTS: Final = "select set_config('statement_timeout', %(limit)s, %(in_transaction)s)"
 
@@ -46,6 +41,43 @@ SECONDS_PER_ROW: Final = 0.001
 """How much longer a write may take for each row."""
 
 
+class Connection(psycopg.AsyncConnection[Row]):
+    """A connection of a pool.
+
+    Attributes:
+        connected_at: By the monotonic clock.
+    """
+
+    connected_at: float
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **parameters: Any) -> "Connection":
+        """Connect as psycopg does.
+
+        Args:
+            conninfo: As libpq takes it.
+            parameters: Those of psycopg; ``within_s``, the seconds until Postgres has accepted;
+                and ``failed``, which is called with the error.
+        """
+        within_s, failed = parameters.pop("within_s"), parameters.pop("failed")
+        try:
+            async with asyncio.timeout(within_s):
+                connection = await super().connect(conninfo, **parameters)
+        except FAILURES as error:
+            failed(error)
+            raise
+        connection.connected_at = time.monotonic()
+        return connection
+
+    def has_ended(self) -> bool:
+        """Tell whether the server closed it while it was idle: then there is something to read."""
+        if self.closed:
+            return True
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+
 class Lease:
     """The loan of a connection until a deadline.
 
@@ -53,13 +85,10 @@ class Lease:
     never gives. Cutting the socket ends the call at once, whatever the server does.
 
     Attributes:
-        connection: Inside its transaction.
-        driver: The same, as psycopg has it: an ``AsyncConnection``; null before the loan.
+        driver: The connection, inside its transaction; null before the loan and after it.
         deadline: By the event loop's clock.
         commits: Whether the work is done and its commit was begun.
     """
-
-    connection: AsyncConnection
 
     def __init__(self, seconds: float) -> None:
         self.deadline = asyncio.get_running_loop().time() + seconds
@@ -67,15 +96,18 @@ class Lease:
         self.driver: Any = None
 
     async def rows(
-        self, statement: Executable | str, values: Mapping[str, Any] | None = None
+        self, statement: ClauseElement | str, values: Mapping[str, Any] | None = None
     ) -> Sequence[Row]:
         """Return the rows of a statement of Core, or of SQL with ``%(name)s`` for each value.
 
-        SQL goes to psycopg itself, which takes less CPU; a statement without rows returns none.
+        A statement without rows returns none.
         """
         if not isinstance(statement, str):
-            return (await self.connection.execute(statement)).all()
-        cursor = await self.driver.cursor(row_factory=namedtuple_row).execute(statement, values)
+            composed = statement.compile(
+                dialect=_DIALECT, compile_kwargs={"render_postcompile": True}
+            )
+            statement, values = str(composed), composed.params
+        cursor = await self.driver.execute(statement, values)
         return await cursor.fetchall() if cursor.description else ()
 
     async def extend(self, seconds: float) -> None:
@@ -151,13 +183,16 @@ class Database:
         return {pool.name: pool.in_use for pool in self._pools}
 
     async def close(self) -> None:
-        """Close every connection."""
-        for pool in self._pools:
-            await pool.close()
+        """Close every connection; no task is left."""
+        await asyncio.gather(*(pool.close() for pool in self._pools))
 
 
 class Pool:
-    """Connections on loan, each to one transaction with a deadline."""
+    """Connections on loan, each to one transaction with a deadline.
+
+    Connections are opened when they are wanted, by tasks of ``psycopg_pool``, which hold no
+    transaction's deadline up.
+    """
 
     def __init__(
         self, url: str, limits: Limits, metrics: DependencyMetrics, patience: Patience
@@ -166,27 +201,35 @@ class Pool:
         self._metrics = metrics
         self._patience = patience
         self._reports = limits.reports
-        self._parameters = connection_parameters(url, limits, patience)
-        self._engine = create_async_engine(
-            "postgresql+psycopg://",
-            async_creator=self._connect,
-            pool_size=limits.size,
-            max_overflow=0,
-            pool_timeout=patience.database_answer_s,
-            use_native_hstore=False,
-            **({"isolation_level": "AUTOCOMMIT"} if limits.autocommit else {}),
+        self._pool = AsyncConnectionPool(
+            connection_class=Connection,
+            kwargs={
+                **connection_parameters(url, limits, patience),
+                "autocommit": limits.autocommit,
+                "row_factory": namedtuple_row,
+                "within_s": patience.database_connect_s,
+                "failed": self._remember,
+            },
+            name=limits.name,
+            min_size=0,
+            max_size=limits.size,
+            max_lifetime=limits.lifetime_s,
+            open=False,
+            check=self._check,
+            reconnect_timeout=0,  # whoever comes next tries again
+            reconnect_failed=self._refuse,
         )
-        self._usable: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
-        self._was_silent = False
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._abandoned: set[asyncio.Task[Any]] = set()
-        event.listen(self._engine.sync_engine, "handle_error", _keep_other_connections)
-        event.listen(self._engine.sync_engine, "checkout", self._refuse_if_unusable)
+        self._refusal: BaseException | None = None
+        self._doubted_at = -math.inf
+        self._was_silent = False
 
     @property
     def in_use(self) -> int:
-        """How many connections are at work."""
-        pool = self._engine.pool
-        return pool.checkedout() if isinstance(pool, QueuePool) else 0
+        """How many connections are at work, or being opened."""
+        stats = self._pool.get_stats()
+        return stats["pool_size"] - stats["pool_available"]
 
     async def run(self, work: Work[T], *, within_s: float | None = None) -> T:
         """Do the work in one transaction, committed when it returns.
@@ -203,16 +246,19 @@ class Pool:
         within_s = self._patience.database_answer_s if within_s is None else within_s
         lease = Lease(within_s + (_LONGER_S if self._reports else 0.0))
         task = asyncio.create_task(self._transaction(work, lease))
+        self._waiting.add(task)
         try:
             while not task.done() and lease.remaining() > 0:
                 await asyncio.wait({task}, timeout=lease.remaining())
+            if task.cancelled():
+                raise failure(self._refusal) from self._refusal
             if task.done():
                 done = task.result()
                 self._was_silent = False
                 return done
         except FAILURES as error:
             if sql_state(error) == READ_ONLY:  # a session keeps the settings that it began with
-                self._usable.clear()
+                self._doubted_at = time.monotonic()
             if self._reports and sql_state(error) == ENDED:
                 raise query_too_slow(within_s) from error
             raise failure(error, commits=lease.commits) from error
@@ -222,7 +268,7 @@ class Pool:
 
     async def rows(
         self,
-        statement: Executable | str,
+        statement: ClauseElement | str,
         values: Mapping[str, Any] | None = None,
         *,
         within_s: float | None = None,
@@ -238,74 +284,69 @@ class Pool:
         """Close every connection, after cutting off what still runs."""
         if self._abandoned:
             await asyncio.wait(self._abandoned)
-        await self._engine.dispose()
+        await self._pool.close(timeout=self._patience.database_connect_s + _LONGER_S)
 
     async def _transaction(self, work: Work[T], lease: Lease) -> T:
-        current_lease.set(lease)
-        began = time.monotonic()
+        driver = await self._borrow(lease)
         try:
-            connection = await self._engine.connect()
-        finally:
-            self._metrics.pool_wait_took(self.name, time.monotonic() - began)
-        async with aclosing(connection):
-            driver: Any = (await connection.get_raw_connection()).driver_connection
-            lease.connection, lease.driver = connection, driver
-            try:
+            async with driver:
+                lease.driver = driver
                 if self._reports:
                     own_s = lease.remaining() - _LONGER_S
                     await lease.limit_statements(own_s, in_transaction=False)
                 done = await work(lease)
                 lease.commits = True
-                await driver.commit()
-            except BaseException:
-                with suppress(psycopg.Error):  # what was raised first tells more
-                    await driver.rollback()
-                raise
-            finally:
-                if driver.closed:
-                    await connection.invalidate()
+        finally:
+            lease.driver = None
+            await self._pool.putconn(driver)
         return done
 
-    async def _connect(self, **_ignored: object) -> psycopg.AsyncConnection[Any]:
-        async with asyncio.timeout(self._patience.database_connect_s):
-            driver = await psycopg.AsyncConnection.connect(**self._parameters)
-        self._usable.add(driver)
-        lease = current_lease.get()
-        if lease is not None:
-            lease.driver = driver
-        return driver
+    async def _borrow(self, lease: Lease) -> Connection:
+        began = time.monotonic()
+        try:
+            await self._pool.open()
+            return await self._pool.getconn(timeout=lease.remaining())
+        finally:
+            self._waiting.discard(asyncio.current_task())
+            self._metrics.pool_wait_took(self.name, time.monotonic() - began)
+
+    async def _check(self, connection: Connection) -> None:
+        """Refuse a connection that is of no use any more, and open every idle one anew.
+
+        A server that has closed one was most likely restarted.
+
+        Raises:
+            psycopg.OperationalError: It was refused.
+        """
+        if connection.connected_at > self._doubted_at and not connection.has_ended():
+            return
+        await connection.close()
+        await self._pool.drain()
+        raise psycopg.OperationalError
+
+    def _remember(self, error: BaseException) -> None:
+        self._refusal = error
+
+    def _refuse(self, pool: AsyncConnectionPool[Connection]) -> None:
+        """Tell who waits why there is no connection, unless one is at work and comes back."""
+        if pool.get_stats()["pool_size"] == 0:
+            for task in self._waiting:
+                task.cancel()
 
     def _abandon(self, task: "asyncio.Task[Any]", lease: Lease) -> None:
         """Cut what has not ended off; twice in a row speaks against every connection there is."""
         if task.done():
             return
-        if self._was_silent:
-            self._usable.clear()
-        self._was_silent = True
         self._abandoned.add(task)
         task.add_done_callback(self._forget)
-        if not lease.cut():
+        if task in self._waiting:
             task.cancel()
+        elif lease.cut():
+            if self._was_silent:
+                self._doubted_at = time.monotonic()
+            self._was_silent = True
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._abandoned.discard(task)
         if not task.cancelled():
             task.exception()
-
-    def _refuse_if_unusable(self, adapted: Any, _record: object, _proxy: object) -> None:
-        if adapted.driver_connection not in self._usable or _has_ended(adapted.driver_connection):
-            raise DisconnectionError
-
-
-def _keep_other_connections(context: ExceptionContext) -> None:
-    """Keep the pool's other connections when one ends."""
-    context.invalidate_pool_on_disconnect = False
-
-
-def _has_ended(driver: psycopg.AsyncConnection[Any]) -> bool:
-    """Tell whether the server closed an idle connection: then there is something to read."""
-    if driver.closed:
-        return True
-    poll = select.poll()
-    poll.register(driver.fileno(), select.POLLIN)
-    return bool(poll.poll(0))

@@ -12,14 +12,13 @@ from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
 from app.postgres.payload import (
     Document,
-    audit_entity_from_json,
+    change_from_json,
     recovery_events,
     values_from_json,
     values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
-from app.service.ports.audit_log import OpenAlteration, Recovered, RecoveryKey
-from app.service.ports.metrics import OpenIntents
+from app.service.ports.audit_log import OpenAlteration, OpenIntents, Recovered, RecoveryKey
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 
@@ -54,7 +53,7 @@ def doubtful_alterations(
     """Return what the rows say of these entities, once for each alteration."""
     found: dict[ClientQuotaEntity, dict[str, ClientQuotaAlteration]] = {}
     for row in rows:
-        alteration = audit_entity_from_json(json.loads(row.start)).alteration
+        alteration = change_from_json(json.loads(row.start))
         if alteration.entity in entities:
             found.setdefault(alteration.entity, {}).setdefault(str(row.alteration_id), alteration)
     return found
@@ -63,7 +62,7 @@ def doubtful_alterations(
 _CLAIM: Final = """
     with due as (
       select cluster_id, entity_hash from quota_entity as held
-      where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
+      where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
         and (claimed_until is null or claimed_until < now() or claimed_by = %(owner)s)
         and (not observed or handed_over_by <= now() - make_interval(secs => %(final_after)s))
         and (quarantined or handed_over_by < now() - interval '1 min'
@@ -113,10 +112,10 @@ def _open_alteration(row: Row) -> OpenAlteration:
     """Only what the owner has recorded with its outcome was read under the lock."""
     result = {} if row.outcome is None else json.loads(row.outcome)["result"]
     before = values_from_json(result.get("before"))
-    audited = replace(audit_entity_from_json(json.loads(row.intent)), before=before)
+    change = replace(change_from_json(json.loads(row.intent)), before=before)
     return OpenAlteration(
         alteration_id=str(row.alteration_id),
-        audited=audited,
+        change=change,
         broker_id=row.broker_id,
         age_s=row.age_s,
         last_audited=None if row.last_audited is None else values_from_text(row.last_audited),
@@ -166,7 +165,7 @@ _OPEN: Final = """
     select count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
     from quota_entity
-    where alteration_id is not null and cluster_id = %(cluster_id)s and ordinal >= 0
+    where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
     """
 
 

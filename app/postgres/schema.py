@@ -27,29 +27,28 @@ audit_event: Final = _table(
     "audit_event",
     """
     received_at alteration_id seq event_type at occurred_at cluster_id principal action
-    head_length payload leaf_hash
+    documents_hash rejected payload leaf_hash
     """,
 )
 """One row for each event of a request.
 
 `seq` 0 is what was asked for; then come the outcome, what recovery found, what superseded entities,
 and that some were applied late after all. `at` is the time of the first event on every
-row. What names the request stands on that alone. `payload` is the record and `leaf_hash` its seal;
-the first `head_length` bytes of it concern the request, and lack the closing brace.
+row. What names the request stands on that alone. `payload` is the record of the request,
+`rejected` what became of entities that our own rules refused, `documents_hash` of this and of the
+documents of `audit_entity`; `leaf_hash` seals all of it, and the times.
 """
 
 audit_entity: Final = _table(
     "audit_entity",
     """
     received_at alteration_id ordinal seq at cluster_id user_kind user_name client_id_kind
-    client_id_name ip_kind ip_name other_types verdict document_at document_length
+    client_id_name ip_kind ip_name other_types verdict document
     """,
 )
-"""One row for each entity of an event, to find it by.
+"""One row for each entity of an event: what the event says of it, and what to find it by.
 
 Those of `seq` 0 are the rows of ``GET /audit``; the cluster and the names stand on them alone.
-`document_at` and `document_length` are where the payload of the event has the entity's document,
-in bytes, from 1 on.
 """
 
 LOG_TABLES: Final = ("audit_event", "audit_entity")
@@ -182,7 +181,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0005"
+SCHEMA_REVISION: Final = "0006"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

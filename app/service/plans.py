@@ -28,7 +28,8 @@ from app.domain.plans import (
     make_plan,
 )
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.auth.actors import Actor
+from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import ClusterIdentity
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
@@ -37,7 +38,6 @@ from app.service.ports.plans import (
     PlanStore,
     StoredPlan,
 )
-from app.service.queries.describe import DescribeQuotas
 from app.service.runtime.clock import new_alteration_id, utc_now
 from app.service.runtime.tasks import off_loop
 
@@ -63,12 +63,11 @@ class PlanCommand:
 class Plans:
     """Answers ``/quotas/plans``, ``/quotas/plans/{plan_id}`` and its ``apply``."""
 
-    describe: DescribeQuotas
     store: PlanStore
     alter: AlterQuotas
     cluster: ClusterIdentity
 
-    async def make(self, command: PlanCommand) -> StoredPlan:
+    async def make(self, actor: Actor, command: PlanCommand) -> StoredPlan:
         """Make a plan and keep it; nothing is sent.
 
         Raises:
@@ -79,7 +78,7 @@ class Plans:
         if command.violations:
             raise InvalidRequestError(_BROKEN, violations=command.violations)
         wanted = command.wanted
-        described = await self.describe.everything()
+        described = await actor.describe_now()
         entities = [desired.entity for desired in wanted.quotas]
         holdings = await self.store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
@@ -115,11 +114,14 @@ class Plans:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         return plan
 
-    async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+    async def apply(
+        self, actor: Actor, alteration: Alteration, plan_id: str, *, force: bool
+    ) -> AlterationRecord:
         """Apply what was planned, whoever planned it.
 
         Args:
-            command: Who asks and how; its alterations are those of the plan.
+            actor: Who acts.
+            alteration: Who asks and how; its changes are those of the plan.
             plan_id: Which plan.
             force: Take keys over that other owners hold.
 
@@ -130,24 +132,26 @@ class Plans:
             ExpectationFailedError: What it rests on has changed.
             QuotaError: As ``AlterQuotas.alter``.
         """
-        command.refuse_if_broken()
+        alteration.refuse_if_broken()
         try:
-            return await self._apply(command, plan_id, force=force)
+            return await self._apply(actor, alteration, plan_id, force=force)
         except ExpectationFailedError as error:
             raise _outdated_error(error) from error
 
-    async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+    async def _apply(
+        self, actor: Actor, alteration: Alteration, plan_id: str, *, force: bool
+    ) -> AlterationRecord:
         plan = await self.plan(plan_id)
         check = partial(_check, plan, force=force)
         number = len(plan.changes) + len(plan.rests_on)
-        applying = await off_loop(number, _alterations, command, plan, force=force)
+        applying = await off_loop(number, _applying, alteration, plan, force=force)
         if plan.changes:
-            return await self.alter.alter(applying, check)
-        replay = await self.alter.replay(applying)
+            return await self.alter.alter(actor, applying, check)
+        replay = await self.alter.replay(actor, applying)
         if replay is not None:
             return replay
         check()
-        return await self.alter.confirm(applying)
+        return await self.alter.confirm(actor, applying)
 
 
 _FULL: Final = (
@@ -224,17 +228,16 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
     ]
 
 
-def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
-    changes = plan.changes
-    holders = {change.alteration.entity: change.holders for change in changes}
-    expected = (
-        plan.rests_on.get(change.alteration.entity) or dict(change.before) for change in changes
-    )
+def _applying(alteration: Alteration, plan: StoredPlan, *, force: bool) -> Alteration:
+    planned = [(change.alteration, change.before) for change in plan.changes]
+    holders = {change.alteration.entity: change.holders for change in plan.changes}
     return replace(
-        command,
-        alterations=tuple(change.alteration for change in changes),
+        alteration,
+        changes=tuple(
+            Change(each.entity, each.ops, n, plan.rests_on.get(each.entity) or dict(before))
+            for n, (each, before) in enumerate(planned)
+        ),
         action="apply_plan",
-        expected=dict(enumerate(expected)),
         plan=PlanApplication(
             plan.plan_id,
             plan.owner,

@@ -32,14 +32,16 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError, QuotaError
+from app.metrics import AlterationMetrics, DriftOrigin, FoundBy
 from app.service.alterations.barrier import Barrier
-from app.service.alterations.write_ahead import AlterContext, record_in_portions
+from app.service.alterations.write_ahead import record_in_portions
 from app.service.ports.audit_log import (
     AuditedState,
     Drift,
     DriftJournal,
     OpenAlteration,
     Recovered,
+    RecoveryJournal,
     RecoveryKey,
 )
 from app.service.ports.brokers import (
@@ -48,9 +50,8 @@ from app.service.ports.brokers import (
     Described,
     MetadataQuorum,
 )
-from app.service.ports.metrics import AlterationMetrics, DriftOrigin, FoundBy
-from app.service.runtime.clock import utc_now
-from app.service.runtime.tasks import off_loop, run_forever
+from app.service.runtime.clock import USUAL, Patience, utc_now
+from app.service.runtime.tasks import Failpoints, off_loop, run_forever
 
 logger = logging.getLogger(__name__)
 
@@ -77,15 +78,21 @@ class Recovery:
     """Claims what is open, observes it, and concludes it when nothing can come any more.
 
     Attributes:
+        owner: The name of this process in the log.
         final_after_s: When a verdict is final, in seconds after the sending.
+        failpoints: None is armed outside of tests.
     """
 
     admin: ClientQuotaAdmin
     quorum: MetadataQuorum
     barrier: Barrier
-    context: AlterContext
+    journal: RecoveryJournal
+    metrics: AlterationMetrics
+    owner: str
     final_after_s: float = FINAL_AFTER_S
     between_fences_s: float = BETWEEN_FENCES_S
+    failpoints: Failpoints = field(default_factory=Failpoints)
+    patience: Patience = USUAL
 
     async def run(self) -> None:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
@@ -95,7 +102,7 @@ class Recovery:
 
     async def _beat(self) -> None:
         cluster_id = await self.admin.cluster_id()
-        await self.context.recoveries.beat(cluster_id, self.context.owner)
+        await self.journal.beat(cluster_id, self.owner)
 
     async def round(self) -> int:
         """Recover what can be claimed now; return how many entities were claimed.
@@ -104,12 +111,8 @@ class Recovery:
             NotSentError: The log cannot be read, or the cluster has no id yet.
         """
         cluster_id = await self.admin.cluster_id()
-        claimed = await self.context.recoveries.claim_open(
-            cluster_id, self.context.owner, limit=AT_ONCE
-        )
-        self.context.metrics.intents_are_open(
-            await self.context.recoveries.open_intents(cluster_id)
-        )
+        claimed = await self.journal.claim_open(cluster_id, self.owner, limit=AT_ONCE)
+        self.metrics.intents_are_open(*await self.journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)
@@ -121,7 +124,7 @@ class Recovery:
     async def _give_back(self, cluster_id: str) -> None:
         """Let others try: they may reach brokers that this process does not."""
         with suppress(NotSentError):
-            await self.context.recoveries.give_back(cluster_id, self.context.owner)
+            await self.journal.give_back(cluster_id, self.owner)
 
     async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
         """Recover what was claimed; tell whether that was done."""
@@ -147,10 +150,10 @@ class Recovery:
     async def _recover(self, broker_id: int, batch: Batch) -> bool:
         try:
             found = await self._observe(broker_id, batch)
-            self.context.failpoints.reach("recovery_before_record")
+            self.failpoints.reach("recovery_before_record")
             ages = {alteration.key: alteration.age_s for alteration in batch}
-            async for recorded in record_in_portions(self.context.recoveries, found):
-                self.context.failpoints.reach("recovery_after_record")
+            async for recorded in record_in_portions(self.journal, found):
+                self.failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
         except QuotaError as error:
             logger.info(
@@ -171,10 +174,10 @@ class Recovery:
         The fences are those of any alteration of the batch: one that a broker does not answer
         must not stand before all others again and again.
         """
-        fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
+        fencing = random.choice(batch).change  # noqa: S311 - no secret
         fences = await self.fence_pair(fencing, broker_id)
-        entities = [alteration.audited.alteration.entity for alteration in batch]
-        within_s = max(self.context.patience.entities_s, self.barrier.deadline.seconds)
+        entities = [alteration.change.entity for alteration in batch]
+        within_s = max(self.patience.entities_s, self.barrier.deadline.seconds)
         read = await self.barrier.read(entities, broker_id=broker_id, within_s=within_s)
         evidence = {
             **fences,
@@ -227,7 +230,7 @@ class Recovery:
         for finding in recorded:
             if finding.final:
                 verdict = finding.result.outcome.value
-                self.context.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])
+                self.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])
 
 
 def _findings(
@@ -235,8 +238,7 @@ def _findings(
 ) -> Sequence[Recovered]:
     """Return what was found of each entity; final where it was sent so long ago."""
     return [
-        _finding(item, seen.get(item.audited.alteration.entity, {}), evidence, final_after_s)
-        for item in batch
+        _finding(item, seen.get(item.change.entity, {}), evidence, final_after_s) for item in batch
     ]
 
 
@@ -248,7 +250,7 @@ def _finding(
     The last audited state is no proof, for another tool may have changed it since. It tells
     whether something else is there now; the result does not repeat it.
     """
-    alteration, before = item.audited.alteration, item.audited.before
+    alteration, before = item.change, item.change.before
     observation = observe(alteration, item.last_audited if before is None else before, seen)
     result = AlterationResult(
         alteration.entity,
@@ -256,7 +258,7 @@ def _finding(
         changed=None if before is None else not same_values(before, seen),
         before=before,
         after=seen,
-        warnings=item.audited.warnings,
+        warnings=item.change.warnings,
     )
     own_evidence = {
         **evidence,
@@ -266,7 +268,7 @@ def _finding(
         "found": observation.outcome.value,
     }
     final = item.age_s >= final_after_s
-    return Recovered(item.alteration_id, item.audited.ordinal, result, final, own_evidence)
+    return Recovered(item.alteration_id, item.change.ordinal, result, final, own_evidence)
 
 
 INTERVAL_S: Final = 60.0

@@ -280,8 +280,9 @@ class Exploration(NamedTuple):
 
 
 @cache
+@cache
 def explore(rules: Rules, assumed: Assumption) -> Exploration:
-    """Visit every state of the rules under an assumption."""
+    """Visit every state of the rules under an assumption; it is done once in a process."""
     found: set[str] = set()
     states = 0
     for state, is_end in _reachable(rules, assumed):

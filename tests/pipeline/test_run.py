@@ -31,13 +31,16 @@ def scrapes(file: Path, day: int = 0) -> Path:
     return file
 
 
-def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path: Path):
+def test_one_run_writes_the_tables_of_all_steps_and_the_next_day_replaces_itself_alone(
+    spark_command: Command, tmp_path: Path
+):
     quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
     out, map_file = tmp_path / "out", tmp_path / "map.yaml"
     map_file.write_text("grain: pair\n")
-    options = ["--input", scrapes(tmp_path / "in.csv"), "--quotas", quotas, "--out", out]
-    options += ["--map", map_file, "--plot", tmp_path / "pictures", "--cluster", "c1"]
-    ended = spark_command("run", "--json", "--explain", "--format", "csv", *options)
+    options = ["--json", "--format", "csv", "--quotas", quotas, "--out", out]
+    options += ["--map", map_file, "--cluster", "c1"]
+    first_day = ["--input", scrapes(tmp_path / "in.csv"), "--plot", tmp_path / "pictures"]
+    ended = spark_command("run", "--explain", *options, *first_day)
     assert ended.returncode == 0, ended.stderr
     nodes = set(re.findall(r"[:+]- \*?(\w*(?:Python|Arrow|Pandas)\w*)", ended.stderr))
     assert nodes == {"MapInArrow"}, "Python parses the text, and does nothing else"
@@ -61,21 +64,12 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     assert (hour["dt"], hour["hour"], hour["minutes"]) == (at(0).date(), 0, 10)
     assert (hour["rate_avg"], hour["rate_max"]) == (57, 120)
     assert (tmp_path / "pictures" / "percentile_ladder.png").exists()
-
-
-def test_a_run_of_the_next_day_reads_and_replaces_that_day_alone(
-    spark_command: Command, tmp_path: Path
-):
-    quotas = publish(tmp_path, {QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
-    options = ["--format", "csv", "--quotas", quotas, "--out", tmp_path, "--cluster", "c1"]
-    for day in (0, 1):
-        source = scrapes(tmp_path / f"{day}.csv", day)
-        ended = spark_command("run", "--json", *options, "--input", source)
-        assert ended.returncode == 0, ended.stderr
+    ended = spark_command("run", *options, "--input", scrapes(tmp_path / "next.csv", 1))
+    assert ended.returncode == 0, ended.stderr
     steps = json.loads(ended.stdout)["steps"]
     read = [steps[name]["rows_in"] for name in ("ingest", "resolve", "utilization")]
     assert read == [21, 2, 10]
-    starts = [row["start"] for row in read_arrow(tmp_path, THROTTLE_INCIDENT).to_pylist()]
+    starts = [row["start"] for row in read_arrow(out, THROTTLE_INCIDENT).to_pylist()]
     assert starts == [at(3), at(1440 + 3)]
 
 

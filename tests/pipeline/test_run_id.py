@@ -72,17 +72,18 @@ def test_reading_and_writing_one_folder_is_the_same_run_again(
     write_collected([Point(0)], tmp_path)
     write_arrow(quota_table([]), QUOTA_VERSION, tmp_path)
     quotas = ("--quotas", str(tmp_path)) if name == "run" else ()
-    ids = []
-    for _ in range(2):
+
+    def next_job() -> Job:
         job = job_of(spark, "collect", tmp_path, tmp_path, *quotas, name=name)
-        job.options.command.run(job)
-        ids.append(job.run_id)
-    assert ids[0] == ids[1]
+        inputs_of(job, rules_of(job))
+        return job
+
+    job = job_of(spark, "collect", tmp_path, tmp_path, *quotas, name=name)
+    job.options.command.run(job)
+    assert next_job().run_id == job.run_id
     (tmp_path / "more").mkdir()
     write_parquet([Point(60)], tmp_path / "more").rename(tmp_path / "collected" / "more.parquet")
-    job = job_of(spark, "collect", tmp_path, tmp_path, *quotas, name=name)
-    inputs_of(job, rules_of(job))
-    assert job.run_id != ids[0]
+    assert next_job().run_id != job.run_id
 
 
 def test_another_content_of_the_map_is_another_run(run_id: RunId, tmp_path: Path):

@@ -5,8 +5,9 @@ The contract tests run the real adapters; here the question is what the use case
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from app.domain.alterations import (
@@ -18,22 +19,25 @@ from app.domain.alterations import (
     Values,
     apply_ops,
 )
-from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
+from app.domain.authorization import Operation
+from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
+from app.metrics import AlterationMetrics
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.alterations.write_ahead import AlterContext, OutcomeWriter
+from app.service.alterations.pipeline import AlterPipeline
+from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
+from app.service.auth.actors import Actor
+from app.service.auth.authorize import Access
+from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion
 from app.service.ports.audit_log import (
-    AlterationRecord,
     AuditPage,
     AuditQuery,
-    AuditRequest,
-    Conclusion,
-    Intent,
     KeyTakenError,
     OpenAlteration,
+    OpenIntents,
     Recovered,
     RecoveryKey,
     StoredKey,
@@ -48,7 +52,6 @@ from app.service.ports.brokers import (
     ScramUsers,
     Verdict,
 )
-from app.service.ports.metrics import AlterationMetrics, OpenIntents
 from app.service.ports.plans import StoredPlan
 from app.service.queries.analytics import (
     AnalyticsPage,
@@ -198,9 +201,9 @@ class FakeJournal:
     def __init__(self, log: list[str]) -> None:
         self.log = log
         self.broken: set[str] = set()
-        self.intents: list[AuditRequest] = []
+        self.intents: list[Alteration] = []
         self.conclusions: list[Conclusion] = []
-        self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
+        self.finals: list[tuple[Alteration, Mapping[int, AlterationResult]]] = []
         self.locks: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
         self.keys: dict[bytes, StoredKey] = {}
@@ -209,31 +212,30 @@ class FakeJournal:
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
 
-    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """Keep intents with their locks and their keys."""
         answers = await asyncio.gather(*map(self.record_intent, intents), return_exceptions=True)
         return [answer if isinstance(answer, Exception) else None for answer in answers]
 
-    async def record_intent(self, intent: Intent) -> None:
+    async def record_intent(self, intent: Alteration) -> None:
         """Keep one of them."""
         self._do("record_intent")
-        request, key = intent.request, intent.key
-        if key is not None and key.key_hash in self.keys:
-            raise KeyTakenError(self.keys[key.key_hash])
+        key, key_hash = intent.key, intent.key_hash
+        if key_hash is not None and key_hash in self.keys:
+            raise KeyTakenError(self.keys[key_hash])
         free = (None, intent.supersedes)
-        entities = [item.alteration.entity for item in request.entities]
+        entities = [change.entity for change in intent.changes]
         taken = [entity for entity in entities if self.locks.get(entity) not in free]
         if taken:
             holder = self.locks[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
-        self.locks |= dict.fromkeys(entities, request.alteration_id)
-        if key is not None:
-            self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
-        self.intents.append(request)
+        self.locks |= dict.fromkeys(entities, intent.alteration_id)
+        if key is not None and key_hash is not None:
+            self.keys[key_hash] = StoredKey(intent.alteration_id, key.fingerprint)
+        self.intents.append(intent)
 
-    async def recent_values(self, intent: Intent) -> Quotas:
-        entities = intent.locks.values()
-        return {entity: self.applied[entity] for entity in entities if entity in self.applied}
+    async def recent_values(self, intent: Alteration) -> Quotas:
+        return {entity: self.applied[entity] for entity in intent.locked if entity in self.applied}
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         self._do("stored_key")
@@ -257,7 +259,8 @@ class FakeJournal:
                 self.locks.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
                 self.applied[result.entity] = result.after or {}
-        if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:
+        outcomes = {item.outcome for item in conclusion.results.values()}
+        if conclusion.is_repeatable or outcomes == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {
                 key: stored for key, stored in self.keys.items() if stored.alteration_id != freed
@@ -287,7 +290,7 @@ class FakeJournal:
         return left
 
     async def record_final(
-        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+        self, request: Alteration, results: Mapping[int, AlterationResult]
     ) -> datetime:
         self._do("record_final")
         self.finals.append((request, results))
@@ -300,14 +303,18 @@ class FakeJournal:
                 return self._record(request)
         return None
 
-    def _record(self, request: AuditRequest) -> AlterationRecord:
+    def _record(self, request: Alteration) -> AlterationRecord:
         results: dict[int, AlterationResult] = {}
         history: list[tuple[datetime, str, str]] = []
         for conclusion in self.conclusions:
             if conclusion.alteration_id == request.alteration_id:
-                results |= conclusion.results
+                results |= {**conclusion.rejected, **conclusion.results}
+                refusals = {**request.local_refusals, **conclusion.rejected}
+                request = replace(request, local_refusals=refusals)
                 history += conclusion.events
-        return AlterationRecord(request, EPOCH, results, concluded=bool(results), history=history)
+        return AlterationRecord(
+            request, dict(sorted(results.items())), EPOCH, concluded=bool(results), history=history
+        )
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """Return nothing, and remember the query."""
@@ -387,32 +394,48 @@ class FakeAnalytics:
         return self.shares
 
 
-def alter_context(
-    brokers: FakeBrokers,
-    journal: FakeJournal,
-    tasks: AlterationTasks,
-    metrics: AlterationMetrics,
-    **others: Any,
-) -> AlterContext:
-    """Return a context in which nothing is broken yet."""
-    return AlterContext(
-        **{
-            "owner": "test",
-            "image": FakeImage(brokers),
-            "journal": journal,
-            "recoveries": journal,
-            "outcomes": OutcomeWriter(journal, tasks, metrics),
-            "metrics": metrics,
-            **others,
-        }
-    )
+def alter_pipeline(
+    journal: FakeJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+) -> AlterPipeline:
+    """Return a pipeline in which nothing is broken yet."""
+    outcomes = OutcomeWriter(journal, tasks, metrics)
+    return AlterPipeline(journal, journal, outcomes, metrics, "test")
 
 
-def alter_quotas(
-    brokers: FakeBrokers, context: AlterContext, tasks: AlterationTasks
-) -> AlterQuotas:
+def alter_quotas(pipeline: AlterPipeline, image: QuotaImage, **others: Any) -> AlterQuotas:
     """Return what alters quotas there."""
-    return AlterQuotas(context, brokers, Barrier(brokers, CurrentValues(brokers)), tasks)
+    return AlterQuotas(pipeline, image, EntityLocks(pipeline.metrics), **others)
+
+
+CI = Caller("User:ci", "127.0.0.1", "bearer")
+
+
+class EverybodyMay:
+    """Judges that everybody may everything."""
+
+    def is_auditor(self, caller: Caller) -> bool:
+        return False
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        return Access({"rule": "allow-acl"})
+
+
+def fake_actor(
+    brokers: FakeBrokers, tasks: AlterationTasks | None = None, caller: Caller = CI, **others: Any
+) -> Actor:
+    """Return who acts at these brokers; ``others`` are attributes of the actor."""
+    return Actor(
+        caller,
+        **{
+            "authorizer": EverybodyMay(),
+            "admin": brokers,
+            "reader": brokers,
+            "describe_now": partial(brokers.describe_client_quotas, ALL_ENTITIES),
+            "barrier": Barrier(brokers, CurrentValues(brokers)),
+            "tasks": tasks or AlterationTasks(),
+            **others,
+        },
+    )
 
 
 def changes_between(before: Quotas, after: Quotas) -> QuotaChanges:

@@ -19,8 +19,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.testkit import ledger
 
 GROUPS: Final[Mapping[str, str]] = {
-    "tests/integration/http": "a service on a broker",
     "tests/pipeline": "Spark",
+    "tests/integration/http": "a service on a broker",
     "tests/faults/http": "services that are disturbed",
     "tests/faults/crash_recovery": "services that are killed",
     "tests/integration/http/authentication": "a broker",
@@ -37,7 +37,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/localdev": "a broker of everything",
 }
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest
-first, and the files of no group after them."""
+first, and the files of no group after them. The first five take most of the time: a run has as many
+workers."""
 
 _SERVERS: Final = ("tests/integration/", "tests/faults/")
 _ORDER: Final = tuple(dict.fromkeys(GROUPS.values()))

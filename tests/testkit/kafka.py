@@ -23,8 +23,8 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka, LocalTls
+from app.metrics import DependencyMetrics
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
-from app.service.ports.metrics import DependencyMetrics
 from app.service.runtime.clock import Patience
 from tests.testkit.accounts import allow
 from tests.testkit.authorization import JUDGED, PASSWORD, SUPER_USERS

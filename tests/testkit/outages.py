@@ -133,7 +133,9 @@ def slow_intents(database: str, server: LocalPostgres) -> Iterator[None]:
         try:
             yield
         finally:
-            superuser.execute("drop function take_long cascade")
+            with superuser.transaction():  # locks as the service does: the table, then partitions
+                superuser.execute("lock table audit_event in access exclusive mode")
+                superuser.execute("drop function take_long cascade")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -10,19 +10,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Values
+from app.domain.alterations import Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
-from app.service.alterations.write_ahead import locks_of
+from app.service.ports.alterations import Alteration, Change, Conclusion, IdempotencyKey
 from app.service.ports.audit_log import (
-    AuditEntity,
     AuditJournal,
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyClaim,
 )
+from app.service.ports.plans import PlanApplication
 from app.service.runtime.clock import new_alteration_id
 
 SETTINGS = {"fsync": "off", "track_commit_timestamp": "on", "scram_iterations": "1"}
@@ -108,46 +104,45 @@ def audit_database(postgres: LocalPostgres) -> Iterator[AuditDatabase]:
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-def audit_entity(
+def audit_change(
     ordinal: int,
     names: Mapping[str, str | None],
     before: Values | None = None,
     ops: tuple[Op, ...] = (Op("producer_byte_rate", Decimal(1024)),),
-) -> AuditEntity:
-    """Return an entity of a request; by default it sets ``producer_byte_rate``."""
-    return AuditEntity(
-        ordinal, ClientQuotaAlteration(ClientQuotaEntity.of(names), ops), before or {}
-    )
+) -> Change:
+    """Return the change of an entity; by default it sets ``producer_byte_rate``."""
+    return Change(ClientQuotaEntity.of(names), ops, ordinal, before=before or {})
 
 
-def audit_request(
-    *entities: AuditEntity, caller: Caller = ALICE, action: str = "alter"
-) -> AuditRequest:
-    return AuditRequest(
+def audit_request(*changes: Change, caller: Caller = ALICE, action: str = "alter") -> Alteration:
+    return Alteration(
+        caller,
+        "req-1",
+        changes,
+        action,
+        validate_only=action == "validate",
         alteration_id=new_alteration_id(),
         cluster_id=CLUSTER,
-        caller=caller,
-        action=action,
-        request_id="req-1",
-        entities=entities,
-        options={"wait": "readable", "wait_ms": 5000},
-        decision={"rule": "acl", "acl_age_s": 0.25},
+        evidence={"rule": "acl", "acl_age_s": 0.25},
     )
 
 
 def intent_of(
-    request: AuditRequest,
+    request: Alteration,
     owner: str = "owner",
-    key: KeyClaim | None = None,
+    key: IdempotencyKey | None = None,
     supersedes: str | None = None,
     rests_on: Sequence[str] = (),
-) -> Intent:
+) -> Alteration:
     """Return an intent that locks the entities of the request, and the users that it rests on."""
-    locks = locks_of(request, (ClientQuotaEntity.of({"user": user}) for user in rests_on))
-    return Intent(request, owner, key, supersedes, locks=locks, send_within_s=SEND_WITHIN_S)
+    intent = replace(request, key=key, supersedes=supersedes)
+    if rests_on:
+        beside = {ClientQuotaEntity.of({"user": user}): {} for user in rests_on}
+        intent = replace(intent, plan=PlanApplication("plan", "owner", False, {}, beside))
+    return intent.begun(owner, SEND_WITHIN_S, 0.0)
 
 
-async def record_intent(journal: AuditJournal, intent: Intent) -> Intent:
+async def record_intent(journal: AuditJournal, intent: Alteration) -> Alteration:
     """Record one intent; return it, or raise why not."""
     (error,) = await journal.record_intents([intent])
     if error is not None:
@@ -162,5 +157,5 @@ async def record_conclusion(journal: AuditJournal, conclusion: Conclusion) -> No
         raise error
 
 
-async def intend(journal: AuditJournal, request: AuditRequest) -> None:
+async def intend(journal: AuditJournal, request: Alteration) -> None:
     await record_intent(journal, intent_of(request))

@@ -52,6 +52,13 @@ def test_our_lines_and_those_of_libraries_are_json_objects_with_the_same_fields(
     assert "timestamp" in theirs
 
 
+def test_libraries_do_not_repeat_what_our_own_lines_say(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "DEBUG")
+    logging.getLogger("psycopg.pool").warning("error connecting in 'writing'")
+    logging.getLogger("uvicorn.access").info("GET /quotas")
+    assert not logged(capsysbinary)
+
+
 def test_any_text_a_caller_may_send_is_one_line(capsysbinary: Output):
     configure_logs(LogFormat.JSON, "INFO")
     texts = ["two\nlines", "é", "\ud800 alone", "\u2028"]

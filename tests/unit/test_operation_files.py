@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from app.domain.broker_metrics import RESOURCES, quota_metric_of
-from app.http.metrics import HttpMetrics
 from app.http.quotas.gauges import LABELS
+from app.metrics import Metrics
 from app.settings import Settings
 from app.startup_checks import find_unsafe
 
@@ -42,7 +42,7 @@ def expressions() -> list[str]:
 
 def labels_by_metric() -> dict[str, set[str]]:
     """Return each name that a scrape of the service may have, with its labels."""
-    registry = HttpMetrics().registry
+    registry = Metrics().registry
     found: dict[str, set[str]] = {}
     for collector in registry._collector_to_names:
         names = registry._collector_to_names[collector]

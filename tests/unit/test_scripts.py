@@ -1,6 +1,7 @@
 """The scripts beside the tests: what they run, count and find."""
 
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -72,6 +73,12 @@ def results(*queues: list[str]) -> tuple[int, list[str]]:
 
 def test_everything_passes():
     assert results(["pass", "pass"], ["pass"]) == (0, ["== pass passed"] * 3)
+
+
+def test_a_run_says_how_much_of_the_machine_it_used():
+    with checking(["pass"]) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert re.search(r"^\d+ s of CPU in \d+ s: \d+% of \d+ cores$", output, re.MULTILINE), output
 
 
 def test_what_fails_is_named_whatever_passes_after_it():

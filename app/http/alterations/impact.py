@@ -11,8 +11,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.plan_impact import MAX_BUCKETS, TouchedBucket
 from app.domain.resolution_index import QuotaIndex
+from app.http.guards import actor_of, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
-from app.http.route import services_of
 from app.service.queries.resolve import ResolveQuery
 
 WITH_IMPACT: Final = Field(
@@ -84,7 +84,7 @@ async def impact_of_values(
     values: Mapping[ClientQuotaEntity, Values],
 ) -> Any:
     """Return the impact of valid alterations; ``values`` are what the entities would have."""
-    basis = await services_of(request).resolve.basis(ResolveQuery(()))
+    basis = await services_of(request).resolve.basis(actor_of(request), ResolveQuery(()))
     return await impact_of(
         request, alterations, basis.image.index, basis.image.index.with_values(values)
     )

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import MISSING, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
-from app.domain.alterations import Expected, Op, Overall
+from app.domain.alterations import Op, Overall
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
 from app.domain.quota_keys import (
@@ -42,9 +41,7 @@ from app.http.models import (
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
-from app.service.alterations.command import Wait
-
-DEFAULT_WAIT_MS: Final = 5_000
+from app.service.ports.alterations import DEFAULT_WAIT_MS, Change, Wait
 
 MAX_ENTITIES: Final = 10_000
 """Entities in one request. Source: ``QuorumController.MAX_RECORDS_PER_USER_OP``."""
@@ -237,36 +234,28 @@ ClientQuotaAlteration = TypeAliasType(
 )
 
 
-def _change(item: AlterationItem) -> DomainAlteration:
+def _change(ordinal: int, item: AlterationItem) -> Change:
     ops = [Op(op["key"], op.get("value"), op.get("remove", False)) for op in item["ops"]]
-    return DomainAlteration(ClientQuotaEntity.of(item["entity"]), tuple(ops))
+    entity = ClientQuotaEntity.of(item["entity"])
+    return Change(entity, tuple(ops), ordinal, item.get("expected", {}))
 
 
 class Proposals(RequestBody):
     """A body with alterations, as proposed."""
 
-    _changes: tuple[DomainAlteration, ...] = PrivateAttr(())
-    _expected: Mapping[int, Expected] = PrivateAttr(default_factory=dict)
+    _changes: tuple[Change, ...] = PrivateAttr(())
 
     @property
-    def changes(self) -> tuple[DomainAlteration, ...]:
-        """The alterations, in request order."""
+    def changes(self) -> tuple[Change, ...]:
+        """The alterations, in request order, with what must hold now."""
         return self._changes
-
-    @property
-    def expected(self) -> Mapping[int, Expected]:
-        """What must hold now, by the ordinal of the alteration."""
-        return self._expected
 
     def _read(self, items: Sequence[AlterationItem]) -> None:
         if sum(len(item["ops"]) for item in items) > MAX_OPS:
             detail = f"Over {MAX_OPS} operations; a request changes at most 10,000 keys."
             violation = Violation("/alterations", _TOO_MANY, detail, _CONTROLLER_ERROR)
             raise InvalidRequestError(detail, violations=[violation])
-        self._changes = tuple([_change(item) for item in items])
-        self._expected = {
-            ordinal: item["expected"] for ordinal, item in enumerate(items) if "expected" in item
-        }
+        self._changes = tuple([_change(*numbered) for numbered in enumerate(items)])
 
 
 ValidateOnly = Annotated[
@@ -324,14 +313,13 @@ class Waiting(RequestBody):
     reason: Reason = None
 
     @property
-    def until(self) -> Wait:
-        """When to answer; the default where the word is unknown."""
-        return Wait(self.wait) if self.wait in set(Wait) else Wait.READABLE
-
-    @property
-    def longest_ms(self) -> int:
-        """The longest wait, in milliseconds; the default where the number is out of range."""
-        return whole_number(self.wait_ms, MAX_WAIT_MS, DEFAULT_WAIT_MS)
+    def asked(self) -> dict[str, Any]:
+        """What is asked, by the names of an ``Alteration``; the default for what is wrong."""
+        return {
+            "reason": self.reason,
+            "wait": Wait(self.wait) if self.wait in set(Wait) else Wait.READABLE,
+            "wait_ms": whole_number(self.wait_ms, MAX_WAIT_MS, DEFAULT_WAIT_MS),
+        }
 
     def broken_rules(self) -> Iterator[Violation]:
         """Yield what is wrong with the three."""
@@ -359,6 +347,16 @@ class AlterationRequest(Waiting, Proposals):
     """Each entity at most once; at most 10,000 changed keys in all."""
     impact: Annotated[bool, WITH_IMPACT] = False
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """See ``Waiting``."""
+        return {
+            **super().asked,
+            "changes": self.changes,
+            "validate_only": self.validate_only,
+            "all_or_nothing": self.all_or_nothing,
+        }
+
     def broken_rules(self) -> Iterator[Violation]:
         """Read the alterations, then yield what is wrong with the other members."""
         self._read(self.alterations)
@@ -381,12 +379,22 @@ class ReplaceRequest(Waiting):
     ]
     validate_only: ValidateOnly = False
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """See ``Waiting``."""
+        return {**super().asked, "validate_only": self.validate_only}
+
 
 class RevertRequest(RequestBody):
     """The body of ``POST /quotas/alterations/{alteration_id}/revert``."""
 
     validate_only: ValidateOnly = False
     reason: Reason = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """See ``Waiting``."""
+        return {"reason": self.reason, "validate_only": self.validate_only}
 
     def broken_rules(self) -> Iterator[Violation]:
         """Yield what is wrong with the reason."""
@@ -423,7 +431,23 @@ def broken_reason(reason: str | None) -> Iterator[Violation]:
         yield Violation("/reason", "lone-surrogate", LONE_SURROGATE)
 
 
-class _Report(ResponseModel):
+class AlterationEvent(ResponseModel):
+    """One event of an alteration."""
+
+    at: Time
+    event: Literal["intent", "sent", "outcome", "recovery"]
+    """`intent`: recorded before anything was sent. `sent`: handed to a broker. `outcome`: what
+    became of it. `recovery`: what was found afterwards where that was nothing."""
+    detail: str
+
+
+class AlterationRecord(ResponseModel):
+    """An alteration and what became of it.
+
+    `GET /quotas/alterations/{alteration_id}` has all members but `impact`; who has just asked is
+    not told who asked for what, and when.
+    """
+
     alteration_id: AlterationId
     cluster_id: ClusterId
     validate_only: bool
@@ -435,34 +459,14 @@ class _Report(ResponseModel):
         ),
     ]
     results: Annotated[list[AlterationResult], Field(description="In request order.")]
-
-
-class AlterationReport(_Report):
-    """What became of an alteration."""
-
     impact: ImpactAnswer | MISSING = MISSING
-
-
-class AlterationEvent(ResponseModel):
-    """One event of an alteration."""
-
-    at: Time
-    event: Literal["intent", "sent", "outcome", "recovery"]
-    """`intent`: recorded before anything was sent. `sent`: handed to a broker. `outcome`: what
-    became of it. `recovery`: what was found afterwards where that was nothing."""
-    detail: str
-
-
-class AlterationRecord(_Report):
-    """What the log knows of an alteration."""
-
-    principal: str
+    principal: str | MISSING = MISSING
     """Who asked, as Kafka prints it."""
-    client_address: str
+    client_address: str | MISSING = MISSING
     """The address of the caller."""
-    action: AuditAction
-    reason: str | None
+    action: AuditAction | MISSING = MISSING
+    reason: str | MISSING | None = MISSING
     """The caller's own words."""
-    request_id: RequestId
-    history: list[AlterationEvent]
+    request_id: RequestId | MISSING = MISSING
+    history: list[AlterationEvent] | MISSING = MISSING
     """In order."""

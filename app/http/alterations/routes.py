@@ -1,39 +1,28 @@
 """``POST /quotas/alterations``, the record of one alteration, and reverting it."""
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Request, Response
 from pydantic import MISSING
 
-from app.domain.alterations import Outcome, Overall, overall_outcome
+from app.domain.alterations import AlterationResult, Outcome, Overall
 from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError, Violation
 from app.http.alterations.impact import impact_of_values
+from app.http.alterations.models import AlterationEvent, AlterationRequest, RevertRequest
 from app.http.alterations.models import AlterationRecord as RecordDocument
-from app.http.alterations.models import AlterationReport as ReportDocument
-from app.http.alterations.models import AlterationRequest, RevertRequest
+from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
-from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, answers, problems, request_examples
-from app.http.route import (
-    AnyCaller,
-    Granted,
-    Key,
-    MayAlter,
-    Permission,
-    feature_router,
-    path_id,
-    services_of,
-)
+from app.http.route import JsonBody, Key, feature_router, path_id
 from app.http.validation import validated
-from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
+from app.metrics import Metrics
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
-from app.service.ports.audit_log import AlterationRecord
+from app.service.ports.alterations import Alteration, AlterationRecord, IdempotencyKey
 from app.service.runtime.tasks import off_loop
 
 router = feature_router("alterations")
@@ -44,22 +33,35 @@ AlterationIdPath = Annotated[str, path_id("alteration_id", "an answer", UUID7_PA
 def altered(description: str, *examples: str) -> dict[str, Any]:
     """Describe the answer of a route that alters."""
     headers = ("Location", REPLAYED_HEADER)
-    return answer_of(ReportDocument, description, *examples, headers=headers)
+    return answer_of(RecordDocument, description, *examples, headers=headers)
 
 
-def command_of(
-    request: Request, granted: Granted, key: IdempotencyKey | None, violations: Sequence[Violation]
-) -> AlterCommand:
-    """Return the command of a request, without what its body or query names."""
-    return AlterCommand(
-        caller=granted.caller,
+class Asking(Protocol):
+    """A body, or a query, that asks for an alteration."""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked, by the names of an ``Alteration``."""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Rules that it breaks."""
+
+
+def alteration_of(
+    request: Request, granted: Granted, key: IdempotencyKey | None, asking: Asking, **more: Any
+) -> Alteration:
+    """Return the alteration that a request asks for, and who asks."""
+    return Alteration(
+        granted.actor.caller,
+        request.state.request_id,
         evidence=granted.evidence,
         confirm=granted.confirm,
-        request_id=request.state.request_id,
-        alterations=(),
-        violations=tuple(violations),
         key=key,
         supersedes=read_superseded(request.headers),
+        violations=asking.violations,
+        **asking.asked,
+        **more,
     )
 
 
@@ -87,22 +89,13 @@ may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_
 async def alter_quotas(
     request: Request,
     granted: Annotated[Granted, Depends(may_alter_these)],
+    body: Annotated[AlterationRequest, Depends(JsonBody(AlterationRequest))],
     key: Key,
-    body: AlterationRequest,
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        alterations=body.changes,
-        reason=body.reason,
-        validate_only=body.validate_only,
-        all_or_nothing=body.all_or_nothing,
-        wait=body.until,
-        wait_ms=body.longest_ms,
-        expected=body.expected,
-    )
-    altering = services_of(request).alter.alter(command)
-    return await alteration_response(request, command, altering, with_impact=body.impact)
+    alteration = alteration_of(request, granted, key, body)
+    altering = services_of(request).alter.alter(granted.actor, alteration)
+    return await alteration_response(request, alteration, altering, with_impact=body.impact)
 
 
 @router.post(
@@ -118,18 +111,14 @@ async def alter_quotas(
 async def revert_alteration(
     request: Request,
     granted: MayAlter,
-    key: Key,
     alteration_id: AlterationIdPath,
-    body: RevertRequest,
+    body: Annotated[RevertRequest, Depends(JsonBody(RevertRequest))],
+    key: Key,
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        reason=body.reason,
-        validate_only=body.validate_only,
-    )
-    reverting = services_of(request).revert.revert(command, alteration_id)
-    return await alteration_response(request, command, reverting)
+    alteration = alteration_of(request, granted, key, body)
+    reverting = services_of(request).revert.revert(granted.actor, alteration, alteration_id)
+    return await alteration_response(request, alteration, reverting)
 
 
 @router.get(
@@ -147,42 +136,42 @@ async def show_alteration(
     request: Request, granted: AnyCaller, alteration_id: AlterationIdPath
 ) -> Response:
     """Show what is recorded of one alteration, to its principal and to auditors."""
-    record = await services_of(request).audit.alteration(granted.caller, alteration_id)
-    return await off_loop(len(record.results), lambda: JsonResponse(record_document(record)))
+    record = await services_of(request).audit.alteration(granted.actor.caller, alteration_id)
+    return await off_loop(len(record.results), lambda: JsonResponse(logged_document(record)))
 
 
 async def alteration_response(
     request: Request,
-    command: AlterCommand,
-    altering: Awaitable[AlterationReport],
+    alteration: Alteration,
+    altering: Awaitable[AlterationRecord],
     *,
     with_impact: bool = False,
 ) -> Response:
     """Wait for an alteration, count how it ended, and answer."""
     metrics = services_of(request).metrics
     try:
-        report = await altering
+        record = await altering
     except QuotaError as error:
-        _record_metrics(metrics, command, error)
+        _record_metrics(metrics, alteration, error, error.results or ())
         raise
-    _record_metrics(metrics, command, report)
-    impact = await _impact(request, command, report) if with_impact else MISSING
-    return await off_loop(len(report.results), _response, report, impact)
+    _record_metrics(metrics, alteration, record, record.results.values())
+    impact = await _impact(request, alteration, record) if with_impact else MISSING
+    return await off_loop(len(record.results), _response, record, impact)
 
 
-async def _impact(request: Request, command: AlterCommand, report: AlterationReport) -> Any:
-    pairs = zip(command.alterations, report.results, strict=True)
+async def _impact(request: Request, alteration: Alteration, record: AlterationRecord) -> Any:
+    pairs = zip(alteration.changes, record.results.values(), strict=True)
     valid = [pair for pair in pairs if pair[1].outcome is Outcome.VALIDATED]
     values = {result.entity: result.after or {} for _, result in valid}
-    return await impact_of_values(request, [alteration for alteration, _ in valid], values)
+    return await impact_of_values(request, [change for change, _ in valid], values)
 
 
-def _response(report: AlterationReport, impact: Any) -> Response:
-    status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
-    headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
-    if report.replayed:
+def _response(record: AlterationRecord, impact: Any) -> Response:
+    status = HTTPStatus.MULTI_STATUS if record.overall is Overall.PARTIAL else HTTPStatus.OK
+    headers = {"Location": f"/quotas/alterations/{record.alteration.alteration_id}"}
+    if record.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return JsonResponse(alteration_document(report, impact), status, headers=headers)
+    return JsonResponse(alteration_document(record, impact=impact), status, headers=headers)
 
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {
@@ -192,23 +181,26 @@ _KEY_REFUSED: Final[Mapping[str, str]] = {
 
 
 def _record_metrics(
-    metrics: HttpMetrics, command: AlterCommand, ending: AlterationReport | QuotaError
+    metrics: Metrics,
+    alteration: Alteration,
+    ending: AlterationRecord | QuotaError,
+    results: Iterable[AlterationResult],
 ) -> None:
     """Count the outcomes of a request that is not a replay, and what its key did."""
     if not ending.replayed:
-        metrics.count_alterations(result.outcome for result in ending.results or ())
-    if command.key is None or command.validate_only:
+        metrics.count_alterations(result.outcome for result in results)
+    if alteration.key is None or alteration.validate_only:
         return
     result = _key_result(ending)
     if result is not None:
         metrics.idempotency.labels(result).inc()
 
 
-def _key_result(ending: AlterationReport | QuotaError) -> str | None:
+def _key_result(ending: AlterationRecord | QuotaError) -> str | None:
     """Return what the key did; null where nothing was recorded, so that the key is still free."""
     if ending.replayed:
         return "replay"
-    if isinstance(ending, AlterationReport):
+    if isinstance(ending, AlterationRecord):
         return "new"
     if ending.code in _KEY_REFUSED:
         return _KEY_REFUSED[ending.code]
@@ -216,40 +208,30 @@ def _key_result(ending: AlterationReport | QuotaError) -> str | None:
     return "new" if recorded else None
 
 
-def alteration_document(report: AlterationReport, impact: Any = MISSING) -> ReportDocument:
+def alteration_document(record: AlterationRecord, **more: Any) -> RecordDocument:
     """Return the answer to an alteration."""
-    return ReportDocument(
-        alteration_id=report.alteration_id,
-        cluster_id=report.cluster_id,
-        validate_only=report.validate_only,
-        outcome=report.overall,
-        readable=report.readable,
-        results=alteration_results(report.results),
-        impact=impact,
+    alteration = record.alteration
+    return RecordDocument(
+        alteration_id=alteration.alteration_id,
+        cluster_id=alteration.cluster_id,
+        validate_only=alteration.validate_only,
+        outcome=record.overall,
+        readable=record.readable,
+        results=alteration_results(record.results.values()),
+        **more,
     )
 
 
-def record_document(record: AlterationRecord) -> RecordDocument:
-    """Return what the log knows of an alteration."""
-    request = record.request
-    results = [record.results[ordinal] for ordinal in sorted(record.results)]
-    outcomes = [result.outcome for result in results]
-    denied = not outcomes and request.action == "denied"
-    return RecordDocument.model_validate(
-        {
-            "alteration_id": request.alteration_id,
-            "cluster_id": request.cluster_id,
-            "validate_only": request.action == "validate",
-            "outcome": Overall.REFUSED if denied else overall_outcome(outcomes),
-            "readable": None,
-            "results": alteration_results(results),
-            "principal": request.caller.principal,
-            "client_address": request.caller.host,
-            "action": request.action,
-            "reason": request.reason,
-            "request_id": request.request_id,
-            "history": [
-                {"at": at, "event": event, "detail": detail} for at, event, detail in record.history
-            ],
-        }
+def logged_document(record: AlterationRecord) -> RecordDocument:
+    """Return what the log has of an alteration."""
+    alteration = record.alteration
+    events = [{"at": at, "event": event, "detail": detail} for at, event, detail in record.history]
+    return alteration_document(
+        record,
+        principal=alteration.caller.principal,
+        client_address=alteration.caller.host,
+        action=alteration.action,
+        reason=alteration.reason,
+        request_id=alteration.request_id,
+        history=[AlterationEvent.model_validate(event) for event in events],
     )

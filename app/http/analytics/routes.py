@@ -21,6 +21,7 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
+from app.http.guards import may_describe, services_of
 from app.http.models import BUCKET_ID_PATTERN, JsonResponse, ResponseModel
 from app.http.query_params import (
     StrictQuery,
@@ -30,7 +31,7 @@ from app.http.query_params import (
     read_page_token,
 )
 from app.http.responses import answers
-from app.http.route import feature_router, may_describe, path_id, services_of
+from app.http.route import feature_router, path_id
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Position, Result
 from app.service.runtime.tasks import off_loop
 

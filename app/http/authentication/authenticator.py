@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Viol
 from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.headers import bad_header
+from app.service.auth.sessions import SessionLease
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOBODY: Final = frozenset({"", "*", "ANONYMOUS"})
@@ -144,6 +145,13 @@ def several_credentials(detail: str, header: str = "authorization") -> Unreadabl
     return bad_header(header, "several-credentials", detail)
 
 
+class LoggedIn(NamedTuple):
+    """A caller with a session at the brokers; whoever gets it releases the lease."""
+
+    caller: Caller
+    lease: SessionLease
+
+
 class Authenticator(Protocol):
     """One kind of credential.
 
@@ -161,7 +169,7 @@ class Authenticator(Protocol):
         """Tell whether the request shows such a credential, good or bad."""
         ...
 
-    async def authenticate(self, presented: Presented) -> Caller:
+    async def authenticate(self, presented: Presented) -> Caller | LoggedIn:
         """Return the caller whose credential is presented.
 
         Raises:
@@ -177,7 +185,7 @@ class AuthenticatorChain:
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
 
-    async def authenticate(self, presented: Presented) -> Caller:
+    async def authenticate(self, presented: Presented) -> Caller | LoggedIn:
         """Return the caller.
 
         Raises:

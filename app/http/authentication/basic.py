@@ -6,11 +6,10 @@ Source: RFC 7617.
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from app.domain.entities import Caller
-from app.http.authentication.authenticator import Presented, host_of, principal_of
+from app.http.authentication.authenticator import LoggedIn, Presented, host_of, principal_of
 from app.http.authentication.proxies import is_this_machine
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
 from app.http.rate_limits import LoginAttempts
@@ -27,19 +26,8 @@ _MAX_CHARACTERS: Final = 4096
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCaller(Caller):
-    """A caller for whose request a session is held; it is released when the request has ended."""
-
-    lease: SessionLease
-
-    def without_session(self) -> Caller:
-        """Return what may be remembered of the caller."""
-        return Caller(self.principal, self.host, self.authentication)
-
-
 class Basic:
-    """Turns a user and a password into a caller with a session of the brokers."""
+    """Turns a user and a password into a caller who is logged in at the brokers."""
 
     name = AUTHENTICATION
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
@@ -54,8 +42,8 @@ class Basic:
         headers = presented.headers.get("authorization", "")
         return _SCHEME.match(headers.strip()) is not None
 
-    async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller."""
+    async def authenticate(self, presented: Presented) -> LoggedIn:
+        """Return the caller, with a session."""
         is_local = is_this_machine(presented.peer) and not presented.is_from_proxy
         if not (presented.is_encrypted or is_local):
             raise UnencryptedPasswordError(
@@ -66,7 +54,7 @@ class Basic:
         principal = _principal(user)
         host = host_of(presented.address)
         lease = await self._session(user, password, presented.address)
-        return SessionCaller(principal, host, AUTHENTICATION, lease)
+        return LoggedIn(Caller(principal, host, AUTHENTICATION), lease)
 
     async def _session(self, user: str, password: str, address: str) -> SessionLease:
         if self._sessions.has(user, password):

@@ -153,13 +153,44 @@ class _Identity:
     ends: datetime
 
 
+CERTIFICATE: Final = "client-certificate"
+"""How the audit log names this method."""
+
+_SCHEME: Final = "Certificate"
+"""No registered scheme names certificates of TLS, and a 401 must name one."""
+
+
 class ClientCertificates:
-    """Judges certificates of accepted authorities whose owner has proved to have the key."""
+    """Takes the certificate of the TLS connection, whose owner has proved to have the key.
+
+    It is of an accepted authority. That of a trusted proxy is the proxy's own: it says nothing of
+    the caller.
+    """
+
+    name = CERTIFICATE
+    advice = "Show a client certificate"
+    scheme = _SCHEME
 
     def __init__(self, mapping: PrincipalMapping, now: Callable[[], datetime] = utc_now) -> None:
         self._mapping = mapping
         self._now = now
         self._identity = lru_cache(_REMEMBERED)(self._read)
+
+    def is_presented(self, presented: Presented) -> bool:
+        """Tell whether the caller showed one when it connected."""
+        return presented.certificate is not None and not presented.is_from_proxy
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnreadableRequestError: There is an ``Authorization`` header, too, of whatever kind.
+            InvalidCertificateError: It is not valid now, or names nobody.
+        """
+        if "authorization" in presented.headers:
+            raise several_credentials("Show a certificate or an Authorization header, not both.")
+        principal = self.principal(presented.certificate or b"")
+        return Caller(principal, host_of(presented.address), self.name)
 
     def principal(self, certificate: bytes) -> str:
         """Return the principal of a certificate in DER."""
@@ -189,40 +220,3 @@ class ClientCertificates:
             return principal_of(user_name)
         except InvalidTokenError as refusal:
             raise InvalidCertificateError(refusal.detail) from None
-
-
-CERTIFICATE: Final = "client-certificate"
-"""How the audit log names this method."""
-
-_SCHEME: Final = "Certificate"
-"""No registered scheme names certificates of TLS, and a 401 must name one."""
-
-
-class DirectCertificate:
-    """The certificate of the TLS connection.
-
-    That of a trusted proxy is the proxy's own: it says nothing of the caller.
-    """
-
-    name = CERTIFICATE
-    advice = "Show a client certificate"
-    scheme = _SCHEME
-
-    def __init__(self, certificates: ClientCertificates) -> None:
-        self._certificates = certificates
-
-    def is_presented(self, presented: Presented) -> bool:
-        """Tell whether the caller showed one when it connected."""
-        return presented.certificate is not None and not presented.is_from_proxy
-
-    async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller."""
-        _refuse_another_credential(presented)
-        principal = self._certificates.principal(presented.certificate or b"")
-        return Caller(principal, host_of(presented.address), self.name)
-
-
-def _refuse_another_credential(presented: Presented) -> None:
-    """Refuse an ``Authorization`` header of any kind, also of one that is not taken here."""
-    if "authorization" in presented.headers:
-        raise several_credentials("Show a certificate or an Authorization header, not both.")

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from app.documents.quotas import Document
@@ -19,7 +18,8 @@ from app.domain.errors import UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota, WhyKept
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
 from app.http.alterations.models import Waiting
-from app.http.alterations.routes import alteration_response, altered, command_of
+from app.http.alterations.routes import alteration_of, alteration_response, altered
+from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import (
     UUID7_PATTERN,
     AlterationId,
@@ -39,7 +39,7 @@ from app.http.plans.documents import READERS, DocumentFormat, DocumentOrText, lo
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
 from app.http.responses import answers, problems, request_examples
-from app.http.route import Key, MayAlter, MayDescribe, feature_router, path_id, services_of
+from app.http.route import JsonBody, Key, feature_router, path_id
 from app.http.validation import RequestBody, at_most, own_error
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan
@@ -266,15 +266,20 @@ PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
     responses=answers(Plan, "What would have to change; nothing has.", "plan"),
     openapi_extra=request_examples("desired", "desired-within-a-scope"),
 )
-async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
+async def plan_quotas(
+    request: Request,
+    granted: MayDescribe,
+    body: Annotated[PlanRequest, Depends(JsonBody(PlanRequest))],
+) -> Response:
     """Say what would have to change for a document to hold; nothing is changed."""
     await body.read()
-    wanted = body.wanted(granted.caller.principal)
-    command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
+    caller = granted.actor.caller
+    wanted = body.wanted(caller.principal)
+    command = PlanCommand(caller, wanted, tuple(body.scope), body.violations)
     large = services_of(request).alter.large
-    with large.work(granted.caller.principal, len(wanted.quotas)):
+    with large.work(caller.principal, len(wanted.quotas)):
         with located(body.text):
-            plan = await _plans(request).make(command)
+            plan = await _plans(request).make(granted.actor, command)
         impact = await _impact(request, plan) if body.impact else MISSING
         return await _respond(plan, impact)
 
@@ -299,23 +304,21 @@ async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Respon
     openapi_extra=request_examples("apply", "take-over"),
 )
 async def apply_plan(
-    request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
+    request: Request,
+    granted: MayAlter,
+    plan_id: PlanId,
+    body: Annotated[ApplyRequest, Depends(JsonBody(ApplyRequest))],
+    key: Key,
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        reason=body.reason,
-        wait=body.until,
-        wait_ms=body.longest_ms,
-        action="apply_plan",
-    )
-    work = _plans(request).apply(command, plan_id, force=body.force)
-    return await alteration_response(request, command, work)
+    alteration = alteration_of(request, granted, key, body, action="apply_plan")
+    work = _plans(request).apply(granted.actor, alteration, plan_id, force=body.force)
+    return await alteration_response(request, alteration, work)
 
 
 def _plans(request: Request) -> Plans:
     services = services_of(request)
-    return Plans(services.describe, services.plans, services.alter, services.cluster)
+    return Plans(services.plans, services.alter, services.cluster)
 
 
 async def _impact(request: Request, plan: StoredPlan) -> Any:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Path, Request, Response
 from pydantic import Field
@@ -12,27 +12,28 @@ from app.domain.alterations import Values
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
-from app.http.alterations.models import DEFAULT_WAIT_MS, ReplaceRequest, broken_reason
-from app.http.alterations.routes import alteration_response, altered, command_of
+from app.http.alterations.models import ReplaceRequest, broken_reason
+from app.http.alterations.routes import alteration_of, alteration_response, altered
+from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
 from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
-from app.http.route import Granted, Key, MayDescribe, Permission, feature_router, services_of
+from app.http.route import JsonBody, Key, feature_router, key_of
 from app.http.validation import validated
-from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.replace import ReplaceQuotas
 from app.service.auth.denials import RequestedChange
+from app.service.ports.alterations import DEFAULT_WAIT_MS, Alteration, Wait
 
 router = feature_router("quotas")
 
 
 class _EntityKeys(StringConvertor):
-    """Whatever is not another route below ``/quotas``; what is no key names no entity."""
+    """What begins like each entity's key; no other route below ``/quotas`` does."""
 
-    regex = "(?!(?:alterations|capabilities|plans|resolve)(?:/|$))[^/]+"
+    regex = "eyJ[^/]*"  # base64 of {" and a letter
 
 
 register_url_convertor("entity_key", _EntityKeys())
@@ -43,7 +44,7 @@ EntityKeyPath = Annotated[
     str,
     Path(
         description="The `entity_key` of an entity, as the list of quotas has it.",
-        json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
+        json_schema_extra={"pattern": "^eyJ[A-Za-z0-9_-]+$"},
         openapi_examples={"alice": {"value": ClientQuotaEntity.of({"user": "alice"}).key}},
     ),
 ]
@@ -68,6 +69,11 @@ class RemoveParameters(QueryParameters):
     """The longest wait, in milliseconds; then `readable` is false."""
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked, by the names of an ``Alteration``."""
+        return {**self.model_dump(), "wait": Wait(self.wait)}
+
+    @property
     def violations(self) -> tuple[Violation, ...]:
         """Why the audit log cannot hold the reason."""
         return tuple(replace(broken, pointer="reason") for broken in broken_reason(self.reason))
@@ -88,13 +94,14 @@ class RemoveParameters(QueryParameters):
 )
 async def describe_entity(
     request: Request,
-    _: MayDescribe,
+    granted: MayDescribe,
     entity_key: EntityKeyPath,
     query: Annotated[EntityParameters, Depends(StrictQuery(EntityParameters))],
 ) -> Response:
     """Describe the quotas of one entity; 404 where it has none."""
     entity = _entity(entity_key)
-    listing = await services_of(request).describe.entity(entity, query.max_age_ms)
+    describe = services_of(request).describe
+    listing = await describe.entity(granted.actor, entity, query.max_age_ms)
     if not listing.entries:
         raise NoSuchEntityError(f"{entity} has no values; look for it in GET /quotas.")
     etag = _etag(listing.cluster_id, entity, listing.entries[0][1])
@@ -143,22 +150,15 @@ _CONDITIONAL: Final = {
 async def replace_entity(
     request: Request,
     granted: MayAlterEntity,
-    key: Key,
     entity_key: EntityKeyPath,
-    body: ReplaceRequest,
+    body: Annotated[ReplaceRequest, Depends(JsonBody(ReplaceRequest))],
+    key: Key,
 ) -> Response:
     """Make these all the values of the entity: keys that are not named are removed."""
-    command = replace(
-        command_of(request, granted, key, body.violations),
-        reason=body.reason,
-        validate_only=body.validate_only,
-        wait=body.until,
-        wait_ms=body.longest_ms,
-    )
-    entity = _entity(entity_key)
-    command = await _with_precondition(request, command, entity)
-    work = _replacing(request).replace(command, entity, body.values)
-    return await alteration_response(request, command, work)
+    alteration, entity = alteration_of(request, granted, key, body), _entity(entity_key)
+    alteration = await _with_precondition(request, alteration, entity)
+    work = _replacing(request).replace(granted.actor, alteration, entity, body.values)
+    return await alteration_response(request, alteration, work)
 
 
 @router.delete(
@@ -173,21 +173,15 @@ async def replace_entity(
 async def remove_entity(
     request: Request,
     granted: MayAlterEntity,
-    key: Key,
     entity_key: EntityKeyPath,
     query: Annotated[RemoveParameters, Depends(StrictQuery(RemoveParameters))],
 ) -> Response:
     """Remove all values of the entity; 404 where it has none."""
-    command = replace(
-        command_of(request, granted, key, query.violations),
-        reason=query.reason,
-        validate_only=query.validate_only,
-        wait=Wait(query.wait),
-        wait_ms=query.wait_ms,
-    )
-    entity = _entity(entity_key)
-    command = await _with_precondition(request, command, entity)
-    return await alteration_response(request, command, _replacing(request).remove(command, entity))
+    key = key_of(request, query.model_dump())
+    alteration, entity = alteration_of(request, granted, key, query), _entity(entity_key)
+    alteration = await _with_precondition(request, alteration, entity)
+    work = _replacing(request).remove(granted.actor, alteration, entity)
+    return await alteration_response(request, alteration, work)
 
 
 def _replacing(request: Request) -> ReplaceQuotas:
@@ -209,19 +203,19 @@ def _etag(cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
 
 
 async def _with_precondition(
-    request: Request, command: AlterCommand, entity: ClientQuotaEntity
-) -> AlterCommand:
+    request: Request, alteration: Alteration, entity: ClientQuotaEntity
+) -> Alteration:
     match = list_field(request.headers, "if-match")
     none_match = list_field(request.headers, "if-none-match")
     if match is None and none_match is None:
-        return command
+        return alteration
     cluster_id = await services_of(request).cluster.cluster_id()
 
     def holds(values: Values) -> bool:
         etag = _etag(cluster_id, entity, values) if values else None
         return _is_met(etag, match, none_match)
 
-    return replace(command, precondition=holds)
+    return replace(alteration, precondition=holds)
 
 
 def _is_met(etag: str | None, match: str | None, none_match: str | None) -> bool:

@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from app.domain.broker_metrics import tag_of_client_id, tag_of_user
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity
+from app.http.guards import actor_of, may_describe, services_of
 from app.http.middleware import context_of
 from app.http.query_params import (
     READ_INTEGER,
@@ -20,7 +21,7 @@ from app.http.query_params import (
     parse_filter,
 )
 from app.http.responses import problems, text_answer
-from app.http.route import feature_router, may_describe, services_of
+from app.http.route import feature_router
 from app.service.queries.describe import DescribeQuery, Entry
 from app.service.runtime.tasks import off_loop
 
@@ -89,7 +90,7 @@ async def show_quota_gauges(
     """
     asked = DescribeQuery(parse_filter(query.filter, strict=False), query.has_key, _AGE_MS)
     services = services_of(request)
-    read = await services.describe.read(asked)
+    read = await services.describe.read(actor_of(request), asked)
     async with services.limits.reads.of(context_of(request).principal or ""):
         listing = await services.describe.select(asked, read)
         chunks = await off_loop(len(listing.entries), exposition, listing.entries, query.limit)

@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
+from app.http.guards import actor_of, may_describe, services_of
 from app.http.headers import list_field, names_tag
 from app.http.middleware import context_of
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS, JsonResponse
@@ -42,7 +43,7 @@ from app.http.quotas.formats import (
 )
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import answer_of, answers, content_of, headers_of, problems, reference
-from app.http.route import feature_router, may_describe, services_of
+from app.http.route import feature_router
 from app.service.queries.describe import DescribeQuery, Entry, SortedSnapshot
 from app.service.queries.describe import QuotaListing as Listing
 from app.service.runtime.tasks import off_loop
@@ -133,7 +134,7 @@ async def describe_quotas(
     )
     fingerprint = query_fingerprint("quotas", query.model_dump(include=_BOUND))
     after = read_page_token(query.page_token, fingerprint, _POSITION)
-    read = await services.describe.read(wanted)
+    read = await services.describe.read(actor_of(request), wanted)
     async with services.limits.reads.of(context_of(request).principal or ""):
         listing = await services.describe.select(wanted, read)
         answer, snapshot, page = _answer(query, listing, after, fingerprint)

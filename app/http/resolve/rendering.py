@@ -1,10 +1,8 @@
 """Answers about resolutions: models, and bytes that are written by pattern."""
 
-import re
-import secrets
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import MISSING, Field, WithJsonSchema
 
@@ -247,54 +245,81 @@ def add_usage(
         document["notes"].append(_NOT_NOW)
 
 
-Variable = tuple[int, str]
-"""A number: the level and the key that it is stored under. A name: ``NAME`` and its type."""
+class Variable(NamedTuple):
+    """What differs within a pattern.
+
+    Attributes:
+        level: Where a number is stored; ``NAME`` for a name.
+        key: The quota key of the number, or the type of the name.
+    """
+
+    level: int
+    key: str
+
 
 NAME: Final = 0
-
-_SECRET: Final = secrets.token_hex(8)
-"""Stands in every mark, so that no name or note can pass for one."""
-
-_MARK: Final = re.compile(rb'"%b:([0-9]+)"' % _SECRET.encode())
 
 
 class Template:
     """The document of one identity, to be filled in for others of the same pattern."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self._marks: dict[Variable, str] = {}
-        self._mark(document)
-        first, *texts_ = _MARK.split(json_bytes(document))
-        self._order = [int(at) for at in texts_[::2]]
-        texts = [first, *texts_[1::2]]
-        self._text = b"%b".join([text.replace(b"%", b"%%") for text in texts])
-        self.variables = list(self._marks)
+        _insert_variables(document)
+        texts = list(_texts(document))
+        in_order = [text for text in texts if isinstance(text, Variable)]
+        self.variables = list(dict.fromkeys(in_order))
+        self._order = [self.variables.index(variable) for variable in in_order]
+        self._text = b"".join(
+            b"%b" if isinstance(text, Variable) else text.replace(b"%", b"%%") for text in texts
+        )
 
     def fill(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
         """Return documents as JSON; ``columns`` has for each variable the texts of all."""
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
-    def _mark(self, document: dict[str, Any]) -> None:
-        identity = dict(document["identity"])
-        self._mark_names(document["identity"], identity)
-        for key, quota in document["quotas"].items():
-            self._mark_names(quota["shared_by"], identity)
-            source = quota["source"]
-            if source is not None:
-                self._mark_names(source["entity"], identity)
-                quota["value"] = self._mark_of(source["level"], key)
-            for item in quota["overridden"]:
-                self._mark_names(item["entity"], identity)
-                item["value"] = self._mark_of(item["level"], key)
 
-    def _mark_names(self, names: dict[str, str | None], identity: Mapping[str, str]) -> None:
-        for kind, name in names.items():
-            if name is not None and name == identity.get(kind):
-                names[kind] = self._mark_of(NAME, kind)
+def _insert_variables(document: dict[str, Any]) -> None:
+    """Put variables into a document, for its identity's names and for stored numbers."""
+    identity = dict(document["identity"])
+    _replace_names(document["identity"], identity)
+    for key, quota in document["quotas"].items():
+        _replace_names(quota["shared_by"], identity)
+        source = quota["source"]
+        if source is not None:
+            _replace_names(source["entity"], identity)
+            quota["value"] = Variable(source["level"], key)
+        for item in quota["overridden"]:
+            _replace_names(item["entity"], identity)
+            item["value"] = Variable(item["level"], key)
 
-    def _mark_of(self, level: int, key: str) -> str:
-        return self._marks.setdefault((level, key), f"{_SECRET}:{len(self._marks)}")
+
+def _replace_names(names: dict[str, Any], identity: Mapping[str, str]) -> None:
+    for kind, name in names.items():
+        if name is not None and name == identity.get(kind):
+            names[kind] = Variable(NAME, kind)
+
+
+def _texts(value: Any) -> Iterator[bytes | Variable]:
+    """Yield JSON, as ``json_bytes`` writes it, between the variables that stand in a value."""
+    if isinstance(value, Variable):
+        yield value
+    elif isinstance(value, dict):
+        separator = b"{"
+        for name, member in value.items():
+            yield b"%b%b:" % (separator, json_bytes(name))
+            yield from _texts(member)
+            separator = b","
+        yield b"}" if value else b"{}"
+    elif isinstance(value, list):
+        separator = b"["
+        for item in value:
+            yield separator
+            yield from _texts(item)
+            separator = b","
+        yield b"]" if value else b"[]"
+    else:
+        yield json_bytes(value)
 
 
 _USER: Final = EntityType.USER.value

@@ -21,6 +21,7 @@ from app.http.alterations.models import (
     broken_number,
     whole_number,
 )
+from app.http.guards import actor_of, may_describe, services_of
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
@@ -43,7 +44,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import feature_router, may_describe, services_of
+from app.http.route import JsonBody, feature_router
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity
@@ -156,7 +157,7 @@ class ResolveRequest(Proposals):
             self.changes if "alterations" in self.model_fields_set else None,
             whole_number(self.max_age_ms, MAX_AGE_MS, DEFAULT_RESOLVE_AGE_MS),
             violations=self.violations,
-            expected=self.expected,
+            expected={each.ordinal: each.expected for each in self.changes},
         )
 
 
@@ -187,7 +188,7 @@ async def resolve_quotas(
 ) -> Response:
     """Report for each key which quota applies to one identity, and which entities it overrides."""
     query = parameters.query
-    basis = await services_of(request).resolve.basis(query)
+    basis = await services_of(request).resolve.basis(actor_of(request), query)
     if not (query.explain or parameters.usage):
         return Response(resolution_bytes(basis), media_type=JSON)
     resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
@@ -214,10 +215,12 @@ async def resolve_quotas(
     ),
     openapi_extra=request_examples("present", "what-if"),
 )
-async def resolve_many(request: Request, body: ResolveRequest) -> Response:
+async def resolve_many(
+    request: Request, body: Annotated[ResolveRequest, Depends(JsonBody(ResolveRequest))]
+) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
-    basis = await services_of(request).resolve.basis(query)
+    basis = await services_of(request).resolve.basis(actor_of(request), query)
     more: dict[str, Any] = {}
     alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:

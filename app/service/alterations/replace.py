@@ -9,7 +9,6 @@ from typing import Final
 from app.domain.alterations import (
     AlterationResult,
     ClientQuotaAlteration,
-    Expected,
     Op,
     Outcome,
     Values,
@@ -29,9 +28,9 @@ from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
 from app.domain.values import DesiredValue
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.auth.actors import Actor
 from app.service.auth.authorize import AuditTrail
-from app.service.ports.audit_log import AlterationRecord
+from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.queries.describe import DescribeQuotas
 
 _OP: Final = re.compile(r"/alterations/0/ops/([0-9]+)\b.*")
@@ -45,12 +44,17 @@ class ReplaceQuotas:
     alter: AlterQuotas
 
     async def replace(
-        self, command: AlterCommand, entity: ClientQuotaEntity, values: Mapping[str, DesiredValue]
-    ) -> AlterationReport:
+        self,
+        actor: Actor,
+        alteration: Alteration,
+        entity: ClientQuotaEntity,
+        values: Mapping[str, DesiredValue],
+    ) -> AlterationRecord:
         """Set these values, and remove the keys that are not named.
 
         Args:
-            command: Who asks and how.
+            actor: Who acts.
+            alteration: Who asks and how.
             entity: Whose values.
             values: By key; NaN and infinity only where they are stored. A key that appears while
                 the request is under way, and that is not named, is not as expected: what nobody
@@ -61,54 +65,58 @@ class ReplaceQuotas:
             ExpectationFailedError: The present values are not those that the caller knows.
             QuotaError: As ``AlterQuotas.alter``; violations point at ``values`` and the path.
         """
-        replay = await self.alter.replay(command)
+        replay = await self.alter.replay(actor, alteration)
         if replay is not None:
             return replay
         sets = tuple(Op(key, value) for key, value in values.items() if isinstance(value, Decimal))
         if sets:
             entity = canonical_entity(ClientQuotaAlteration(entity, sets), {})
         odd = {key: value for key, value in values.items() if isinstance(value, float)}
-        return await self._alter(command, entity, sets, odd, await self._read_stored(entity))
+        wanted, stored = ClientQuotaAlteration(entity, sets), await self._stored(actor, entity)
+        return await self._alter(actor, alteration, wanted, odd, stored)
 
-    async def remove(self, command: AlterCommand, entity: ClientQuotaEntity) -> AlterationReport:
+    async def remove(
+        self, actor: Actor, alteration: Alteration, entity: ClientQuotaEntity
+    ) -> AlterationRecord:
         """Remove all values of an entity; else as ``replace``.
 
         Raises:
             NoSuchEntityError: It has none.
             QuotaError: As ``replace``.
         """
-        replay = await self.alter.replay(command)
+        replay = await self.alter.replay(actor, alteration)
         if replay is not None:
             return replay
-        stored = await self._read_stored(entity)
+        stored = await self._stored(actor, entity)
         if not stored:
             raise NoSuchEntityError(f"{entity} has no values; there is nothing to delete.")
-        return await self._alter(command, entity, (), {}, stored)
+        return await self._alter(actor, alteration, ClientQuotaAlteration(entity, ()), {}, stored)
 
-    async def _read_stored(self, entity: ClientQuotaEntity) -> Values:
-        listing = await self.describe.entity(entity)
+    async def _stored(self, actor: Actor, entity: ClientQuotaEntity) -> Values:
+        listing = await self.describe.entity(actor, entity)
         return listing.entries[0][1] if listing.entries else {}
 
     async def _alter(
         self,
-        command: AlterCommand,
-        entity: ClientQuotaEntity,
-        sets: tuple[Op, ...],
+        actor: Actor,
+        alteration: Alteration,
+        wanted: ClientQuotaAlteration,
         odd: Values,
         stored: Values,
-    ) -> AlterationReport:
+    ) -> AlterationRecord:
+        entity, sets = wanted.entity, wanted.ops
         named = {op.key for op in sets} | odd.keys()
         removes = tuple(Op(key, remove=True) for key in sorted(stored.keys() - named))
         ops = (*sets, *removes)
         unseen = {key.value for key in keys_for(entity.types)} - stored.keys() - named
-        command = replace(
-            command,
-            alterations=(ClientQuotaAlteration(entity, ops),),
-            expected={0: {**dict.fromkeys(sorted(unseen)), **odd}},
-            violations=(*command.violations, *_not_stored(odd, stored)),
+        expected = {**dict.fromkeys(sorted(unseen)), **odd}
+        alteration = replace(
+            alteration,
+            changes=(Change(entity, ops, expected=expected),),
+            violations=(*alteration.violations, *_not_stored(odd, stored)),
         )
         try:
-            return await self.alter.alter(command)
+            return await self.alter.alter(actor, alteration)
         except QuotaError as error:
             error.violations = [_of_the_request(violation, ops) for violation in error.violations]
             raise
@@ -140,8 +148,10 @@ class RevertAlterations:
     audit: AuditTrail
     alter: AlterQuotas
 
-    async def revert(self, command: AlterCommand, alteration_id: str) -> AlterationReport:
-        """Apply the inverse of an alteration.
+    async def revert(
+        self, actor: Actor, alteration: Alteration, alteration_id: str
+    ) -> AlterationRecord:
+        """Apply the inverse of another alteration.
 
         Raises:
             NotFoundError: There is no such alteration, or it is another caller's.
@@ -150,33 +160,28 @@ class RevertAlterations:
             ExpectationFailedError: The present values are not its ``after``.
             QuotaError: As ``AlterQuotas.alter``.
         """
-        command.refuse_if_broken()
-        record = await self.audit.alteration(command.caller, alteration_id)
-        alterations, expected = _inverse(record)
-        inverted = replace(
-            command,
-            alterations=tuple(alterations),
-            action="revert",
-            expected=dict(enumerate(expected)),
-        )
-        return await self.alter.alter(inverted)
+        alteration.refuse_if_broken()
+        record = await self.audit.alteration(alteration.caller, alteration_id)
+        inverted = replace(alteration, changes=_inverse(record), action="revert")
+        return await self.alter.alter(actor, inverted)
 
 
-def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], list[Expected]]:
+def _inverse(record: AlterationRecord) -> tuple[Change, ...]:
     unknown = any(result.outcome is Outcome.UNKNOWN for result in record.results.values())
     if unknown or not record.concluded:
         raise _refusal("not-concluded", "It has no definite outcome yet; ask for it again.")
     _refuse_unknown_before(record)
-    alterations: list[ClientQuotaAlteration] = []
-    expected: list[Expected] = []
-    for result in record.results.values():
-        inverted = _invert(result)
-        if inverted is not None:
-            alterations.append(inverted)
-            expected.append(expected_after(result.before or {}, result.after or {}))
-    if not alterations:
+    inverted = [
+        (found, expected_after(result.before or {}, result.after or {}))
+        for result in record.results.values()
+        if (found := _invert(result)) is not None
+    ]
+    if not inverted:
         raise _refusal("nothing-to-revert", _CHANGED_NOTHING)
-    return alterations, expected
+    return tuple(
+        Change(each.entity, each.ops, ordinal, expected)
+        for ordinal, (each, expected) in enumerate(inverted)
+    )
 
 
 _CHANGED_NOTHING: Final = "That alteration changed nothing."

@@ -8,26 +8,19 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.alterations import KafkaRefusal, Outcome
+from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
-from app.service.alterations.command import result_of, results_of
-from app.service.auth.authorize import NoPolicy, PolicyGuard
-from app.service.ports.audit_log import (
-    AuditJournal,
-    AuditRequest,
-    Conclusion,
-    Recovered,
-    RecoveryJournal,
-)
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Retry
+from app.metrics import AlterationMetrics, FoundBy, Phase
+from app.service.alterations.results import result_of
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import AuditJournal, Recovered, RecoveryJournal
 from app.service.ports.brokers import Handover
-from app.service.ports.metrics import AlterationMetrics, FoundBy
-from app.service.queries.resolve import QuotaImage
-from app.service.runtime.clock import USUAL, Patience, utc_now
-from app.service.runtime.tasks import AlterationTasks, Failpoints, LargeRequests, off_loop
+from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.tasks import AlterationTasks, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -40,26 +33,6 @@ the log may take for them."""
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
-
-
-def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
-    """Log a fault of ours for which an alteration was not sent; return the error to answer."""
-    logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
-    detail = "A fault of this service; report the request id. Nothing was sent."
-    return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
-
-
-def not_sent(request: AuditRequest, error: Exception) -> Conclusion:
-    """Conclude an intent of which nothing was sent; the error says why."""
-    if not isinstance(error, QuotaError):
-        error = fault_before_sending(request, error)
-    refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
-    event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    # a copy: others who shared the request have the same error
-    own = replace(error, alteration_id=request.alteration_id)
-    own.__cause__ = error
-    return Conclusion(request.alteration_id, results, (event,), error=own)
 
 
 @dataclass(eq=False)
@@ -175,10 +148,12 @@ class EntityLocks:
     """Locks are taken for all entities of a request or for none, so nobody waits in a circle.
 
     Args:
+        metrics: Who counts.
         wait_s: How long an alteration waits for another one of the same entity, in seconds.
     """
 
-    def __init__(self, wait_s: float = USUAL.entity_wait_s) -> None:
+    def __init__(self, metrics: AlterationMetrics, wait_s: float = USUAL.entity_wait_s) -> None:
+        self._metrics = metrics
         self._wait_s = wait_s
         self._held: dict[ClientQuotaEntity, str] = {}
         self._freed = asyncio.Event()
@@ -193,15 +168,24 @@ class EntityLocks:
             EntityBusyError: Another alteration of this process holds one of them for too long.
         """
         wanted = tuple(entities)
-        deadline = time.monotonic() + self._wait_s
-        await self._take(wanted, alteration_id, deadline)
+        began = time.monotonic()
+        deadline = began + self._wait_s
         try:
-            yield deadline
-        finally:
-            for entity in wanted:
-                del self._held[entity]
-            self._freed.set()
-            self._freed = asyncio.Event()
+            await self._take(wanted, alteration_id, deadline)
+            self._metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+            try:
+                yield deadline
+            finally:
+                self._free(wanted)
+        except EntityBusyError:
+            self._metrics.slot_was_taken()
+            raise
+
+    def _free(self, wanted: Iterable[ClientQuotaEntity]) -> None:
+        for entity in wanted:
+            del self._held[entity]
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     async def _take(
         self, wanted: tuple[ClientQuotaEntity, ...], alteration_id: str, deadline: float
@@ -228,37 +212,6 @@ class EntityLocks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AlterContext:
-    """What all alterations of this process share.
-
-    Attributes:
-        owner: The name of this process in the log.
-        failpoints: None is armed outside of tests.
-        large: What each principal has in progress.
-    """
-
-    owner: str
-    image: QuotaImage
-    journal: AuditJournal
-    recoveries: RecoveryJournal
-    outcomes: OutcomeWriter
-    metrics: AlterationMetrics
-    failpoints: Failpoints = field(default_factory=Failpoints)
-    policy: PolicyGuard = field(default_factory=NoPolicy)
-    patience: Patience = USUAL
-    large: LargeRequests = field(default_factory=LargeRequests)
-    locks: EntityLocks = field(default_factory=EntityLocks)
-
-
-def locks_of(
-    request: AuditRequest, beside: Iterable[ClientQuotaEntity] = ()
-) -> dict[int, ClientQuotaEntity]:
-    """Return what an intent locks: what it alters, and with it what a plan rests on beside that."""
-    locks = {audited.ordinal: audited.alteration.entity for audited in request.entities}
-    return locks and locks | {-2 - n: entity for n, entity in enumerate(beside)}
-
-
 PORTION: Final = 1000
 """How many findings are one transaction."""
 
@@ -283,14 +236,14 @@ _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
 
 
 async def record_late_answer(
-    request: AuditRequest,
+    alteration: Alteration,
     coming: Awaitable[Handover],
     journal: RecoveryJournal,
     metrics: AlterationMetrics,
 ) -> None:
     """Listen on for the answer to an alteration that ran out of time, and record it."""
     late = await coming
-    found = await off_loop(len(request.entities), _definite, request, late)
+    found = await off_loop(len(alteration.changes), _definite, alteration, late)
     for _ in found:
         metrics.outcome_came_late()
     seconds = (late.answered_at - late.sent_at).total_seconds()
@@ -299,16 +252,17 @@ async def record_late_answer(
             for finding in recorded:
                 metrics.recovered(finding.result.outcome.value, FoundBy.LATE_ANSWER, seconds)
     except NotSentError as error:
-        logger.warning("the late answer to %s was not recorded: %s", request.alteration_id, error)
+        alteration_id = alteration.alteration_id
+        logger.warning("the late answer to %s was not recorded: %s", alteration_id, error)
 
 
-def _definite(request: AuditRequest, late: Handover) -> Sequence[Recovered]:
-    verdicts = ((audited, late.verdicts[audited.alteration.entity]) for audited in request.entities)
+def _definite(alteration: Alteration, late: Handover) -> Sequence[Recovered]:
+    verdicts = ((change, late.verdicts[change.entity]) for change in alteration.changes)
     return [
         Recovered(
-            request.alteration_id,
-            entity.ordinal,
-            result_of(entity, verdict),
+            alteration.alteration_id,
+            change.ordinal,
+            result_of(change, verdict),
             final=True,
             evidence={
                 "late_answer": verdict.outcome.value,
@@ -316,6 +270,6 @@ def _definite(request: AuditRequest, late: Handover) -> Sequence[Recovered]:
                 "answered_at": late.answered_at.isoformat(),
             },
         )
-        for entity, verdict in verdicts
+        for change, verdict in verdicts
         if verdict.outcome in _DEFINITE
     ]

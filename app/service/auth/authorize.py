@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.authorization import (
@@ -23,9 +23,10 @@ from app.domain.errors import (
     NotSentError,
     PolicyViolationError,
 )
-from app.service.alterations.command import AlterCommand
+from app.metrics import PolicyMetrics
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
-from app.service.ports.audit_log import AlterationRecord, AuditJournal, AuditPage, AuditQuery
+from app.service.ports.alterations import Alteration, AlterationRecord
+from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import ClusterAclSource, ClusterIdentity, ClusterRights
 from app.service.runtime.tasks import off_loop
 
@@ -233,25 +234,15 @@ _REFUSED: Final = (
 RecordDenied = Callable[[Caller, ClusterAuthorizationError, DeniedAttempt], Awaitable[None]]
 
 
-class PolicyMetrics(Protocol):
-    """Counts what the policy decides and how it is read; no call waits or fails."""
-
-    def policy_decided(self, *, allowed: bool) -> None:
-        """Note a decision."""
-
-    def policy_read(self, *, usable: bool, rules: int) -> None:
-        """Note that the file was read, and how many rules are in force since."""
-
-
 class NoPolicy:
     """Leaves everything to the ACLs."""
 
     def rules_of(self, _principal: str) -> None:
         """Return null: there are no rules."""
 
-    async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command as it is."""
-        return command
+    async def admitted(self, alteration: Alteration) -> Alteration:
+        """Return the alteration as it is."""
+        return alteration
 
 
 class NarrowingPolicy:
@@ -261,7 +252,7 @@ class NarrowingPolicy:
         read: Reads the file again; raises ``ValueError`` with the faults where it is not usable.
         in_force: What was read at the start.
         record_denied: Keeps the attempts of those who may not.
-        metrics: Who counts.
+        metrics: What counts.
     """
 
     def __init__(
@@ -304,36 +295,36 @@ class NarrowingPolicy:
         rules = policy.rules_of(principal)
         return None if policy.others_may and not rules else rules
 
-    async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command, its evidence with the policy's verdict.
+    async def admitted(self, alteration: Alteration) -> Alteration:
+        """Return the alteration, its evidence with the policy's verdict.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.
         """
-        policy, principal = self._in_force, command.caller.principal
-        number = len(command.alterations)
-        violations = await off_loop(number, policy.violations, principal, command.alterations)
+        policy, principal = self._in_force, alteration.caller.principal
+        number = len(alteration.changes)
+        violations = await off_loop(number, policy.violations, principal, alteration.changes)
         self._metrics.policy_decided(allowed=not violations)
-        evidence = _evidence(command, policy)
+        evidence = _evidence(alteration, policy)
         if violations:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
-            await self._record_denied(command.caller, refusal, _attempt(command, evidence))
+            await self._record_denied(alteration.caller, refusal, _attempt(alteration, evidence))
             raise refusal
-        return replace(command, evidence=evidence)
+        return replace(alteration, evidence=evidence)
 
 
 PolicyGuard = NoPolicy | NarrowingPolicy
 """Lets alterations pass, or some of them."""
 
 
-def _evidence(command: AlterCommand, policy: Policy) -> Mapping[str, Any]:
-    rules = [rule.name for rule in policy.rules_of(command.caller.principal)]
-    return {**command.evidence, "policy": {"sha256": policy.digest, "rules": rules}}
+def _evidence(alteration: Alteration, policy: Policy) -> Mapping[str, Any]:
+    rules = [rule.name for rule in policy.rules_of(alteration.caller.principal)]
+    return {**alteration.evidence, "policy": {"sha256": policy.digest, "rules": rules}}
 
 
-def _attempt(command: AlterCommand, evidence: Mapping[str, Any]) -> DeniedAttempt:
-    read = requested_change(command.alterations, command.reason)
-    return DeniedAttempt(command.request_id, command.action, evidence, read)
+def _attempt(alteration: Alteration, evidence: Mapping[str, Any]) -> DeniedAttempt:
+    read = requested_change(alteration.changes, alteration.reason)
+    return DeniedAttempt(alteration.request_id, alteration.action, evidence, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +360,9 @@ class AuditTrail:
         cluster_id = await self.cluster.cluster_id()
         record = await self.journal.alteration(alteration_id)
         if record is None or not (
-            record.request.cluster_id == cluster_id
+            record.alteration.cluster_id == cluster_id
             and (
-                record.request.caller.principal == caller.principal
+                record.alteration.caller.principal == caller.principal
                 or self.authorizer.is_auditor(caller)
             )
         ):

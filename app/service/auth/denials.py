@@ -1,9 +1,10 @@
-"""Refused callers in the log: bounded rows, whatever is asked for and however often.
+"""Refused callers in the log: few rows, whatever they ask for and however often.
 
-Who may not, and asks by the thousand, must not fill a log that nobody can delete from. The first
-denied attempt has a row at once, and further attempts are added up by minute: a principal, action
-and address have at most two rows for a minute. Refused credentials have no row: the request's line
-in the process's log names the address, and a metric counts them.
+Nobody can delete from the log, so a caller who is refused thousands of times must not fill it. The
+first refused request is recorded at once. Those that follow from the same principal and address,
+for the same action, are counted, and one row records their number after the end of the minute: two
+rows a minute at most. Refused credentials have no row: the line of the request in the process's log
+names the address, and a metric counts them.
 """
 
 import logging
@@ -16,7 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
-from app.service.ports.audit_log import AuditJournal, AuditRequest
+from app.service.ports.alterations import Alteration
+from app.service.ports.audit_log import AuditJournal
 from app.service.runtime.clock import new_alteration_id, utc_now
 from app.service.runtime.tasks import run_forever
 
@@ -94,7 +96,7 @@ class _Source(NamedTuple):
 class _Further:
     """The latest of the attempts that have no row of their own yet, and their number."""
 
-    request: AuditRequest
+    request: Alteration
     number: int = 0
 
 
@@ -133,7 +135,7 @@ class DeniedAttempts:
             further.number += 1
             further.request = replace(further.request, request_id=attempt.request_id)
             return
-        request = _audit_request(replace(caller, host=source.address), refusal, attempt)
+        request = _denied(replace(caller, host=source.address), refusal, attempt)
         self._addresses[source.principal] += 1
         further = self._further[source] = _Further(request)
         change = await attempt.read() if attempt.read else NOTHING_READ
@@ -192,7 +194,7 @@ class DeniedAttempts:
 
     async def _append(
         self,
-        request: AuditRequest,
+        request: Alteration,
         attempts: int,
         entities: int | None = None,
         first: Sequence[Mapping[str, str | None]] | None = None,
@@ -200,14 +202,14 @@ class DeniedAttempts:
     ) -> bool:
         """Write a row; tell whether the log has taken it."""
         denied = {"entities": entities, "first": first, "attempts": attempts}
-        error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
+        error = KafkaRefusal(request.evidence["kafka_error"], request.evidence["detail"])
         try:
             row = replace(
                 request,
                 alteration_id=new_alteration_id(),
                 cluster_id=await self._cluster_id(),
                 reason=reason,
-                decision={**request.decision, "denied": denied},
+                evidence={**request.evidence, "denied": denied},
             )
             refused = AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)
             await self._journal.record_final(row, {0: refused})
@@ -217,17 +219,14 @@ class DeniedAttempts:
         return True
 
 
-def _audit_request(
+def _denied(
     caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
-) -> AuditRequest:
-    return AuditRequest(
-        alteration_id="",
-        cluster_id="",
-        caller=caller,
+) -> Alteration:
+    return Alteration(
+        caller,
+        attempt.request_id,
         action="denied",
-        request_id=attempt.request_id,
-        entities=(),
-        decision={
+        evidence={
             **attempt.evidence,
             "code": refusal.code,
             "kafka_error": refusal.kafka_error,

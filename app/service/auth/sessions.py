@@ -1,6 +1,6 @@
-"""Callers who brought a user and a password: their requests run as them, in sessions.
+"""Sessions of callers who brought a user and a password: one login for all their requests.
 
-A refusal is the caller's own, not this service's. A session is found again, and soon forgotten.
+A session is found again by what the caller brings, and soon forgotten.
 """
 
 import asyncio
@@ -11,189 +11,26 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from app.domain.alterations import KafkaRefusal
-from app.domain.authorization import Operation
-from app.domain.errors import (
-    BrokerError,
-    ClusterAuthorizationError,
-    NotSentError,
-    QuotaError,
-    Retry,
-)
-from app.service.alterations.alter import AlterQuotas, no_check
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.command import AlterationReport, AlterCommand
-from app.service.alterations.replace import RevertAlterations
-from app.service.alterations.write_ahead import AlterContext
-from app.service.auth.authorize import NOT_AUTHORIZED, RULE, Authorizer, lacks
-from app.service.auth.denials import DeniedAttempt, DeniedAttempts, requested_change
-from app.service.ports.brokers import (
-    ClientQuotaAdmin,
-    ClusterRights,
-    Described,
-    Handover,
-    QuotaReader,
-    Verdict,
-)
-from app.service.queries.describe import DescribeQuotas
-from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.tasks import Tasks
-
-
-@dataclass(eq=False)
-class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
-    """The broker refused the caller a read that the service thought allowed.
-
-    For the caller it is a 403, and repeating is of no use before an ACL is changed; for the log it
-    is an alteration of which nothing was sent.
-    """
-
-    retry: Retry = Retry.NEVER
-
-
-class RecordReader:
-    """Reads what an alteration is recorded and answered with: as the caller, else as this service.
-
-    To alter, ALTER_CONFIGS is enough for a broker and for this service alike, and what held before
-    belongs to an alteration's record. So a caller who may alter and not describe is not refused for
-    the sake of the record.
-    """
-
-    def __init__(self, as_caller: QuotaReader, as_service: QuotaReader) -> None:
-        self._as_caller = as_caller
-        self._as_service = as_service
-
-    async def describe_client_quotas(self, *asked: Any, **options: Any) -> Described:
-        """See ``QuotaReader``."""
-        try:
-            return await self._as_caller.describe_client_quotas(*asked, **options)
-        except RefusedAtTheActError:
-            return await self._as_service.describe_client_quotas(*asked, **options)
-
-
-class CallerQuotaAdmin:
-    """See ``ClientQuotaAdmin``; no earlier answer outlives a refusal."""
-
-    def __init__(self, admin: ClientQuotaAdmin, rights: ClusterRights, principal: str) -> None:
-        self._admin = admin
-        self.live_brokers = admin.live_brokers
-        self.preferred_broker = admin.preferred_broker
-        self.cluster_id = admin.cluster_id
-        self._rights = rights
-        self._principal = principal
-
-    async def describe_client_quotas(self, *asked: Any, **options: Any) -> Described:
-        """See ``ClientQuotaAdmin``.
-
-        Raises:
-            RefusedAtTheActError: The caller lacks DESCRIBE_CONFIGS.
-        """
-        try:
-            return await self._admin.describe_client_quotas(*asked, **options)
-        except QuotaError as error:
-            if error.kafka_error != NOT_AUTHORIZED:
-                raise
-            self._rights.forget()
-            detail = lacks(self._principal, Operation.DESCRIBE_CONFIGS)
-            raise RefusedAtTheActError(detail, kafka_error=NOT_AUTHORIZED) from error
-
-    async def alter_client_quotas(self, *asked: Any, **options: Any) -> Handover:
-        """See ``ClientQuotaAdmin``; a refusal of the caller says so."""
-        answer = await self._admin.alter_client_quotas(*asked, **options)
-        verdicts = {
-            entity: self._own_verdict(verdict) for entity, verdict in answer.verdicts.items()
-        }
-        return replace(answer, verdicts=verdicts)
-
-    def _own_verdict(self, verdict: Verdict) -> Verdict:
-        if verdict.error is None or verdict.error.kafka_error != NOT_AUTHORIZED:
-            return verdict
-        self._rights.forget()
-        message = lacks(self._principal, Operation.ALTER_CONFIGS)
-        return replace(verdict, error=KafkaRefusal(NOT_AUTHORIZED, message))
-
-
-class AlterAsCaller(AlterQuotas):
-    """Answers ``POST /quotas/alterations`` with the broker's own refusals.
-
-    What was thought allowed and is refused at the act is recorded as a denied attempt. The
-    connections of ``admin`` are logged in as the caller.
-    """
-
-    def __init__(
-        self,
-        context: AlterContext,
-        admin: ClientQuotaAdmin,
-        barrier: Barrier,
-        tasks: Tasks,
-        denials: DeniedAttempts,
-    ) -> None:
-        super().__init__(context, admin, barrier, tasks)
-        self._denials = denials
-
-    async def alter(
-        self, command: AlterCommand, check: Callable[[], None] = no_check
-    ) -> AlterationReport:
-        """See ``AlterQuotas``.
-
-        Raises:
-            ClusterAuthorizationError: The broker refused the caller, at the act.
-        """
-        try:
-            return await super().alter(command, check)
-        except RefusedAtTheActError as error:
-            refusal = ClusterAuthorizationError(error.detail, kafka_error=NOT_AUTHORIZED)
-        except BrokerError as error:
-            if error.kafka_error != NOT_AUTHORIZED or error.results is None:
-                raise
-            refusal = ClusterAuthorizationError(
-                lacks(command.caller.principal, Operation.ALTER_CONFIGS),
-                kafka_error=NOT_AUTHORIZED,
-                sent=error.sent,
-                violations=error.violations,
-                alteration_id=error.alteration_id,
-                results=error.results,
-            )
-        await self._denials.record(command.caller, refusal, _attempt(command))
-        raise refusal
-
-
-def _attempt(command: AlterCommand) -> DeniedAttempt:
-    evidence = {**command.evidence, "allowed": False, "rule": RULE, "asked": "AlterClientQuotas"}
-    route = "POST /quotas/alterations"
-    if command.action == "revert":
-        route += "/…/revert"
-    read = requested_change(command.alterations, command.reason)
-    return DeniedAttempt(command.request_id, route, evidence, read)
-
-
-@dataclass(frozen=True, slots=True)
-class CallerServices:
-    """What a caller has instead of everybody's, whose requests run as the caller."""
-
-    authorizer: Authorizer
-    describe: DescribeQuotas
-    alter: AlterQuotas
-    revert: RevertAlterations
-    resolve: ResolveQuotas
+from app.domain.errors import NotSentError
+from app.service.auth.actors import ActorOf
 
 
 class Session(Protocol):
-    """What a login opens: services whose requests run as the caller."""
+    """What a login opens: connections to brokers, which know the caller by them."""
 
     @property
-    def services(self) -> CallerServices:
-        """What answers the caller."""
+    def actor(self) -> ActorOf:
+        """Returns what acts for the caller, through these connections."""
 
     @property
     def is_spoilt(self) -> bool:
         """Whether it is of no more use, such as after its password was refused."""
 
     async def close(self, *, at_once: bool) -> None:
-        """End it: when what goes on in it has ended, or at once. A second time does nothing."""
+        """End it: when its alterations have ended, or at once. A second time does nothing."""
 
 
 MOST_SESSIONS: Final = 256

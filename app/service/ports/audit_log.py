@@ -1,7 +1,7 @@
 """What the use cases need of the audit log: intents with their locks, outcomes, recovery, drift."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -12,99 +12,8 @@ from app.domain.alterations import (
     Quotas,
     Values,
 )
-from app.domain.entities import Caller, ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import QuotaError
-from app.service.ports.brokers import Handover
-from app.service.ports.metrics import OpenIntents
-from app.service.ports.plans import PlanApplication
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntity:
-    """One entity of an audited request: its position in the request, its operations, its values.
-
-    ``before`` is null where nobody has read it under the entity's lock, as in every intent. ``ops``
-    are those of the request, in order.
-    """
-
-    ordinal: int
-    alteration: ClientQuotaAlteration
-    before: Values | None = None
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
-    """Who asked for what, as it is recorded before anything is sent.
-
-    Attributes:
-        alteration_id: A UUIDv7; its time orders the log.
-        action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
-        entities: The entities that may reach the cluster; none for a denied attempt.
-        local_refusals: Results by ordinal of entities that our own rules refused
-            (``all_or_nothing`` false): in the alteration's document, not in the log's rows.
-        reason: The caller's own words, or null.
-        decision: How authorization decided: rule, operation, age of the ACLs.
-        options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``, and ``plan``.
-        broker_id: The broker chosen to send through, or null.
-    """
-
-    alteration_id: str
-    cluster_id: str
-    caller: Caller
-    action: str
-    request_id: str
-    entities: tuple[AuditEntity, ...]
-    local_refusals: Mapping[int, AlterationResult] = field(default_factory=dict)
-    reason: str | None = None
-    decision: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    broker_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """What became of the entities of an intent, and how the request was sent.
-
-    Attributes:
-        results: One for each entity, by ordinal.
-        rejected: The same of what our own rules refused, with what holds where that was read.
-        events: (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
-        sent: Whether a request that changes something was handed to a broker.
-        broker_id: The broker that answered, or null.
-        retry_after_s: Where the broker throttles, in seconds.
-        error: What the caller gets once it is in the log, where that is no report.
-        late: The broker's answer that may still come, up to 95 s after the sending.
-    """
-
-    alteration_id: str
-    results: Mapping[int, AlterationResult]
-    events: Sequence[tuple[datetime, str, str]] = ()
-    sent: bool = False
-    broker_id: int | None = None
-    retry_after_s: float | None = None
-    error: QuotaError | None = None
-    late: Awaitable[Handover] | None = None
-    rejected: Mapping[int, AlterationResult] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AlterationRecord:
-    """Everything that the log knows of one alteration.
-
-    Attributes:
-        at: When the intent was committed.
-        results: By ordinal, in request order, local refusals included; an entity without a
-            conclusion yet is UNKNOWN once sent, or NOT_SENT.
-        concluded: Whether every entity has a conclusion.
-        history: (at, event, detail) in order: ``intent``, ``sent``, ``outcome``, ``recovery``.
-    """
-
-    request: AuditRequest
-    at: datetime
-    results: Mapping[int, AlterationResult]
-    concluded: bool
-    history: Sequence[tuple[datetime, str, str]]
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
+from app.service.ports.alterations import Alteration, AlterationRecord, Change, Conclusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,45 +77,11 @@ class AuditPage:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyClaim:
-    """An idempotency key: the SHA-256 of principal, cluster and key, and of what was asked."""
-
-    key_hash: bytes
-    fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class StoredKey:
     """What the log has of an idempotency key that was used before."""
 
     alteration_id: str
     fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What is committed before anything is sent: the request, and what it takes with it.
-
-    Attributes:
-        owner: The process that sends; its heartbeat tells whether it is alive.
-        key: The idempotency key, or null.
-        supersedes: The alteration whose quarantined locks are taken over, or null.
-        plan: Its owner will hold the keys if they are applied; null for what is no plan's.
-        locks: What is locked, by ordinal: what is altered; and from -2 down what is locked because
-            what is changed depends on its values, and is free again with the last entity of the
-            request: the log has no events of it, and nothing is to be recovered.
-        send_within_s: How long after its transaction was begun it may still be handed over.
-        send_by: Until when that is at the earliest, by ``boot_time``.
-    """
-
-    request: AuditRequest
-    owner: str
-    key: KeyClaim | None = None
-    supersedes: str | None = None
-    plan: PlanApplication | None = None
-    locks: Mapping[int, ClientQuotaEntity] = field(kw_only=True)
-    send_within_s: float = field(kw_only=True)
-    send_by: float = 0.0
 
 
 class KeyTakenError(Exception):
@@ -221,7 +96,7 @@ class KeyTakenError(Exception):
 class AuditJournal(Protocol):
     """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
 
-    async def record_intents(self, intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """Commit intents, each with its locks and its key durably, all of it or none.
 
         They are in one transaction as far as they can be; no two have an entity or a key in common.
@@ -233,7 +108,7 @@ class AuditJournal(Protocol):
             hold the intent all the same, and then it wants a conclusion.
         """
 
-    async def recent_values(self, intent: Intent) -> Quotas:
+    async def recent_values(self, intent: Alteration) -> Quotas:
         """Return what was applied within 60 s before, of what a committed intent has locked."""
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
@@ -255,7 +130,7 @@ class AuditJournal(Protocol):
         """
 
     async def record_final(
-        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+        self, alteration: Alteration, results: Mapping[int, AlterationResult]
     ) -> datetime:
         """Commit a request that changed nothing and its results at once: denied or validated.
 
@@ -281,7 +156,7 @@ class OpenAlteration:
     """One entity of an alteration without a definite outcome, claimed by one recovery.
 
     Attributes:
-        audited: As in the intent; ``before`` is what the owner has read under its lock, null where
+        change: As in the intent; ``before`` is what the owner has read under its lock, null where
             it did not come to record that.
         broker_id: The broker that it was sent through, or null.
         age_s: Seconds since the bytes can have been handed over at the latest, by the database's
@@ -291,7 +166,7 @@ class OpenAlteration:
     """
 
     alteration_id: str
-    audited: AuditEntity
+    change: Change
     broker_id: int | None
     age_s: float
     last_audited: Values | None = None
@@ -299,7 +174,7 @@ class OpenAlteration:
     @property
     def key(self) -> RecoveryKey:
         """Which entity of which alteration."""
-        return self.alteration_id, self.audited.ordinal
+        return self.alteration_id, self.change.ordinal
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +196,20 @@ class Recovered:
     def key(self) -> RecoveryKey:
         """Which entity of which alteration."""
         return self.alteration_id, self.ordinal
+
+
+class OpenIntents(NamedTuple):
+    """What has no definite outcome yet, of all processes.
+
+    Attributes:
+        number: Entities of alterations that were recorded and not concluded.
+        oldest_s: The age of the oldest one, in seconds; 0 where there is none.
+        quarantined: How many of them were sent and have no definite answer.
+    """
+
+    number: int
+    oldest_s: float
+    quarantined: int
 
 
 class RecoveryJournal(Protocol):

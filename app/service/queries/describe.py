@@ -18,8 +18,9 @@ from app.domain.entities import (
     filter_violations,
 )
 from app.domain.errors import NoSuchEntityError
-from app.service.ports.brokers import Described, QuotaReader
-from app.service.queries.resolve import DescribeNow, QuotaImage
+from app.service.auth.actors import Actor
+from app.service.ports.brokers import Described
+from app.service.queries.resolve import QuotaImage
 from app.service.runtime.tasks import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]
@@ -205,33 +206,21 @@ class Read(NamedTuple):
 class DescribeQuotas:
     """Answers ``GET /quotas``.
 
-    Args:
-        admin: Describes what a filter selects.
-        image: Everything.
-        images: May be shared with others who answer it.
-        describe_now: Describes everything for whoever wants the newest state; null lets the image.
+    Quotas have no ACLs of their own, so whoever may describe them shares the image that is there.
     """
 
-    def __init__(
-        self,
-        admin: QuotaReader,
-        image: QuotaImage,
-        images: SortedSnapshots | None = None,
-        describe_now: DescribeNow | None = None,
-    ) -> None:
-        self._admin = admin
+    def __init__(self, image: QuotaImage) -> None:
         self._image = image
-        self._images = images or SortedSnapshots()
-        self._describe_now = describe_now or image.now
+        self._images = SortedSnapshots()
 
-    async def describe(self, query: DescribeQuery) -> QuotaListing:
+    async def describe(self, actor: Actor, query: DescribeQuery) -> QuotaListing:
         """Return every matching entity.
 
         Raises:
             InvalidRequestError: The filter breaks a rule of the broker.
             NotSentError: No broker answers.
         """
-        return await self.select(query, await self.read(query))
+        return await self.select(query, await self.read(actor, query))
 
     async def select(self, query: DescribeQuery, read: Read) -> QuotaListing:
         """Return every matching entity of what was read; that is work of this process."""
@@ -245,7 +234,9 @@ class DescribeQuotas:
         found = await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
         return QuotaListing(described.cluster_id, described.as_of, found)
 
-    async def entity(self, entity: ClientQuotaEntity, max_age_ms: int = 0) -> QuotaListing:
+    async def entity(
+        self, actor: Actor, entity: ClientQuotaEntity, max_age_ms: int = 0
+    ) -> QuotaListing:
         """Describe one entity; there is no entry where it has no values.
 
         Raises:
@@ -256,17 +247,9 @@ class DescribeQuotas:
         if filter_violations(wanted):
             detail = "No cluster has such an entity: it is a user, a client-id, both, or an ip."
             raise NoSuchEntityError(detail)
-        return await self.describe(DescribeQuery(wanted, max_age_ms=max_age_ms))
+        return await self.describe(actor, DescribeQuery(wanted, max_age_ms=max_age_ms))
 
-    async def everything(self) -> Described:
-        """Return every entity, as a broker describes them now.
-
-        Raises:
-            NotSentError: No broker answers.
-        """
-        return await self._describe_now()
-
-    async def read(self, query: DescribeQuery) -> Read:
+    async def read(self, actor: Actor, query: DescribeQuery) -> Read:
         """Return what holds all that matches.
 
         A broker selects where the filter names an entity and no image is young enough; nobody waits
@@ -280,8 +263,8 @@ class DescribeQuotas:
         wanted, max_age_ms = query.quota_filter.for_broker(), query.max_age_ms
         if not query.quota_filter.names_an_entity:
             if max_age_ms == 0:
-                return Read(await self._describe_now(), is_image=False)
+                return Read(await actor.describe_now(), is_image=False)
             return Read(await self._image.image(max_age_ms=max_age_ms), is_image=True)
         if max_age_ms and (young := self._image.young(max_age_ms=max_age_ms)):
             return Read(young, is_image=True)
-        return Read(await self._admin.describe_client_quotas(wanted), is_image=False)
+        return Read(await actor.reader.describe_client_quotas(wanted), is_image=False)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import canonical_entity, judge
+from app.service.auth.actors import Actor
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, utc_now
 from app.service.runtime.dependencies import Cache
@@ -45,10 +46,6 @@ BELIEVED_S: Final = 5.0
 
 MOST_ACKNOWLEDGED: Final = 20_000
 """With so many changes that no describe shows yet the next describe is awaited."""
-
-
-DescribeNow = Callable[[], Awaitable[Described]]
-"""Describes every quota of the cluster as a broker has it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,18 +360,12 @@ def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) ->
 
 
 class ResolveQuotas:
-    """Answers ``GET`` and ``POST /quotas/resolve``.
+    """Answers ``GET`` and ``POST /quotas/resolve``."""
 
-    Args:
-        image: What is resolved against.
-        describe_now: Describes everything for whoever wants the newest state; null lets the image.
-    """
-
-    def __init__(self, image: QuotaImage, describe_now: DescribeNow | None = None) -> None:
+    def __init__(self, image: QuotaImage) -> None:
         self._image = image
-        self._describe_now = describe_now or image.now
 
-    async def basis(self, query: ResolveQuery) -> ResolutionBasis:
+    async def basis(self, actor: Actor, query: ResolveQuery) -> ResolutionBasis:
         """Return what the query is to be resolved against.
 
         Raises:
@@ -387,7 +378,7 @@ class ResolveQuotas:
         if query.max_age_ms:
             image = await self._image.indexed(max_age_ms=query.max_age_ms)
         else:
-            image = await self._image.index_of(await self._describe_now())
+            image = await self._image.index_of(await actor.describe_now())
         proposed = None
         if query.alterations is not None:
             number = len(query.identities) + len(query.alterations)

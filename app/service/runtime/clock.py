@@ -83,7 +83,14 @@ def time_of(alteration_id: str) -> datetime:
 
 
 _LONGER_S: Final = 0.6
-"""How much longer than a transaction may take whoever needs its end waits for it."""
+"""Whoever needs the end of a transaction waits so much longer than it may take."""
+
+_LOCKS: Final = 3
+"""A transaction may wait for so many locks, one after the other."""
+
+_CHECK_SHARE, _FACT_SHARE = 0.4, 0.6
+"""Of what a broker may take for a read: usually 2 s for a check, which a probe waits for, and 3 s
+for a fact, which a request needs before it can begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,35 +109,40 @@ class Patience:
 
     @property
     def conclusion_s(self) -> float:
-        """Until an outcome is written, which has nobody else to wait for it."""
+        """Until an outcome is written: no other alteration waits for it, so it may take longer."""
         return self.database_answer_s * 2
 
     @property
     def record_s(self) -> float:
-        """How long an answer waits for the record of its outcome: until that has failed, too."""
+        """Until an answer is sent without waiting any longer for the record of its outcome."""
         return self.conclusion_s + _LONGER_S
 
     @property
     def entity_wait_s(self) -> float:
         """Until another alteration of the same entity has ended.
 
-        It is longer than an intent takes: who waited so long finds the other's key in the log.
+        By then its intent is in the log, or has failed.
         """
         return self.database_answer_s + _LONGER_S
 
     @property
     def statement_s(self) -> float:
-        """Postgres's own limit for a statement that writes: it ends what nobody waits for."""
+        """Postgres's own limit for a statement that writes: nobody waits for it any longer."""
         return self.database_answer_s + _LONGER_S
 
     @property
     def lock_s(self) -> float:
-        """Postgres's own limit for the wait for a lock: a transaction may wait for a few."""
-        return self.database_answer_s / 3
+        """Postgres's own limit for the wait for one lock."""
+        return self.database_answer_s / _LOCKS
+
+    @property
+    def shared_lock_s(self) -> float:
+        """The same for a transaction that many share: who waits is tried again alone."""
+        return self.lock_s / 9
 
     @property
     def idle_s(self) -> float:
-        """Postgres's own limit for a transaction whose client asks nothing: its locks are free."""
+        """Postgres's own limit for a transaction whose client is silent: it frees its locks."""
         return max(5.0, self.database_answer_s)
 
     @property
@@ -151,12 +163,12 @@ class Patience:
     @property
     def check_s(self) -> float:
         """Until a check of readiness is over."""
-        return self.broker_answer_s * 2 / 5
+        return self.broker_answer_s * _CHECK_SHARE
 
     @property
     def fact_s(self) -> float:
         """Until a broker has returned its ACLs, its configuration, or what a caller may do."""
-        return self.broker_answer_s * 3 / 5
+        return self.broker_answer_s * _FACT_SHARE
 
     @property
     def entities_s(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from app.domain.errors import NotSentError, QuotaError, Retry, TooManyRequestsError
 from app.domain.validation import MAX_CHANGES
-from app.service.ports.metrics import AlterationMetrics, Phase
+from app.metrics import AlterationMetrics, Phase
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,8 +14,9 @@ from tests.faults.http.conftest import Serve
 from tests.testkit.outages import ask
 from tests.testkit.patience import wait_until
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
-ROTATIONS: Final = 4
+ROTATIONS: Final = size(1, 4)
 
 
 def moved(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.runtime.clock import boot_time
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
+from tests.testkit.counted_metrics import CountedDependencies
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import (
     DROP_AFTER_APPLYING,
@@ -20,7 +21,6 @@ from tests.testkit.fake_kafka.cluster import (
     Fault,
 )
 from tests.testkit.fake_kafka.server import ALTER, fake_broker, silent
-from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.kafka import DEADLINE_S, admin_of, alter, brokers_of, setting
 
 SEND_WITHIN_S = 0.3
@@ -102,13 +102,13 @@ async def test_what_is_answered_is_counted_by_its_name_in_kafka(
     await admin.describe_client_quotas(ALL_ENTITIES)
     await alter(admin, ALICE, BOB)
     await KafkaMetadataQuorum(brokers).quorum()
-    assert counted.counts["ApiVersions answered"] == 1
-    assert counted.counts["Metadata answered"] == 2  # of the connection, and who is alive
-    for name in ("DescribeClientQuotas", "AlterClientQuotas", "DescribeQuorum"):
-        assert counted.counts[f"{name} answered"] == 1
-    assert counted.counts.total() == 6
-    assert len(counted.seconds) == 6
-    assert all(0 <= seconds <= DEADLINE_S for seconds in counted.seconds)
+    once = ("ApiVersions", "DescribeClientQuotas", "AlterClientQuotas", "DescribeQuorum")
+    metadata = 2  # of the connection, and who is alive
+    assert counted.counts == {
+        f"kafka_request_seconds {name} answered": number
+        for name, number in {**dict.fromkeys(once, 1), "Metadata": metadata}.items()
+    }
+    assert counted.within("kafka_request_seconds", DEADLINE_S) == 6
     assert brokers.connections() == {"idle": 1, "busy": 0}
 
 
@@ -117,8 +117,8 @@ async def test_an_error_is_counted_once_for_each_answer(
 ):
     cluster.fail_next(Fault(error_code=7))
     await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
-    assert counted.counts["AlterClientQuotas answered"] == 1
-    assert counted.counts["AlterClientQuotas REQUEST_TIMED_OUT"] == 1
+    assert counted.counts["kafka_request_seconds AlterClientQuotas answered"] == 1
+    assert counted.counts["kafka_errors AlterClientQuotas REQUEST_TIMED_OUT"] == 1
 
 
 async def test_a_connection_that_breaks_is_a_lost_request(
@@ -126,7 +126,7 @@ async def test_a_connection_that_breaks_is_a_lost_request(
 ):
     cluster.fail_next(DROP_AFTER_APPLYING)
     await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
-    assert counted.counts["AlterClientQuotas lost"] == 1
+    assert counted.counts["kafka_request_seconds AlterClientQuotas lost"] == 1
     await until(lambda: sum(brokers.connections().values()) == 0)
 
 
@@ -139,7 +139,7 @@ async def test_who_waits_no_longer_abandons_the_request(
     altering = asyncio.create_task(asking)
     await until(lambda: brokers.connections()["busy"] == 1)
     await altering
-    await until(lambda: counted.counts["AlterClientQuotas abandoned"] == 1)
+    await until(lambda: counted.counts["kafka_request_seconds AlterClientQuotas abandoned"] == 1)
 
 
 async def test_a_cluster_that_cannot_be_reached_is_no_request(counted: CountedDependencies):

@@ -103,7 +103,7 @@ def test_a_generated_client_alters_describes_and_resolves_a_quota(session: Any) 
     body = {"alterations": [change({"user": user}, {P: 1024})]}
     request = _model("AlterationRequest").from_dict(body)
     report = call(session, "alterations.alter_quotas", body=request)
-    assert isinstance(report, _model("AlterationReport")), report
+    assert isinstance(report, _model("AlterationRecord")), report
     assert [str(result.outcome) for result in report.results] == ["applied"]
 
     listing = call(session, "quotas.describe_quotas", filter_=[f"user={user}"])
@@ -151,7 +151,7 @@ def test_generated_models_write_requests_and_read_answers(
         resolved = client.get("/quotas/resolve", params={"user": user})
         refused = client.get("/quotas/resolve", params={"ip": "nowhere"})
 
-    report = models.AlterationReport.model_validate_json(altered.text)
+    report = models.AlterationRecord.model_validate_json(altered.text)
     assert [result.outcome for result in report.results] == ["applied"]
     (quota,) = models.QuotaListing.model_validate_json(described.text).quotas
     assert quota.values.model_dump() == {"producer_byte_rate": 1024}

@@ -16,6 +16,7 @@ from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Names, RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 ENTITIES = 250
 
@@ -65,8 +66,8 @@ def test_pages_of_different_sizes_go_on_where_the_last_one_ended(
     first = api.get("/quotas", params={**parameters, "page_size": 3}).json()
     token = first["next_page_token"]
     again = [
-        api.get("/quotas", params={**parameters, "page_size": size, "page_token": token}).json()
-        for size in (2, 5)
+        api.get("/quotas", params={**parameters, "page_size": number, "page_token": token}).json()
+        for number in (2, 5)
     ]
     rest = api.get("/quotas", params={**parameters, "page_token": token}).json()
     users = users_of(rest)
@@ -135,7 +136,7 @@ def test_an_answer_that_says_the_same_need_not_be_sent_again(api: httpx.Client, 
 
 
 PAIRS = 40
-READINGS = 25
+READINGS = size(10, 25)
 STEPS = 25
 
 

@@ -20,22 +20,19 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
+from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, IdempotencyKey
 from app.service.ports.audit_log import (
-    AlterationRecord,
     AuditQuery,
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyClaim,
     OpenAlteration,
     Recovered,
 )
 from tests.testkit.event_loops import until
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.postgres import (
+    ALICE,
     CLUSTER,
     AuditDatabase,
-    audit_entity,
+    audit_change,
     audit_request,
     intend,
     intent_of,
@@ -56,19 +53,24 @@ INSERT = (
 FREE = "update quota_entity set alteration_id = null"
 
 
-def request_of(*users: str) -> AuditRequest:
-    return audit_request(*(audit_entity(n, {"user": user}) for n, user in enumerate(users)))
+def request_of(*users: str) -> Alteration:
+    return audit_request(*(audit_change(n, {"user": user}) for n, user in enumerate(users)))
+
+
+def hash_of(key: IdempotencyKey) -> bytes:
+    """Return what the log finds alice's key by."""
+    return key.hash_for(ALICE.principal, CLUSTER)
 
 
 def concluded(
-    request: AuditRequest,
+    request: Alteration,
     outcome: Outcome = Outcome.APPLIED,
     after: Values | None = AFTER,
     sent_at: datetime | None = None,
 ) -> Conclusion:
     results = {
-        entity.ordinal: AlterationResult(entity.alteration.entity, outcome, before={}, after=after)
-        for entity in request.entities
+        entity.ordinal: AlterationResult(entity.entity, outcome, before={}, after=after)
+        for entity in request.changes
     }
     sent = (sent_at or datetime.now(UTC), "sent", "handed to broker 1")
     return Conclusion(request.alteration_id, results, [sent])
@@ -95,11 +97,16 @@ class Tables:
     def audited(self) -> int:
         return len(self.run("select 1 from quota_entity where version > 0"))
 
-    def locks(self, request: AuditRequest) -> Mapping[int, Any]:
-        query = "select * from quota_entity where alteration_id = %(id)s order by ordinal"
-        return {row.ordinal: row for row in self.run(query, id=request.alteration_id)}
+    def locks(self, request: Alteration, *, rests_on: bool = False) -> Mapping[int, Any]:
+        """Locks of what is altered, or of what that rests on, by their ordinals."""
+        query = """
+            select * from quota_entity
+            where alteration_id = %(id)s and rests_on = %(rests_on)s order by ordinal
+        """
+        found = self.run(query, id=request.alteration_id, rests_on=rests_on)
+        return {row.ordinal: row for row in found}
 
-    def age(self, request: AuditRequest, seconds: float) -> None:
+    def age(self, request: Alteration, seconds: float) -> None:
         """Let the locks be that much older than they are."""
         self.run(
             "update quota_entity set taken_at = taken_at - %(age)s, "
@@ -109,8 +116,8 @@ class Tables:
             age=timedelta(seconds=seconds),
         )
 
-    def state(self, request: AuditRequest, ordinal: int = 0) -> Any:
-        entity = request.entities[ordinal].alteration.entity
+    def state(self, request: Alteration, ordinal: int = 0) -> Any:
+        entity = request.changes[ordinal].entity
         query = (
             'select *, "values" as stored from quota_entity '
             "where entity_hash = %(hash)s and version > 0"
@@ -121,14 +128,14 @@ class Tables:
 
 async def take(
     journal: PostgresJournal,
-    request: AuditRequest,
-    key: KeyClaim | None = None,
+    request: Alteration,
+    key: IdempotencyKey | None = None,
     supersedes: str | None = None,
-) -> Intent:
+) -> Alteration:
     return await record_intent(journal, intent_of(request, key=key, supersedes=supersedes))
 
 
-async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | None:
+async def holder_of(journal: PostgresJournal, request: Alteration) -> str | None:
     with pytest.raises(EntityBusyError) as raised:
         await take(journal, request)
     error = raised.value
@@ -140,13 +147,13 @@ async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | No
 
 async def opened(
     journal: PostgresJournal, *users: str, owner: str = "dead", broker_id: int | None = 1
-) -> AuditRequest:
+) -> Alteration:
     request = replace(request_of(*users), broker_id=broker_id)
     await record_intent(journal, intent_of(request, owner))
     return request
 
 
-async def in_doubt(journal: PostgresJournal, *users: str) -> AuditRequest:
+async def in_doubt(journal: PostgresJournal, *users: str) -> Alteration:
     request = await opened(journal, *users, owner="alive")
     await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     return request
@@ -157,22 +164,22 @@ async def claimed(recovery: PostgresRecovery, owner: str = "me") -> Sequence[Ope
 
 
 def found(
-    request: AuditRequest, outcome: Outcome, *, final: bool, ordinal: int = 0, **evidence: Any
+    request: Alteration, outcome: Outcome, *, final: bool, ordinal: int = 0, **evidence: Any
 ) -> Recovered:
-    entity = request.entities[ordinal].alteration.entity
+    entity = request.changes[ordinal].entity
     after: Values | None = None if outcome is Outcome.REFUSED else AFTER
     result = AlterationResult(entity, outcome, True, {}, after)
     evidence = {"before_is_proven": True, **evidence}
     return Recovered(request.alteration_id, ordinal, result, final=final, evidence=evidence)
 
 
-async def stored(journal: PostgresJournal, request: AuditRequest) -> AlterationRecord:
+async def stored(journal: PostgresJournal, request: Alteration) -> AlterationRecord:
     record = await journal.alteration(request.alteration_id)
     assert record is not None
     return record
 
 
-async def listed(journal: PostgresJournal, request: AuditRequest) -> list[str]:
+async def listed(journal: PostgresJournal, request: Alteration) -> list[str]:
     """The outcomes of the alteration's rows, on which all queries for them agree."""
     page = await journal.audit_rows(AuditQuery())
     rows = [row.outcome for row in page.rows if row.alteration_id == request.alteration_id]
@@ -185,8 +192,8 @@ async def listed(journal: PostgresJournal, request: AuditRequest) -> list[str]:
 _NUMBERS = itertools.count(1)
 
 
-def intent() -> AuditRequest:
-    return audit_request(audit_entity(0, {"user": f"user-{next(_NUMBERS)}"}))
+def intent() -> Alteration:
+    return audit_request(audit_change(0, {"user": f"user-{next(_NUMBERS)}"}))
 
 
 def every_call(database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
@@ -197,7 +204,7 @@ def every_call(database: Database, journal: PostgresJournal) -> list[Awaitable[o
         recovery.claim_open(CLUSTER, "me", limit=10),
         recovery.record_recovery([found(request, Outcome.APPLIED, final=True)]),
         drift.try_lead(CLUSTER),
-        drift.keep_baseline(CLUSTER, {request.entities[0].alteration.entity: AFTER}),
+        drift.keep_baseline(CLUSTER, {request.changes[0].entity: AFTER}),
         intend(journal, request),
         journal.record_final(request, {}),
         record_conclusion(journal, concluded(request, Outcome.NOT_SENT, None)),

@@ -1,12 +1,14 @@
 """Nobody changes what is logged; refused credentials are counted once each."""
 
+import hashlib
+
 import psycopg
 import pytest
 from psycopg import sql
 
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.schema import LOG_TABLES, LOG_VIEWS, WORKING_TABLES
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.testkit.postgres import AuditDatabase, audit_change, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("one_row")
 
@@ -53,7 +55,7 @@ OTHER_CHANGES = (
 
 @pytest.fixture
 async def one_row(journal: PostgresJournal):
-    await intend(journal, audit_request(audit_entity(0, {"user": "alice"})))
+    await intend(journal, audit_request(audit_change(0, {"user": "alice"})))
 
 
 def log_tables(url: str) -> list[tuple[str, bool]]:
@@ -135,15 +137,24 @@ def test_no_table_of_the_log_can_be_truncated_by_its_owner(audit_database: Audit
     assert len(errors) >= 12
 
 
-def test_a_payload_that_its_hash_does_not_seal_is_refused(audit_database: AuditDatabase):
+def test_an_event_that_its_hash_does_not_seal_is_refused(audit_database: AuditDatabase):
     insert = sql.SQL(
         "insert into audit_event (received_at, alteration_id, seq, event_type, at, occurred_at, "
-        "cluster_id, principal, action, head_length, payload, leaf_hash) values (now(), "
-        "gen_random_uuid(), 0, 'intent', now(), now(), 'c', 'p', 'alter', 1, {}, {})"
+        "cluster_id, principal, action, documents_hash, payload, leaf_hash) values (now(), "
+        "gen_random_uuid(), 0, 'intent', {}, {}, 'c', 'p', 'alter', {}, {}, {})"
     )
-    with psycopg.connect(audit_database.service_url) as connection:
-        # RFC 6962, section 2.1: SHA-256 of a zero byte and the payload
-        sealed = "\\x28a3a18f6cd6406b086e9ffda1f9b8a13dbcf44b0f3f32cb9031a11fd053acf9"
-        connection.execute(insert.format("{}", sealed))
-        with pytest.raises(psycopg.errors.CheckViolation, match="hash_seals_the_payload"):
-            connection.execute(insert.format("{} ", sealed))
+    first, later = "2000-01-01T00:00:00.000001Z", "2000-01-01T00:00:00.000002Z"
+    documents, others = hashlib.sha256(b"").digest(), hashlib.sha256(b"{}").digest()
+    # RFC 6962, section 2.1: SHA-256 of a zero byte and what is sealed
+    whole = b"\0" + b"\0" * 7 + b"\1" + b"\0" * 7 + b"\1" + documents + b"{}"
+    sealed = hashlib.sha256(whole).digest()
+    with psycopg.connect(audit_database.service_url, autocommit=True) as connection:
+        connection.execute(insert.format(first, first, documents, b"{}", sealed))
+        for other in (
+            (later, first, documents, b"{}"),
+            (first, later, documents, b"{}"),
+            (first, first, others, b"{}"),
+            (first, first, documents, b"{} "),
+        ):
+            with pytest.raises(psycopg.errors.CheckViolation, match="hash_seals_the_event"):
+                connection.execute(insert.format(*other, sealed))

@@ -25,13 +25,17 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditQuery, AuditRow, Conclusion
+from app.service.ports.alterations import Conclusion
+from app.service.ports.audit_log import (
+    AuditQuery,
+    AuditRow,
+)
 from tests.integration.postgres.calls import Tables, run_as
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import (
     HOSTILE_NAMES,
     AuditDatabase,
-    audit_entity,
+    audit_change,
     audit_request,
     database_of,
     intend,
@@ -82,19 +86,19 @@ def written(audit_database: AuditDatabase) -> list[AuditRow]:
 async def write_rows(journal: PostgresJournal) -> list[AuditRow]:
     outcomes, actions, callers = map(itertools.cycle, (OUTCOMES, ACTIONS, CALLERS))
     for batch in (ENTITIES[start : start + 3] for start in range(0, len(ENTITIES), 3)):
-        entities = [audit_entity(ordinal, names) for ordinal, names in enumerate(batch)]
+        entities = [audit_change(ordinal, names) for ordinal, names in enumerate(batch)]
         request = audit_request(*entities, caller=next(callers), action=next(actions))
-        refused = AlterationResult(entities[0].alteration.entity, Outcome.REFUSED)
+        refused = AlterationResult(entities[0].entity, Outcome.REFUSED)
         request = replace(request, local_refusals={50: refused})
         await intend(journal, request)
         results = {
-            entity.ordinal: AlterationResult(entity.alteration.entity, outcome)
+            entity.ordinal: AlterationResult(entity.entity, outcome)
             for entity, outcome in zip(entities, outcomes, strict=False)
             if outcome is not None
         }
         await record_conclusion(journal, Conclusion(request.alteration_id, results))
         await journal.record_final(replace(audit_request(*entities[:1]), action="denied"), {})
-        judged = {0: AlterationResult(entities[0].alteration.entity, Outcome.VALIDATED)}
+        judged = {0: AlterationResult(entities[0].entity, Outcome.VALIDATED)}
         await journal.record_final(replace(audit_request(*entities[:1]), action="validate"), judged)
     await journal.record_final(audit_request(action="denied"), {})
     page = await journal.audit_rows(AuditQuery(limit=10_000))

@@ -20,7 +20,7 @@ from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend, record_conclusion
 
-_COMMITS = (b"COMMIT", b"record_intents", b"append_events")
+_COMMITS = (b"COMMIT", b"record_intents", b"record_conclusions")
 
 
 @asynccontextmanager

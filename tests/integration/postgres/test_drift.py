@@ -17,7 +17,13 @@ from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.audit_log import AuditedState, AuditQuery, AuditRow, Drift, Recovered
+from app.service.ports.audit_log import (
+    AuditedState,
+    AuditQuery,
+    AuditRow,
+    Drift,
+    Recovered,
+)
 from app.service.recovery import DriftWatch
 from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import (
@@ -29,7 +35,7 @@ from tests.integration.postgres.calls import (
     request_of,
     stored,
 )
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import (
     CLUSTER,
@@ -138,7 +144,7 @@ async def test_drift_is_a_row_of_its_own_and_the_new_state(
     assert found[entity_of("bob")].after == {"z": 2.0**63}
     record = await stored(journal, row)
     assert record.concluded
-    assert record.request.decision["first_seen"] == "2026-11-21T01:02:03.456+00:00"
+    assert record.alteration.evidence["first_seen"] == "2026-11-21T01:02:03.456+00:00"
     assert [event for _, event, _ in record.history] == ["outcome"]
     states = await baseline(drift)
     assert states[entity_of("alice")].version == 2
@@ -266,7 +272,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
     for user, outcome in (("found", Outcome.APPLIED), ("other", Outcome.OBSERVED_OTHER)):
         request = request_of("another", user)
         ids[user] = request.alteration_id
-        await intend(journal, replace(request, entities=request.entities[1:]))
+        await intend(journal, replace(request, changes=request.changes[1:]))
         result = AlterationResult(entity_of(user), outcome, True, {"x": 1.0}, AFTER)
         recovered = Recovered(request.alteration_id, 1, result, final=True, evidence={})
         await recovery.record_recovery([recovered])
@@ -278,7 +284,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
     assert {entity: [*found] for entity, found in doubtful.items()} == {
         entity_of(user): [ids[user]] for user in late
     }
-    assert doubtful[entity_of("other")][ids["other"]] == request.entities[1].alteration
+    assert doubtful[entity_of("other")][ids["other"]] == request.changes[1]
     assert await drift.recent_doubtful(CLUSTER, [entity_of("nobody")]) == {}
     assert await drift.recent_doubtful("another", asked) == {}
 
@@ -294,14 +300,16 @@ async def until_leading(database: Database) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_one_process_leads_until_it_ends(two: tuple[Database, Database]):
+async def test_one_process_leads_until_it_ends(
+    two: tuple[Database, Database], connect: Callable[..., Database]
+):
     first, second = (PostgresDriftJournal(database) for database in two)
     for _ in range(3):
         assert await first.try_lead(CLUSTER)
         assert not await second.try_lead(CLUSTER)
     await two[0].close()
     await until_leading(two[1])
-    assert not await first.try_lead(CLUSTER)
+    assert not await PostgresDriftJournal(connect()).try_lead(CLUSTER)
 
 
 async def test_who_loses_its_connection_leads_again_only_if_nobody_else_does(

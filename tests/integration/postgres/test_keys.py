@@ -12,11 +12,8 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
+from app.service.ports.alterations import Alteration, Conclusion, IdempotencyKey
 from app.service.ports.audit_log import (
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyClaim,
     KeyTakenError,
     StoredKey,
 )
@@ -24,7 +21,10 @@ from tests.integration.postgres.calls import (
     Tables,
     concluded,
     found,
+    hash_of,
+    listed,
     request_of,
+    stored,
     take,
     until_a_call_waits,
 )
@@ -40,11 +40,13 @@ INSERT = (
 )
 
 
-def key_of(name: str, body: str = "body") -> KeyClaim:
-    return KeyClaim(sha256(name.encode()).digest(), sha256(body.encode()).digest())
+def key_of(name: str, body: str = "body") -> IdempotencyKey:
+    return IdempotencyKey(name, sha256(body.encode()).digest())
 
 
-async def stored_under(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
+async def stored_under(
+    journal: PostgresJournal, request: Alteration, key: IdempotencyKey
+) -> StoredKey:
     with pytest.raises(KeyTakenError) as raised:
         await take(journal, request, key)
     return raised.value.stored
@@ -54,10 +56,10 @@ async def test_a_key_is_stored_with_its_intent_and_found_again(
     journal: PostgresJournal, tables: Tables
 ):
     key, request = key_of("k"), request_of("alice")
-    assert await journal.stored_key(key.key_hash) is None
+    assert await journal.stored_key(hash_of(key)) is None
     await take(journal, request, key)
     stored = StoredKey(request.alteration_id, key.fingerprint)
-    assert await journal.stored_key(key.key_hash) == stored
+    assert await journal.stored_key(hash_of(key)) == stored
     again, other = request_of("alice"), key_of("k", "another body")
     assert await stored_under(journal, again, key) == stored
     assert await stored_under(journal, again, other) == stored
@@ -104,18 +106,18 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     for end, wins in (("commit", False), ("rollback", True)):
-        result: Intent | BaseException = EntityBusyError("not tried yet")
+        result: Alteration | BaseException = EntityBusyError("not tried yet")
         while isinstance(result, EntityBusyError):  # the first took half a second to end
             key = key_of(unique(end))
             first, second = request_of(unique(end)), request_of(unique(end))
             with psycopg.connect(audit_database.service_url) as other:
-                other.execute(INSERT, (key.key_hash, key.fingerprint, first.alteration_id))
+                other.execute(INSERT, (hash_of(key), key.fingerprint, first.alteration_id))
                 waiting = asyncio.create_task(take(journal, second, key))
                 await until_a_call_waits(audit_database)
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(result, Intent if wins else KeyTakenError)
-        stored = await journal.stored_key(key.key_hash)
+        assert isinstance(result, Alteration if wins else KeyTakenError)
+        stored = await journal.stored_key(hash_of(key))
         assert stored is not None
         assert stored.alteration_id == (second if wins else first).alteration_id
 
@@ -125,7 +127,7 @@ async def test_a_key_whose_first_request_takes_too_long_is_running(
 ):
     key, request = key_of("k"), request_of("alice")
     with psycopg.connect(audit_database.service_url) as other:
-        other.execute(INSERT, (key.key_hash, key.fingerprint, request.alteration_id))
+        other.execute(INSERT, (hash_of(key), key.fingerprint, request.alteration_id))
         with pytest.raises(EntityBusyError) as raised:
             await take(journal, request, key)
         other.rollback()
@@ -150,20 +152,33 @@ THROTTLED = KafkaRefusal("THROTTLING_QUOTA_EXCEEDED", "later")
 INVALID = KafkaRefusal("INVALID_REQUEST", "no")
 
 
-def ended(
-    request: AuditRequest, *outcomes: Outcome, error: KafkaRefusal | None = None
-) -> Conclusion:
+def ended(request: Alteration, *outcomes: Outcome, error: KafkaRefusal | None = None) -> Conclusion:
     results = {
         entity.ordinal: AlterationResult(
-            entity.alteration.entity,
+            entity.entity,
             outcome,
             before={},
             after={},
             error=error if outcome is Outcome.REFUSED else None,
         )
-        for entity, outcome in zip(request.entities, outcomes, strict=True)
+        for entity, outcome in zip(request.changes, outcomes, strict=True)
     }
     return Conclusion(request.alteration_id, results)
+
+
+async def test_a_key_is_free_again_where_a_rule_refused_all_of_it_behind_the_barrier(
+    journal: PostgresJournal,
+):
+    key, request = key_of("k"), request_of("alice", "bob")
+    await take(journal, request, key)
+    refused = ended(request, Outcome.NOT_APPLIED, Outcome.REFUSED, error=INVALID)
+    late = {1: refused.results[1]}
+    await record_conclusion(journal, replace(refused, rejected=late, is_repeatable=True))
+    assert await journal.stored_key(hash_of(key)) is None
+    record = await stored(journal, request)
+    assert [each.outcome for each in record.results.values()] == ["not_applied", "refused"]
+    assert list(record.alteration.local_refusals) == [1]
+    assert sorted(await listed(journal, request)) == ["not_applied", "refused"]
 
 
 @pytest.mark.parametrize(
@@ -191,12 +206,12 @@ async def test_a_key_is_free_again_where_its_alteration_may_be_repeated(
     await take(journal, request, key)
     for _ in range(2):
         await record_conclusion(journal, ended(request, *outcomes, error=error))
-        assert (await journal.stored_key(key.key_hash) is None) is is_free
+        assert (await journal.stored_key(hash_of(key)) is None) is is_free
     if not is_free:
         return
     await take(journal, again, key)
     await record_conclusion(journal, ended(request, *outcomes, error=error))
-    stored = await journal.stored_key(key.key_hash)
+    stored = await journal.stored_key(hash_of(key))
     assert stored is not None
     assert stored.alteration_id == again.alteration_id
     await record_conclusion(journal, concluded(again))
@@ -211,11 +226,11 @@ async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
     both = ended(request, *[Outcome.NOT_SENT] * 3)
     first = replace(both, results={0: both.results[0]})
     await record_conclusion(journal, first)
-    assert await journal.stored_key(key.key_hash) is not None
+    assert await journal.stored_key(hash_of(key)) is not None
     await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     with pytest.raises(ValueError, match="already not_applied"):
         await record_conclusion(journal, both)
-    assert await journal.stored_key(key.key_hash) is None
+    assert await journal.stored_key(hash_of(key)) is None
 
 
 @pytest.mark.parametrize(
@@ -233,9 +248,9 @@ async def test_a_key_is_free_where_all_was_found_not_applied(
     await take(journal, request, key)
     await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
     for ordinal, outcome in enumerate(outcomes):
-        assert await journal.stored_key(key.key_hash) is not None
+        assert await journal.stored_key(hash_of(key)) is not None
         await recovery.record_recovery([found(request, outcome, final=True, ordinal=ordinal)])
-    stored = await journal.stored_key(key.key_hash)
+    stored = await journal.stored_key(hash_of(key))
     assert (stored is None) is is_free
     if is_free:
         await take(journal, request_of("alice", "bob"), key)
@@ -248,11 +263,11 @@ async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     await take(journal, first, key)
     expire = "update idempotency set expires_at = clock_timestamp()"
     tables.run(expire)
-    assert await journal.stored_key(key.key_hash) is None
+    assert await journal.stored_key(hash_of(key)) is None
     renewed = key_of("k", "another body")
     await take(journal, second, renewed)
     stored = StoredKey(second.alteration_id, renewed.fingerprint)
-    assert await journal.stored_key(key.key_hash) == stored
+    assert await journal.stored_key(hash_of(key)) == stored
     await keep_house(database)
     assert tables.count("idempotency") == 1
     tables.run(expire)

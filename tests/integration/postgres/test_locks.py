@@ -15,12 +15,9 @@ from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
+from app.service.ports.alterations import Alteration, Conclusion, IdempotencyKey
 from app.service.ports.audit_log import (
     AuditQuery,
-    AuditRequest,
-    Conclusion,
-    Intent,
-    KeyClaim,
     StoredKey,
 )
 from app.service.ports.brokers import STANDSTILL_S
@@ -30,6 +27,7 @@ from tests.integration.postgres.calls import (
     INSERT,
     Tables,
     concluded,
+    hash_of,
     holder_of,
     in_doubt,
     request_of,
@@ -42,14 +40,14 @@ from tests.integration.postgres.calls import (
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.postgres import (
     AuditDatabase,
-    audit_entity,
+    audit_change,
     audit_request,
     intent_of,
     record_conclusion,
     record_intent,
 )
 
-KEY = KeyClaim(b"k" * 32, b"f" * 32)
+KEY = IdempotencyKey("k", b"f" * 32)
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)
 
 
@@ -76,7 +74,7 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
     with pytest.raises(EntityBusyError):
         await record_intent(journal, intent_of(several, key=KEY))
     assert await journal.alteration(several.alteration_id) is None
-    assert await journal.stored_key(KEY.key_hash) is None
+    assert await journal.stored_key(hash_of(KEY)) is None
     assert tables.count("audit_event") == before
     assert tables.locked() == 1
     await take(journal, request_of("a", "c"))
@@ -86,10 +84,10 @@ async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal
     request = audit_request(action="apply_plan")
     intent = await record_intent(journal, intent_of(request, key=KEY))
     assert await journal.recent_values(intent) == {}
-    stored_key = await journal.stored_key(KEY.key_hash)
+    stored_key = await journal.stored_key(hash_of(KEY))
     assert stored_key == StoredKey(request.alteration_id, KEY.fingerprint)
     record = await stored(journal, request)
-    assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
+    assert (record.concluded, record.results, record.alteration.action) == (True, {}, "apply_plan")
     await record_conclusion(journal, concluded(request))
     assert (tables.locked(), tables.audited()) == (0, 0)
 
@@ -105,7 +103,7 @@ async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJourna
 async def test_the_next_intent_gets_what_was_applied_last(journal: PostgresJournal, tables: Tables):
     first, second, third = (request_of("alice", "bob") for _ in range(3))
     assert await journal.recent_values(await take(journal, first)) == {}
-    alice, bob = (entity.alteration.entity for entity in first.entities)
+    alice, bob = (entity.entity for entity in first.changes)
     results = {
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
@@ -178,7 +176,7 @@ async def test_a_lock_in_an_open_transaction_is_not_waited_for_long(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     request = request_of("alice", "bob")
-    values = (request.cluster_id, entity_hash(request.entities[1].alteration.entity))
+    values = (request.cluster_id, entity_hash(request.changes[1].entity))
     with psycopg.connect(audit_database.service_url) as other:
         other.execute(INSERT, values)
         assert await holder_of(journal, request) is None
@@ -192,8 +190,8 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
     first, second = request_of("alice"), request_of("alice")
     await take(journal, first)
     await record_conclusion(journal, concluded(first))
-    values = (first.cluster_id, entity_hash(first.entities[0].alteration.entity))
-    taken: Intent | BaseException = EntityBusyError("not tried yet")
+    values = (first.cluster_id, entity_hash(first.changes[0].entity))
+    taken: Alteration | BaseException = EntityBusyError("not tried yet")
     async with asyncio.timeout(DEADLINE_S):
         while isinstance(taken, EntityBusyError):  # the holder took half a second to conclude
             with psycopg.connect(audit_database.service_url) as other:
@@ -204,7 +202,7 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.execute(FREE)
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
-    assert isinstance(taken, Intent)
+    assert isinstance(taken, Alteration)
     assert list((await journal.recent_values(taken)).values()) == [{"a": 7.0}]
 
 
@@ -255,7 +253,7 @@ async def test_a_deadlock_is_answered_as_a_busy_entity(
     audit_database: AuditDatabase, connect: Callable[..., Database]
 ):
     request = request_of("alice", "bob")
-    first, last = sorted(entity_hash(entity.alteration.entity) for entity in request.entities)
+    first, last = sorted(entity_hash(entity.entity) for entity in request.changes)
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = "
     run_as(audit_database.superuser_url, f"{notice_deadlocks} '10s'")
     with psycopg.connect(audit_database.service_url) as other:
@@ -295,7 +293,7 @@ async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
 async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     journal: PostgresJournal, tables: Tables
 ):
-    entities = [audit_entity(ordinal, {"user": f"u{ordinal}"}) for ordinal in range(10_000)]
+    entities = [audit_change(ordinal, {"user": f"u{ordinal}"}) for ordinal in range(10_000)]
     first, second = audit_request(*entities), audit_request(*entities)
     await take(journal, first)
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
@@ -303,9 +301,9 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     conclusion = concluded(first)
     await record_conclusion(journal, conclusion)
     record = await stored(journal, first)
-    assert (record.request, record.results) == (first, conclusion.results)
+    assert (record.alteration, record.results) == (first, conclusion.results)
     page = await journal.audit_rows(AuditQuery(limit=10_000))
-    assert [row.entity for row in page.rows] == [entity.alteration.entity for entity in entities]
+    assert [row.entity for row in page.rows] == [entity.entity for entity in entities]
     recent = await journal.recent_values(await take(journal, second))
     assert len(recent) == 10_000
     assert {tuple(values.items()) for values in recent.values()} == {tuple(AFTER.items())}
@@ -313,7 +311,7 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     assert all(lock.quarantined for lock in tables.locks(second).values())
 
 
-async def outcomes(journal: PostgresJournal, request: AuditRequest) -> dict[int, str]:
+async def outcomes(journal: PostgresJournal, request: Alteration) -> dict[int, str]:
     record = await stored(journal, request)
     return {ordinal: result.outcome.value for ordinal, result in record.results.items()}
 
@@ -375,7 +373,9 @@ async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, 
             *(take(journal, new, supersedes=old.alteration_id) for new in news),
             return_exceptions=True,
         )
-        won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
+        won = [
+            new for new, result in zip(news, results, strict=True) if isinstance(result, Alteration)
+        ]
         (error,) = [result for result in results if isinstance(result, Exception)]
         assert len(won) == 1
         assert isinstance(error, EntityBusyError)

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Awaitable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import psycopg
@@ -21,9 +22,12 @@ from app.postgres.log_writer import (
     write_intents,
     write_outcomes,
 )
-from app.postgres.payload import canonical_bytes
+from app.postgres.payload import canonical_bytes, canonical_json
 from app.postgres.pool import Database, Lease
-from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
+from app.service.ports.alterations import Alteration, IdempotencyKey
+from app.service.ports.audit_log import (
+    KeyTakenError,
+)
 from app.service.runtime.clock import Patience
 from benchmarks.log_growth import planned
 from tests.integration.postgres.calls import (
@@ -31,6 +35,7 @@ from tests.integration.postgres.calls import (
     FREE,
     Tables,
     concluded,
+    hash_of,
     request_of,
     run_as,
     stored,
@@ -45,8 +50,8 @@ from tests.testkit.postgres import (
 
 T = TypeVar("T")
 
-KEY = KeyClaim(b"k" * 32, b"f" * 32)
-OTHER_KEY = KeyClaim(b"o" * 32, b"f" * 32)
+KEY = IdempotencyKey("k", b"f" * 32)
+OTHER_KEY = IdempotencyKey("o", b"f" * 32)
 
 
 async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
@@ -55,14 +60,14 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
 
 
 async def intended(
-    journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
-) -> list[Intent | BaseException]:
+    journal: PostgresJournal, *requests: Alteration, key: IdempotencyKey | None = None
+) -> list[Alteration | BaseException]:
     """Record intents at once, each by itself."""
     first = request_of("first")
     calls = [record_intent(journal, intent_of(first))]
     calls += [record_intent(journal, intent_of(request, key=key)) for request in requests]
     found = await all_of(calls)
-    assert isinstance(found[0], Intent)
+    assert isinstance(found[0], Alteration)
     return found[1:]
 
 
@@ -74,14 +79,14 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     await record_conclusion(journal, concluded(earlier))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
-    assert all(isinstance(result, Intent) for result in found)
-    recent = [await journal.recent_values(item) for item in found if isinstance(item, Intent)]
+    assert all(isinstance(result, Alteration) for result in found)
+    recent = [await journal.recent_values(item) for item in found if isinstance(item, Alteration)]
     assert [list(values.values()) for values in recent] == [
         [AFTER] if number == 3 else [] for number in range(20)
     ]
     for request in requests:
         record = await stored(journal, request)
-        assert record.request == request
+        assert record.alteration == request
         assert not tables.locks(request)[0].quarantined
 
 
@@ -91,27 +96,28 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
     requests = [request_of("a", "b"), request_of("c")]
     await intended(journal, *requests)
     await asyncio.gather(*(record_conclusion(journal, concluded(request)) for request in requests))
-    query = "select at, occurred_at, seq, head_length, payload, leaf_hash from audit_event"
-    rows = tables.run(query)
+    rows = tables.run(
+        "select at, occurred_at, seq, documents_hash, payload, leaf_hash, array(select document "
+        "from audit_entity as entity where (entity.received_at, entity.alteration_id, entity.seq) "
+        "= (event.received_at, event.alteration_id, event.seq) order by ordinal) as documents "
+        "from audit_event as event"
+    )
     assert sorted(row.seq for row in rows) == [0] * 3 + [1] * 2
     for row in rows:
-        assert row.leaf_hash == hashlib.sha256(b"\0" + row.payload).digest()
-        payload = json.loads(row.payload)
-        times = [row.at, row.occurred_at]
-        written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
-        assert [payload["at"], payload["occurred_at"]] == written
-        del payload["at"], payload["occurred_at"]
-        tail = {name: payload.pop(name) for name in ("entities", "rejected")}
-        head = canonical_bytes(payload)[1:-1]
-        at, occurred_at = (time.encode() for time in written)
-        times = b'{"at":"%b","occurred_at":"%b",' % (at, occurred_at)
-        assert row.payload == times + head + b"," + canonical_bytes(tail)[1:]
-        assert row.payload[: row.head_length] == times + head
+        assert row.documents_hash == hashlib.sha256(",".join(row.documents).encode()).digest()
+        since_2000 = [time - datetime(2000, 1, 1, tzinfo=UTC) for time in (row.at, row.occurred_at)]
+        times = struct.pack(">qq", *(time // timedelta(microseconds=1) for time in since_2000))
+        sealed = b"\0" + times + row.documents_hash + row.payload
+        assert row.leaf_hash == hashlib.sha256(sealed).digest()
+        assert row.payload == canonical_bytes(json.loads(row.payload))
+        assert row.at <= row.occurred_at if row.seq else row.at == row.occurred_at
     documents = tables.run("select ordinal, document from audit_entity_event order by ordinal")
     assert [json.loads(row.document)["ordinal"] for row in documents] == [
         row.ordinal for row in documents
     ]
     assert len(documents) == 4 + 3
+    for row in documents:
+        assert row.document == canonical_json(json.loads(row.document))
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
@@ -126,7 +132,7 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     await intend(journal, holder)
     good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
     found = await intended(journal, good, bad, also_good)
-    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
+    assert [type(result) for result in found] == [Alteration, EntityBusyError, Alteration]
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
@@ -148,11 +154,11 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
             record_intent(journal, intent_of(repeat, key=KEY)),
         ]
     )
-    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
+    assert [type(result) for result in found] == [Alteration, Alteration, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.locks(repeat)
-    stored = await journal.stored_key(OTHER_KEY.key_hash)
+    stored = await journal.stored_key(hash_of(OTHER_KEY))
     assert stored is not None
     assert stored.alteration_id == fresh.alteration_id
 
@@ -160,21 +166,24 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
 async def test_one_key_at_the_same_time_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
-    assert [type(result) for result in found].count(Intent) == 1
+    assert [type(result) for result in found].count(Alteration) == 1
     winner = next(
         request
         for request, result in zip(requests, found, strict=True)
-        if isinstance(result, Intent)
+        if isinstance(result, Alteration)
     )
     for result in found:
-        if not isinstance(result, Intent):
+        if not isinstance(result, Alteration):
             assert isinstance(result, KeyTakenError)
             assert result.stored.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_time_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
-    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
+    assert (
+        sorted(type(result).__name__ for result in found)
+        == ["Alteration"] + ["EntityBusyError"] * 4
+    )
 
 
 async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
@@ -186,12 +195,12 @@ async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
         other.execute(FREE)
         drafts = [intent_of(item) for item in (request_of("a"), request_of("locked"))]
         with pytest.raises(BatchRejectedError):
-            await database.writing.run(lambda lease: write_intents(drafts, lease))
-        assert await journal.alteration(drafts[0].request.alteration_id) is None
+            await database.writing.run(lambda lease: write_intents(drafts, lease, lock_s=0.05))
+        assert await journal.alteration(drafts[0].alteration_id) is None
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
         other.rollback()
-    assert [type(result) for result in found] == [Intent, EntityBusyError]
+    assert [type(result) for result in found] == [Alteration, EntityBusyError]
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
@@ -298,7 +307,7 @@ def users(prefix: str) -> list[str]:
 
 
 @pytest.fixture
-async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> AuditRequest:
+async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> Alteration:
     """A request whose locks Postgres does not know of: when it last looked there were none."""
     for prefix in ("first", "second"):
         request = request_of(*users(prefix))
@@ -313,8 +322,9 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
     """Compared all with all, 10,000 took 10 s."""
 
     async def settings(lease: Lease) -> tuple[list[list[str]], str]:
-        query = "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
-        found = [list(item) for (item,) in await lease.rows(query)]
+        query = "select proconfig from pg_proc where proname in (%(conclusions)s, %(intents)s)"
+        names = {"conclusions": "record_conclusions", "intents": "record_intents"}
+        found = [list(item) for (item,) in await lease.rows(query, names)]
         return found, str((await lease.rows("show enable_hashjoin"))[0][0])
 
     found, of_session = await database.writing.run(settings)

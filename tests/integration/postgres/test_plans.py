@@ -24,7 +24,7 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import keep_house
-from app.service.ports.audit_log import AuditRequest, Intent
+from app.service.ports.alterations import Alteration
 from app.service.ports.plans import PlanApplication, StoredPlan
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
@@ -41,7 +41,7 @@ from tests.testkit.postgres import (
     CLUSTER,
     HOSTILE_NAMES,
     AuditDatabase,
-    audit_entity,
+    audit_change,
     audit_request,
     intent_of,
     record_conclusion,
@@ -61,13 +61,13 @@ def sets(value: int = 1024, key: str = P) -> tuple[Op, ...]:
     return (Op(key, Decimal(value)),)
 
 
-Claimed = tuple[AuditRequest, Intent]
+Claimed = tuple[Alteration, Alteration]
 
 
 def owned(user: str, owner: str, holder: str | None, *ops: Op, force: bool = False) -> Claimed:
-    entity = audit_entity(0, {"user": user}, ops=ops)
+    entity = audit_change(0, {"user": user}, ops=ops)
     request = audit_request(entity, action="apply_plan")
-    holders = {entity.alteration.entity: {op.key: holder for op in ops}}
+    holders = {entity.entity: {op.key: holder for op in ops}}
     claim = replace(intent_of(request), plan=PlanApplication("p", owner, force, holders))
     return request, claim
 
@@ -92,7 +92,7 @@ async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
     assert await holders(plans, user) == {}
     await record_conclusion(journal, concluded(request))
     assert await holders(plans, user) == {P: Holding("team", 1024.0), C: Holding("team", 7.0)}
-    entity = request.entities[0].alteration.entity
+    entity = request.changes[0].entity
     assert set(await plans.holdings(CLUSTER, "team", [])) == {entity}
     assert await plans.holdings("another", "team", [entity]) == {}
     await settled(journal, owned(user, "team", "team", Op(P, remove=True), *sets(8, C)))
@@ -136,7 +136,7 @@ async def test_what_was_superseded_is_nobody_s(journal: PostgresJournal, plans: 
     request, claim = owned("alice", "team", None, *sets())
     await record_intent(journal, claim)
     await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
-    taking = audit_request(audit_entity(0, {"user": "alice"}))
+    taking = audit_request(audit_change(0, {"user": "alice"}))
     await record_intent(journal, intent_of(taking, supersedes=request.alteration_id))
     await record_conclusion(journal, concluded(taking))
     assert await holders(plans, "alice") == {}
@@ -146,7 +146,7 @@ async def test_an_alteration_without_a_plan_leaves_owners_alone(
     journal: PostgresJournal, plans: PostgresPlans
 ):
     await settled(journal, owned("alice", "team", None, *sets()))
-    request = audit_request(audit_entity(0, {"user": "alice"}, ops=sets(5)))
+    request = audit_request(audit_change(0, {"user": "alice"}, ops=sets(5)))
     await settled(journal, (request, intent_of(request)))
     assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
 
@@ -189,10 +189,10 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     journal: PostgresJournal, tables: Tables
 ):
     entities = [
-        audit_entity(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MAX_BATCH_ROWS + 100)
+        audit_change(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MAX_BATCH_ROWS + 100)
     ]
     request = audit_request(*entities, action="apply_plan")
-    holders = {entity.alteration.entity: {P: None} for entity in entities}
+    holders = {entity.entity: {P: None} for entity in entities}
     claim = replace(intent_of(request), plan=PlanApplication("p", "team", False, holders))
     await record_intent(journal, claim)
     conclusion = concluded(request)
@@ -210,7 +210,7 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
 
 async def rested(
     journal: PostgresJournal, users: str, *beside: str, owner: str = "owner"
-) -> AuditRequest:
+) -> Alteration:
     """Return an alteration that has begun, and rests on users beside its own."""
     request = request_of(*users)
     await record_intent(journal, intent_of(request, owner, rests_on=beside))
@@ -232,7 +232,8 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
     applied, unknown = concluded(request), concluded(request, Outcome.UNKNOWN, None)
     results = {0: applied.results[0], 1: unknown.results[1]}
     await record_conclusion(journal, replace(applied, results=results))
-    assert list(tables.locks(request)) == [-3, -2, 1]
+    assert list(tables.locks(request)) == [1]
+    assert list(tables.locks(request, rests_on=True)) == [0, 1]
     for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
             await record_intent(journal, claim)
@@ -260,11 +261,12 @@ async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_
         (request.alteration_id, 0),
         (request.alteration_id, 1),
     ]
-    assert tables.locks(request)[-2].claimed_by is None
-    for ordinal, left in ((0, [-2, 1]), (1, [])):
+    assert tables.locks(request, rests_on=True)[0].claimed_by is None
+    for ordinal, left, beside in ((0, [1], [0]), (1, [], [])):
         ended = found(request, Outcome.NOT_APPLIED, final=True, ordinal=ordinal)
         assert await recovery.record_recovery([ended]) == {}
         assert list(tables.locks(request)) == left
+        assert list(tables.locks(request, rests_on=True)) == beside
 
 
 async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_rest_on(
@@ -296,17 +298,19 @@ async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
 ):
     old = await rested(journal, "ab", "x")
     await record_conclusion(journal, concluded(old, Outcome.UNKNOWN, None))
-    for user, left in (("a", [-2, 1]), ("b", [])):
+    for user, left, beside in (("a", [1], [0]), ("b", [], [])):
         new = request_of(user)
         await record_intent(journal, intent_of(new, supersedes=old.alteration_id))
         assert list(tables.locks(old)) == left
+        assert list(tables.locks(old, rests_on=True)) == beside
 
 
 async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
     journal: PostgresJournal, tables: Tables
 ):
     request = await rested(journal, "a", *(f"user-{n}" for n in range(10_000)))
-    assert len(tables.locks(request)) == 10_001
+    assert len(tables.locks(request)) == 1
+    assert len(tables.locks(request, rests_on=True)) == 10_000
     await record_conclusion(journal, concluded(request))
     assert tables.locked() == 0
 

@@ -17,11 +17,13 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.audit_log import AuditQuery, Conclusion, Intent
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import (
+    AuditQuery,
+    OpenIntents,
+)
 from app.service.ports.brokers import STANDSTILL_S
-from app.service.ports.metrics import OpenIntents
 from app.service.recovery import Evidence, Recovery
-from app.service.runtime.tasks import AlterationTasks
 from tests.integration.postgres.calls import (
     AFTER,
     Tables,
@@ -35,12 +37,12 @@ from tests.integration.postgres.calls import (
     stored,
     take,
 )
-from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal, alter_context
+from tests.testkit.counted_metrics import CountedMetrics
+from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import (
     CLUSTER,
     SEND_WITHIN_S,
-    audit_entity,
+    audit_change,
     audit_request,
     intent_of,
     record_conclusion,
@@ -126,7 +128,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
     journal: PostgresJournal, recovery: PostgresRecovery
 ):
     first, second = (
-        audit_request(audit_entity(0, {"user": "a\x00\n'\"", "client-id": None})) for _ in range(2)
+        audit_request(audit_change(0, {"user": "a\x00\n'\"", "client-id": None})) for _ in range(2)
     )
     await take(journal, first)
     odd = {"a": math.inf, "b": 2.0**63, "c": 5e-324, "\x00": 1.0}
@@ -228,7 +230,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
             recovery.record_recovery([found(old, Outcome.APPLIED, final=True)]),
             return_exceptions=True,
         )
-        assert isinstance(taken, Intent)
+        assert isinstance(taken, Alteration)
         (outcome,) = await listed(journal, old)
         assert outcome in ("applied", "superseded")
         ends = "select count(*) as n from audit_entity where alteration_id = %(id)s and seq > 1"
@@ -293,10 +295,10 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
 ):
     request = await in_doubt(journal, *(f"user-{number}" for number in range(3000)))
     everything = await recovery.claim_open(CLUSTER, "me", limit=10_000)
-    assert [item.audited for item in everything] == list(request.entities)
+    assert [item.change for item in everything] == list(request.changes)
     for final in (False, True):
         findings = [
-            found(request, Outcome.APPLIED, final=final, ordinal=item.audited.ordinal)
+            found(request, Outcome.APPLIED, final=final, ordinal=item.change.ordinal)
             for item in everything
         ]
         for _ in range(2):
@@ -340,9 +342,7 @@ async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     await record_conclusion(journal, Conclusion(request.alteration_id, results, [sent]))
     (open_alteration,) = await claimed(recovery)
     assert open_alteration.alteration_id == request.alteration_id
-    assert open_alteration.audited == replace(
-        request.entities[1], before={"consumer_byte_rate": 5.0}
-    )
+    assert open_alteration.change == replace(request.changes[1], before={"consumer_byte_rate": 5.0})
     assert open_alteration.broker_id == 7
     assert open_alteration.last_audited is None
     assert 0 <= open_alteration.age_s < 30
@@ -370,8 +370,8 @@ async def test_what_is_stored_under_the_lock_is_no_earlier_state(
 ):
     """The first round of the watch may come after the alteration: it sees what that has set."""
     request = await opened(journal, "alice", "bob")
-    drift, (alice, _) = PostgresDriftJournal(database), request.entities
-    await drift.keep_baseline(CLUSTER, {alice.alteration.entity: AFTER})
+    drift, (alice, _) = PostgresDriftJournal(database), request.changes
+    await drift.keep_baseline(CLUSTER, {alice.entity: AFTER})
     tables.run(
         "update quota_entity set taken_at = taken_at - interval '1 h', handed_over_by = now()"
     )
@@ -447,7 +447,7 @@ async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
             request.alteration_id
         ] * 2
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
-    assert [claim.audited.ordinal for claim in await claimed(recovery)] == [1]
+    assert [claim.change.ordinal for claim in await claimed(recovery)] == [1]
 
 
 async def test_recoveries_at_once_never_claim_the_same(
@@ -461,10 +461,10 @@ async def test_recoveries_at_once_never_claim_the_same(
     async def claim(number: int) -> None:
         owners = (f"{number}-{turn}" for turn in itertools.count())
         while some := await recoveries[number].claim_open(CLUSTER, next(owners), limit=7):
-            got.extend(item.audited.ordinal for item in some)
+            got.extend(item.change.ordinal for item in some)
 
     await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
-    assert sorted(got) == [entity.ordinal for entity in request.entities]
+    assert sorted(got) == [entity.ordinal for entity in request.changes]
 
 
 async def test_what_is_open_is_counted(
@@ -496,15 +496,8 @@ def recovery_of(
     brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
     barrier = Barrier(brokers, CurrentValues(brokers))
-    context = alter_context(
-        brokers,
-        FakeJournal([]),
-        AlterationTasks(),
-        CountedMetrics(),
-        owner=owner,
-        recoveries=journal,
-    )
-    return kind(brokers, brokers, barrier, context, between_fences_s=0)
+    metrics = CountedMetrics()
+    return kind(brokers, brokers, barrier, journal, metrics, owner, between_fences_s=0)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.command import IdempotencyKey
 from app.service.auth.authorize import AuditTrail, AuthorizationPolicy, ClusterAuthorizer
-from app.service.ports.audit_log import AuditQuery, AuditRequest
+from app.service.ports.alterations import Alteration, IdempotencyKey
+from app.service.ports.audit_log import (
+    AuditQuery,
+)
 from tests.integration.postgres.calls import AFTER, Tables, concluded, in_doubt, opened, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.testkit.fake_ports import FakeBrokers
@@ -26,7 +28,7 @@ OTHER = "b3RoZXIgY2x1c3RlciBpZA"
 AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
 
 
-def elsewhere(*users: str) -> AuditRequest:
+def elsewhere(*users: str) -> Alteration:
     return replace(request_of(*users), cluster_id=OTHER)
 
 
@@ -115,11 +117,11 @@ async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJo
     key = IdempotencyKey("INC-4711", b"f" * 32)
     here, there = request_of("alice"), elsewhere("alice")
     for request in (here, there):
-        claim = key.claim(ALICE.principal, request.cluster_id)
-        assert await journal.stored_key(claim.key_hash) is None
-        await record_intent(journal, intent_of(request, key=claim))
+        key_hash = key.hash_for(ALICE.principal, request.cluster_id)
+        assert await journal.stored_key(key_hash) is None
+        await record_intent(journal, intent_of(request, key=key))
     for request in (here, there):
-        stored = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
+        stored = await journal.stored_key(key.hash_for(ALICE.principal, request.cluster_id))
         assert stored is not None
         assert stored.alteration_id == request.alteration_id
 
@@ -128,7 +130,7 @@ async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_
     journal: PostgresJournal, tables: Tables
 ):
     old = request_of("alice")
-    key = IdempotencyKey("INC-4711", b"f" * 32).claim(ALICE.principal, CLUSTER)
+    key = IdempotencyKey("INC-4711", b"f" * 32)
     await record_intent(journal, intent_of(old, key=key))
     await record_conclusion(journal, concluded(old, Outcome.UNKNOWN, None))
     before = tables.run("select * from idempotency")
@@ -147,7 +149,7 @@ def trail_of(journal: PostgresJournal, cluster_id: str) -> AuditTrail:
 
 
 @pytest.fixture
-async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
+async def logged(journal: PostgresJournal) -> Mapping[str, Alteration]:
     """An applied and an open alteration of each cluster, all of them alice's; return the open."""
     requests = {CLUSTER: request_of("alice"), OTHER: elsewhere("alice")}
     for cluster_id, request in requests.items():
@@ -175,7 +177,7 @@ async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
 )
 async def test_the_log_displays_the_rows_of_its_own_cluster(
     journal: PostgresJournal,
-    logged: Mapping[str, AuditRequest],
+    logged: Mapping[str, Alteration],
     caller: Caller,
     query: AuditQuery,
     number: int,
@@ -187,10 +189,10 @@ async def test_the_log_displays_the_rows_of_its_own_cluster(
 
 @pytest.mark.parametrize("caller", [ALICE, AUDITOR])
 async def test_an_alteration_is_found_by_its_own_cluster(
-    journal: PostgresJournal, logged: Mapping[str, AuditRequest], caller: Caller
+    journal: PostgresJournal, logged: Mapping[str, Alteration], caller: Caller
 ):
     here, there = trail_of(journal, CLUSTER), trail_of(journal, OTHER)
     own = logged[CLUSTER]
-    assert (await here.alteration(caller, own.alteration_id)).request == own
+    assert (await here.alteration(caller, own.alteration_id)).alteration == own
     with pytest.raises(NotFoundError):
         await there.alteration(caller, own.alteration_id)

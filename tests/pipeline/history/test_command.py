@@ -22,7 +22,11 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditRequest, Conclusion, Drift, Recovered
+from app.service.ports.alterations import Alteration, Conclusion
+from app.service.ports.audit_log import (
+    Drift,
+    Recovered,
+)
 from tests.integration.http.service_calls import C, P, change
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import publish
@@ -31,7 +35,7 @@ from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import (
     CLUSTER,
     AuditDatabase,
-    audit_entity,
+    audit_change,
     audit_request,
     intent_of,
     record_conclusion,
@@ -51,14 +55,14 @@ async def database(audit_database: AuditDatabase) -> AsyncIterator[Database]:
 
 async def altered(
     database: Database, user: str, before: Values, after: Values, outcome: Outcome = Outcome.APPLIED
-) -> tuple[AuditRequest, datetime]:
+) -> tuple[Alteration, datetime]:
     """Write an alteration that sets or removes ``producer_byte_rate``, and its outcome."""
     value = after.get(P)
     op = Op(P, remove=True) if value is None else Op(P, Decimal(value))
-    request = audit_request(audit_entity(0, {"user": user}, before, (op,)))
+    request = audit_request(audit_change(0, {"user": user}, before, (op,)))
     journal = PostgresJournal(database)
     await record_intent(journal, intent_of(replace(request, broker_id=1)))
-    entity = request.entities[0].alteration.entity
+    entity = request.changes[0].entity
     final = after if outcome is Outcome.APPLIED else None
     result = AlterationResult(entity, outcome, changed=True, before=before, after=final)
     sent = (datetime.now(UTC), "sent", "handed to broker 1")
@@ -83,7 +87,7 @@ def fold(
     return run
 
 
-def seq(request: AuditRequest) -> int:
+def seq(request: Alteration) -> int:
     return UUID(request.alteration_id).int >> 65
 
 
@@ -126,7 +130,7 @@ async def test_what_recovery_found_counts(database: Database, fold: Fold, tmp_pa
     recovery = PostgresRecovery(database)
     assert len(await recovery.claim_open(CLUSTER, "me", limit=10)) == len(sent)
     for verdict, (request, _) in sent.items():
-        entity, after = request.entities[0].alteration.entity, {P: verdicts[verdict]}
+        entity, after = request.changes[0].entity, {P: verdicts[verdict]}
         result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after=after)
         found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
         await recovery.record_recovery([found])

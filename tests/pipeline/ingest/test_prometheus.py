@@ -130,13 +130,20 @@ def ingested(command: Command, url: str, out: Path, *options: str | Path) -> Any
     )
 
 
-def test_each_metric_and_hour_is_asked_for_once(
-    api: tuple[FakeApi, str], spark_command: Command, tmp_path: Path
+def test_each_metric_and_hour_is_asked_for_once_and_again_where_a_refusal_passes(
+    api: tuple[FakeApi, str],
+    spark_command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     fake, url = api
-    done = ingested(spark_command, url, tmp_path)
+    monkeypatch.setattr(prometheus, "_PAUSES_S", (0.0, 0.0, 0.0))
+    refusals = [(503, {"Retry-After": "0"}, "busy"), (429, {}, ""), (502, {}, "<html>")]
+    fake.refusals = list(refusals)
+    done = ingested(spark_command, f"{url}/select/0/prometheus/", tmp_path)
     assert done.returncode == 0, done.stderr
     asked = [query for path, query, _ in fake.asked if path == "/api/v1/query_range"]
+    assert len(asked) == 4 + len(refusals)
     spans = {(query["query"], float(query["start"]), float(query["end"])) for query in asked}
     rate, up = f'{{__name__="{RATE}"}}', 'up{job=~"kafka"}'
     assert spans == {
@@ -195,20 +202,6 @@ def test_a_token_and_a_password_are_sent_and_printed_nowhere(
     assert SECRET not in repr(
         server_of(url, options_of("--prometheus-token-file", tmp_path / "secret"))
     )
-
-
-def test_what_passes_is_asked_for_again(
-    api: tuple[FakeApi, str],
-    spark_command: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    fake, url = api
-    monkeypatch.setattr(prometheus, "_PAUSES_S", (0.0, 0.0, 0.0))
-    fake.refusals = [(503, {"Retry-After": "0"}, "busy"), (429, {}, ""), (502, {}, "<html>")]
-    done = ingested(spark_command, f"{url}/select/0/prometheus/", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["used"] == {"rate": 481, "up": 480}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from benchmarks.loading import load
 from benchmarks.measures import BenchmarkError
 
 JOB = {
-    "request": "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "requests": [f"GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n" for n in range(3)],
     "connections": 2,
     "rate": 500,
     "seconds": 0.1,

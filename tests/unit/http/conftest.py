@@ -1,11 +1,10 @@
-"""The HTTP interface on fakes, and its metrics."""
+"""The HTTP interface on fakes."""
 
 from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
 
-from app.http.metrics import HttpMetrics
 from tests.unit.http.fake_service import FakeService
 
 
@@ -20,8 +19,3 @@ def _captured() -> Iterator[None]:
 def service() -> FakeService:
     """The whole interface on fakes."""
     return FakeService()
-
-
-@pytest.fixture
-def metrics() -> HttpMetrics:
-    return HttpMetrics()

@@ -4,8 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -17,10 +17,10 @@ from app.domain.entities import Caller
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.errors import InvalidTokenError
-from app.http.metrics import HttpMetrics
+from app.http.guards import Services
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
-from app.http.route import Services
+from app.metrics import Metrics
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.authorize import (
     AuditTrail,
@@ -43,8 +43,9 @@ from tests.testkit.fake_ports import (
     FakeImage,
     FakeJournal,
     FakePlans,
-    alter_context,
+    alter_pipeline,
     alter_quotas,
+    fake_actor,
     fake_scram_users,
 )
 
@@ -207,7 +208,7 @@ class FakeService:
         self.names = Names()
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
-        self.metrics = HttpMetrics()
+        self.metrics = Metrics()
         self.analytics = FakeAnalytics()
         self.plans = FakePlans()
         self.tasks = AlterationTasks()
@@ -221,15 +222,19 @@ class FakeService:
         authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
-        context = alter_context(
-            self.brokers, self.journal, self.tasks, alterations, image=image, policy=self.policy
-        )
-        alter = alter_quotas(self.brokers, context, self.tasks)
+        pipeline = alter_pipeline(self.journal, self.tasks, alterations)
+        alter = alter_quotas(pipeline, image, policy=self.policy)
         return Services(
             authenticator=AuthenticatorChain([self.names]),
-            authorizer=authorizer,
+            own_account=partial(
+                fake_actor,
+                self.brokers,
+                self.tasks,
+                authorizer=authorizer,
+                describe_now=image.now,
+            ),
             denials=DeniedAttempts(self.brokers.cluster_id, self.journal),
-            describe=DescribeQuotas(self.brokers, image),
+            describe=DescribeQuotas(image),
             alter=alter,
             revert=RevertAlterations(audit, alter),
             resolve=ResolveQuotas(image),
@@ -247,6 +252,12 @@ class FakeService:
             ),
             brokers=self._facts,
         )
+
+    def act_with(self, **attributes: Any) -> None:
+        """Let whoever calls act with these attributes of an actor."""
+        state = self.application.state
+        own_account = partial(state.services.own_account, **attributes)
+        state.services = replace(state.services, own_account=own_account)
 
     async def _facts(self) -> Mapping[str, Any]:
         return {}

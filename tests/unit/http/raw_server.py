@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from app.http.connections import Acceptor, ConnectionLimits, Connections
-from app.http.metrics import HttpMetrics
 from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits
+from app.metrics import Metrics
 from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30.0
@@ -62,7 +62,7 @@ class RawServer:
 
     port: int
     echo: Echo
-    metrics: HttpMetrics
+    metrics: Metrics
     server: uvicorn.Server
     open_for: Connections
     callers: list["Caller"] = field(default_factory=list)
@@ -174,7 +174,7 @@ def raw_server(
     limits: ReceiveLimits, most: ConnectionLimits = MANY, tls: Tls = None
 ) -> Iterator[RawServer]:
     """Serve until the block ends."""
-    echo, metrics = Echo(), HttpMetrics()
+    echo, metrics = Echo(), Metrics()
     config = uvicorn.Config(
         echo,
         ws="none",

@@ -91,7 +91,7 @@ async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(se
     assert (await service.post(ALTERATIONS, setting(1), "stranger")).status == 401
     assert (await service.post(ALTERATIONS, setting(1), None)).status == 401
     await service.application.state.services.denials.write()
-    attempts = [request.decision["denied"]["attempts"] for request, _ in service.journal.finals]
+    attempts = [request.evidence["denied"]["attempts"] for request, _ in service.journal.finals]
     assert attempts == [1, 1]
 
 
@@ -254,8 +254,7 @@ async def test_without_an_authorizer_nobody_may_unless_a_setting_says_so(allow: 
     service.acls.cluster_acls = none
     policy = AuthorizationPolicy(AuthorizerSettings(), allow_without_authorizer=allow)
     authorizer = ClusterAuthorizer(service.acls, policy)
-    state = service.application.state
-    state.services = replace(state.services, authorizer=authorizer)
+    service.act_with(authorizer=authorizer)
     answers = [await service.get("/quotas"), await service.post(ALTERATIONS, setting(1))]
     if allow:
         assert [answer.status for answer in answers] == [200, 200]

@@ -1,9 +1,11 @@
 """One entity by its key: read, replaced and removed, each change an alteration like any other."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.domain.entities import ClientQuotaEntity
-from tests.unit.http.fake_service import Answer, FakeService, document
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from tests.unit.http.fake_service import Answer, FakeService, credentials, document, send
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 PATH = f"/quotas/{ALICE.key}"
@@ -45,9 +47,7 @@ async def test_the_tag_is_of_the_values(service: FakeService):
         ClientQuotaEntity.of({"user": "bob"}).key,
         ClientQuotaEntity.of({"user": "alice", "ip": "10.0.0.1"}).key,
         ClientQuotaEntity.of({"group": "alice"}).key,
-        ClientQuotaEntity.of({}).key,
         f"{ALICE.key}A",
-        "not-a-key",
         "eyJ1c2VyIjogImFsaWNlIn0",
     ],
 )
@@ -58,15 +58,31 @@ async def test_what_has_no_values_is_no_such_entity(service: FakeService, method
     assert "send" not in service.log
 
 
+@pytest.mark.parametrize("key", [ClientQuotaEntity.of({}).key, "not-a-key", "eyI", "EYJ1"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_what_no_key_begins_with_is_an_unknown_path(
+    service: FakeService, method: str, key: str
+):
+    for principal in ("alice", None):
+        answer = await send(service.app, method, f"/quotas/{key}", headers=credentials(principal))
+        assert (answer.status, answer.document["code"]) == (404, "not-found")
+
+
+@given(st.dictionaries(st.sampled_from(ENTITY_TYPES), st.none() | st.text(), min_size=1))
+def test_every_key_begins_with_ey_j(names: dict[str, str | None]):
+    assert ClientQuotaEntity.of(names).key.startswith("eyJ")
+
+
 def test_no_other_route_below_quotas_is_taken_for_a_key(service: FakeService):
     words = {path.split("/")[2] for path in document()["paths"] if path.startswith("/quotas/")}
-    assert words - {"{entity_key}"} == {"alterations", "capabilities", "plans", "resolve"}
+    assert not [word for word in words if word.startswith("eyJ")]
 
 
 @pytest.mark.parametrize("path", ["/quotas/plans", "/quotas/alterations"])
 async def test_the_words_below_quotas_are_no_keys(service: FakeService, path: str):
-    answer = await service.get(path)
-    assert answer.document["code"] == "method-not-allowed"
+    for method in ("GET", "PUT", "DELETE"):
+        answer = await send(service.app, method, path)
+        assert answer.document["code"] == "method-not-allowed"
 
 
 async def test_keys_that_are_not_named_are_removed(service: FakeService):
@@ -174,4 +190,4 @@ async def test_a_denied_attempt_is_recorded_with_its_entity(service: FakeService
     replacing, removing = [request for request, _ in service.journal.finals]
     for request in (replacing, removing):
         first = {"entities": 1, "first": [{"user": "alice"}], "attempts": 1}
-        assert (request.reason, request.decision["denied"]) == ("why", first)
+        assert (request.reason, request.evidence["denied"]) == ("why", first)

@@ -141,7 +141,7 @@ async def test_the_intent_has_the_evidence_of_the_last_decision(service: FakeSer
 
     answer = await late(service, "POST", ALTERATIONS, REQUESTS["alter"][1], renew)
     assert answer.status == 200
-    assert service.journal.intents[0].decision["acl_age_s"] == 0.25
+    assert service.journal.intents[0].evidence["acl_age_s"] == 0.25
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from app.http.metrics import HttpMetrics
 from app.http.problem_catalog import (
     ALTERATION_PROBLEMS,
     ANALYTICS_PROBLEMS,
@@ -20,6 +19,7 @@ from app.http.problem_catalog import (
     SERVICE_PROBLEMS,
     Rows,
 )
+from app.metrics import Metrics
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
@@ -51,7 +51,7 @@ def problems_section() -> str:
 
 def metric_rows() -> Iterator[str]:
     """Yield a row for each metric of the service's own."""
-    for collector in HttpMetrics().registry._collector_to_names:
+    for collector in Metrics().registry._collector_to_names:
         labels = getattr(collector, "_labelnames", None)
         if labels is None:
             continue  # of the process

@@ -60,8 +60,8 @@ async def test_what_a_rule_covers_passes(service: Narrowed):
     assert answer.status == 200
     assert service.count("policy_decisions_total", result="allowed") == 1
     (request,) = service.journal.intents
-    assert request.decision["policy"]["rules"] == ["team-a"]
-    assert len(request.decision["policy"]["sha256"]) == 64
+    assert request.evidence["policy"]["rules"] == ["team-a"]
+    assert len(request.evidence["policy"]["sha256"]) == 64
 
 
 @pytest.mark.parametrize("more", [{}, {"validate_only": True}, {"all_or_nothing": False}])
@@ -82,10 +82,10 @@ async def test_the_attempt_is_recorded_with_what_was_asked_for(service: Narrowed
     await service.post(ALTERATIONS, {**two(50, 500), "reason": "backfill"})
     ((request, _),) = service.journal.finals
     assert (request.action, request.reason) == ("denied", "backfill")
-    assert request.decision["code"] == "policy-violation"
-    assert request.decision["policy"]["rules"] == ["team-a"]
+    assert request.evidence["code"] == "policy-violation"
+    assert request.evidence["policy"]["rules"] == ["team-a"]
     users = [{"user": "team-a-x"}, {"user": "team-a-y"}]
-    assert request.decision["denied"] == {"entities": 2, "first": users, "attempts": 1}
+    assert request.evidence["denied"] == {"entities": 2, "first": users, "attempts": 1}
 
 
 async def test_callers_see_the_rules_that_bound_them(service: Narrowed, path: Path):
@@ -105,9 +105,9 @@ async def test_a_denied_attempt_is_one_record_however_many_entities_it_has(servi
     answer = await service.post(ALTERATIONS, {"alterations": alterations})
     assert answer.status == 403
     ((request, _),) = service.journal.finals
-    assert request.entities == ()
-    assert request.decision["denied"]["entities"] == 3_000
-    assert len(request.decision["denied"]["first"]) == 20
+    assert request.changes == ()
+    assert request.evidence["denied"]["entities"] == 3_000
+    assert len(request.evidence["denied"]["first"]) == 20
 
 
 async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):

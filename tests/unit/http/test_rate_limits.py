@@ -31,6 +31,7 @@ from app.http.rate_limits import (
 )
 from tests.testkit.event_loops import until
 from tests.testkit.virtual_time import ManualClock
+from tests.unit.http.fake_service import FakeService
 
 LIMITS = Limits(reads_per_s=10, alterations_per_s=2, requests_at_once=3, failures_per_s=5)
 
@@ -316,3 +317,16 @@ async def test_who_gives_up_waiting_takes_no_turn():
                 pass
     async with asyncio.timeout(30), turns.of("bob"):
         pass
+
+
+async def test_whoever_asks_for_metrics_again_and_again_gets_the_text_of_the_time_before() -> None:
+    service = FakeService()
+
+    async def text() -> bytes:
+        service.metrics.observe_request("/livez", "GET", 200, 0.001)
+        return (await service.get("/metrics", principal=None)).body
+
+    texts = [await text() for _ in range(100)]
+    assert len(set(texts)) < 15
+    service.limits_clock += 1.0
+    assert await text() not in texts

@@ -23,7 +23,7 @@ from app.http.resolve.rendering import (
     resolution_document,
     resolutions_bytes,
 )
-from app.service.auth.sessions import RefusedAtTheActError
+from app.service.auth.actors import RefusedAtTheActError
 from app.service.queries.resolve import (
     Identity,
     IndexedImage,

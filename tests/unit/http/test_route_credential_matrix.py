@@ -18,19 +18,19 @@ from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
-from app.http.quotas.entity import may_alter_entity
-from app.http.route import PUBLIC as FOR_EVERYBODY
-from app.http.route import (
-    GuardedRoute,
-    UndeclaredRouteError,
+from app.http.guards import PUBLIC as FOR_EVERYBODY
+from app.http.guards import (
     any_caller,
     everybody,
+    everybody_with_any_query,
     may_alter,
     may_describe,
     may_list_scram,
     may_read_audit,
-    refuse_undeclared,
 )
+from app.http.query_params import QueryParameters, StrictQuery
+from app.http.quotas.entity import may_alter_entity
+from app.http.route import GuardedRoute, UndeclaredRouteError, refuse_undeclared
 from tests.unit.http.fake_service import Answer, FakeService, no_services, send
 
 PUBLIC: Final = {
@@ -50,6 +50,7 @@ PUBLIC: Final = {
 
 GUARDS: Final = {
     everybody: "everybody",
+    everybody_with_any_query: "everybody",
     any_caller: "any caller",
     may_describe: "describe",
     may_list_scram: "scram",
@@ -251,5 +252,8 @@ def test_a_route_of_ours_cannot_even_be_made_undeclared() -> None:
     router = APIRouter(route_class=GuardedRoute)
     with pytest.raises(UndeclaredRouteError, match="undeclared declares neither"):
         router.add_api_route("/open", undeclared)
+    before = Depends(StrictQuery(QueryParameters))
+    with pytest.raises(UndeclaredRouteError, match="declared declares neither"):
+        router.add_api_route("/late", declared, dependencies=[before, Depends(may_describe)])
     router.add_api_route("/guarded", declared, dependencies=[Depends(may_describe)])
     refuse_undeclared(router.routes)

@@ -13,7 +13,7 @@ from app.http.alterations.models import AlterationRequest
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import RequestBody, validated
-from app.service.alterations.command import Wait
+from app.service.ports.alterations import Wait
 from app.service.queries.resolve import Identity
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -50,8 +50,8 @@ def test_an_alteration_is_read_whole():
     )
     assert body.validate_only
     assert not body.all_or_nothing
-    assert body.until is Wait.ALL_BROKERS
-    assert body.longest_ms == 1000
+    assert body.asked["wait"] is Wait.ALL_BROKERS
+    assert body.asked["wait_ms"] == 1000
     assert body.reason == "INC-4711"
     assert body.violations == ()
     first, second = body.changes
@@ -61,20 +61,19 @@ def test_an_alteration_is_read_whole():
         Op("consumer_byte_rate", remove=True),
     )
     assert second.ops == ()
-    assert body.expected == {
-        0: {
-            "producer_byte_rate": Decimal("0.10"),
-            "consumer_byte_rate": None,
-            "request_percentage": float("inf"),
-        }
+    assert first.expected == {
+        "producer_byte_rate": Decimal("0.10"),
+        "consumer_byte_rate": None,
+        "request_percentage": float("inf"),
     }
+    assert second.expected == {}
 
 
 def test_missing_fields_have_their_defaults():
     empty = alter({})
-    assert (empty.changes, empty.expected, empty.violations) == ((), {}, ())
+    assert (empty.changes, empty.violations) == ((), ())
     body = alter({"alterations": [ALICE], "reason": None})
-    assert (body.until, body.longest_ms) == (Wait.READABLE, 5000)
+    assert (body.asked["wait"], body.asked["wait_ms"]) == (Wait.READABLE, 5000)
     assert (body.validate_only, body.all_or_nothing, body.reason) == (False, True, None)
 
 
@@ -120,7 +119,7 @@ def test_a_waiting_time_is_whole_however_it_is_written(subtests: pytest.Subtests
     for text, wait_ms in [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)]:
         with subtests.test(text=text):
             body = alter(f'{{"wait_ms": {text}}}')
-            assert (body.longest_ms, body.violations) == (wait_ms, ())
+            assert (body.asked["wait_ms"], body.violations) == (wait_ms, ())
 
 
 def test_a_thousand_characters_and_ten_thousand_identities_break_no_rule():
@@ -147,4 +146,4 @@ def test_a_what_if_reads_alterations_with_their_expectations():
     (alteration,) = read_body(ResolveRequest, document).changes
     assert alteration.ops == (Op("producer_byte_rate", Decimal(1)),)
     document = {"identities": [], "alterations": [{**ALICE, "expected": {"k": None}}, ALICE]}
-    assert read_body(ResolveRequest, document).expected == {0: {"k": None}}
+    assert read_body(ResolveRequest, document).query().expected == {0: {"k": None}, 1: {}}

@@ -8,8 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from psycopg_pool import PoolTimeout
 
 from app.domain.errors import NotSentError, QuotaError, Retry, Sent
 from app.postgres import errors
@@ -123,12 +122,11 @@ def test_a_failure_says_that_nothing_was_sent_and_why(subtests: pytest.Subtests)
         (psycopg.errors.UndefinedTable(), "run `kafka-quota-service migrate`"),
         (psycopg.errors.QueryCanceled(), "did not finish in time"),
         (psycopg.errors.DeadlockDetected(), "Postgres says 40P01"),
-        (OperationalError("insert", {}, psycopg.errors.DiskFull()), "the disk of Postgres is full"),
         (psycopg.OperationalError('failed: FATAL:  role "a" does not exist'), "the login"),
         (psycopg.OperationalError("FATAL:  password authentication failed"), "the password"),
         (psycopg.OperationalError("failed: FATAL:  unheard of"), "refuses the connection"),
         (psycopg.OperationalError("connection refused"), "cannot be reached or does not answer"),
-        (PoolTimeoutError("queue"), "cannot be reached or does not answer"),
+        (PoolTimeout("queue"), "cannot be reached or does not answer"),
         (OSError(), "cannot be reached or does not answer"),
         (None, "cannot be reached or does not answer"),
     ]:
@@ -145,7 +143,7 @@ def test_a_failure_says_that_nothing_was_sent_and_why(subtests: pytest.Subtests)
     [
         psycopg.errors.NumericValueOutOfRange(),
         psycopg.errors.UniqueViolation(),
-        OperationalError("insert", {}, psycopg.errors.NotNullViolation()),
+        psycopg.errors.NotNullViolation(),
     ],
 )
 def test_a_row_that_postgres_refuses_is_a_fault_of_ours(error: Exception):

@@ -1,24 +1,27 @@
 """What several tests of the service start from: a service that alters, on fakes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.entities import Caller, ClientQuotaEntity
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.domain.alterations import ClientQuotaAlteration, Expected, Op
+from app.domain.entities import ClientQuotaEntity
+from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import AlterationTasks
-from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
+    CI,
     FakeBrokers,
     FakeImage,
     FakeJournal,
     Verdicts,
-    alter_context,
+    alter_pipeline,
     alter_quotas,
+    fake_actor,
 )
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -38,21 +41,20 @@ class World:
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
         self.image = FakeImage(self.brokers)
-        context = alter_context(
-            self.brokers, self.journal, self.tasks, self.metrics, image=self.image
-        )
-        self.service = alter_quotas(self.brokers, context, self.tasks)
+        pipeline = alter_pipeline(self.journal, self.tasks, self.metrics)
+        self.service = alter_quotas(pipeline, self.image)
+        self.actor = fake_actor(self.brokers, self.tasks)
 
-    async def alter(
-        self, *alterations: ClientQuotaAlteration, **options: object
-    ) -> AlterationReport:
-        command = AlterCommand(
-            caller=Caller("User:ci", "127.0.0.1", "bearer"),
-            evidence={"rule": "allow-acl"},
-            request_id="r1",
-            alterations=alterations,
+    async def alter(self, *alterations: ClientQuotaAlteration, **options: Any) -> AlterationRecord:
+        expected: Mapping[int, Expected] = options.pop("expected", {})
+        changes = (
+            Change(each.entity, each.ops, n, expected.get(n, {}))
+            for n, each in enumerate(alterations)
         )
-        return await self.service.alter(replace(command, **options))  # type: ignore[arg-type]
+        evidence = {"rule": "allow-acl"}
+        return await self.service.alter(
+            self.actor, Alteration(CI, "r1", tuple(changes), evidence=evidence, **options)
+        )
 
     def answer(self, **verdicts: Verdict) -> None:
         by_entity = {

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Outcome, Overall
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -23,12 +23,11 @@ from app.domain.errors import (
     UnknownOutcomeError,
 )
 from app.domain.plans import DesiredQuota, PlanRequest
-from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import PlanCommand, Plans
+from app.service.ports.alterations import Alteration, IdempotencyKey, Wait
 from app.service.ports.brokers import BarrierUnavailableError, Verdict
-from app.service.queries.describe import DescribeQuotas
 from tests.testkit.event_loops import until, until_quiet
-from tests.testkit.fake_ports import FakePlans, Verdicts, refused
+from tests.testkit.fake_ports import CI, FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import ALICE, BOB, KEY, World, setting
 
@@ -43,7 +42,7 @@ async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_a
     result = report.results[0]
     assert (result.changed, result.before, result.after) == (True, {}, {KEY: 5.0})
     conclusion = world.journal.conclusions[0]
-    assert conclusion.alteration_id == report.alteration_id
+    assert conclusion.alteration_id == report.alteration.alteration_id
     assert [event for _, event, _ in conclusion.events] == ["sent", "outcome"]
 
 
@@ -75,7 +74,7 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
     with pytest.raises(EntityBusyError) as busy:
         await world.alter(setting(ALICE, "6"))
     assert busy.value.alteration_id == unknown.value.alteration_id
-    assert world.metrics.counts["lock taken"] == 1
+    assert world.metrics.counts["quota_slot_conflicts"] == 1
 
 
 async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(world: World) -> None:
@@ -274,24 +273,91 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
     assert world.log[2:] == ["quorum", "validate", "record_final"]
 
 
-CI = Caller("User:ci", "127.0.0.1", "bearer")
-COMMAND = AlterCommand(CI, {"rule": "allow-acl"}, "r2", ())
+ODD = "odd_key"
+"""A key that no rule knows: it may be removed where it is stored."""
+
+TAKE_ODD_AWAY = ClientQuotaAlteration(ALICE, (Op(ODD, remove=True),))
+
+
+async def odd_until_the_lock(world: World) -> None:
+    """Let the odd key be stored when it is judged first, and gone behind the barrier."""
+    world.brokers.quotas[ALICE] = {ODD: 1.0}
+    await world.brokers.describe_client_quotas(ALL_ENTITIES)
+    del world.brokers.quotas[ALICE]
+    world.brokers.stale_reads = 9  # until a barrier is set
+
+
+async def test_what_only_an_old_read_excuses_is_refused_behind_the_barrier(world: World):
+    """The log has the refusal, the key is free, and a repeat is judged anew."""
+    key = IdempotencyKey("k", b"f")
+    for _ in range(2):
+        await odd_until_the_lock(world)
+        with pytest.raises(InvalidRequestError) as raised:
+            await world.alter(setting(BOB, "5"), TAKE_ODD_AWAY, key=key)
+        (violation,) = raised.value.violations
+        assert (violation.pointer, violation.code) == ("/alterations/1/ops/0/key", "unknown-key")
+        assert (raised.value.sent, raised.value.alteration_id) == ("no", None)
+        found = world.journal.conclusions[-1]
+        outcomes = {n: result.outcome for n, result in found.results.items()}
+        assert outcomes == {0: Outcome.NOT_APPLIED, 1: Outcome.REFUSED}
+        assert world.journal.locks == {}
+    assert len(world.journal.intents) == 2
+    assert not {"send", "validate"} & set(world.log)
+
+
+async def test_one_that_only_an_old_read_excuses_is_refused_alone_where_each_stands_alone(
+    world: World,
+):
+    await odd_until_the_lock(world)
+    wrong = ClientQuotaAlteration(ClientQuotaEntity.of({"user": "x"}), (Op("?", Decimal(1)),))
+    alterations = (wrong, TAKE_ODD_AWAY, setting(BOB, "5"))
+    options = {"all_or_nothing": False, "key": IdempotencyKey("k", b"f")}
+    refused = [Outcome.REFUSED, Outcome.REFUSED, Outcome.APPLIED]
+    for replayed in (False, True):
+        record = await world.alter(*alterations, **options)
+        assert [result.outcome for result in record.results.values()] == refused
+        assert (record.overall, record.replayed) == (Overall.PARTIAL, replayed)
+    (conclusion,) = world.journal.conclusions
+    assert {n: result.outcome for n, result in conclusion.results.items()} == {
+        1: Outcome.REFUSED,
+        2: Outcome.APPLIED,
+    }
+    assert list(conclusion.rejected) == [0, 1]
+    assert conclusion.rejected[1].before == {}
+    assert world.brokers.quotas == {BOB: {KEY: 5.0}}
+
+
+async def test_what_is_stored_behind_the_barrier_may_be_removed(world: World):
+    world.brokers.quotas[ALICE] = {ODD: 1.0}
+    record = await world.alter(TAKE_ODD_AWAY)
+    assert record.results[0].outcome is Outcome.APPLIED
+    assert record.results[0].before == {ODD: 1.0}
+
+
+async def test_a_check_is_judged_behind_the_barrier_too(world: World):
+    await odd_until_the_lock(world)
+    with pytest.raises(InvalidRequestError):
+        await world.alter(TAKE_ODD_AWAY, validate_only=True)
+    assert (world.journal.finals, world.journal.intents) == ([], [])
+
+
+COMMAND = Alteration(CI, "r2", evidence={"rule": "allow-acl"})
 
 
 @pytest.mark.parametrize("changes", [True, False])
 async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, changes: bool) -> None:
     if not changes:
         world.brokers.quotas[ALICE] = {KEY: 5.0}
-    store, describe = FakePlans(), DescribeQuotas(world.brokers, world.image)
-    plans = Plans(describe, store, world.service, world.brokers)
+    store = FakePlans()
+    plans = Plans(store, world.service, world.brokers)
     wanted = PlanRequest((DesiredQuota(ALICE, {KEY: Decimal(5)}),), "team")
-    plan = await plans.make(PlanCommand(CI, wanted))
+    plan = await plans.make(world.actor, PlanCommand(CI, wanted))
     await store.keep(replace(plan, cluster_id="elsewhere"))
     with pytest.raises(NotFoundError):
-        await plans.apply(COMMAND, plan.plan_id, force=False)
+        await plans.apply(world.actor, COMMAND, plan.plan_id, force=False)
     assert world.log == []
     await store.keep(plan)
-    await plans.apply(COMMAND, plan.plan_id, force=False)
+    await plans.apply(world.actor, COMMAND, plan.plan_id, force=False)
     assert ("send" in world.log) is changes
     assert world.brokers.quotas == {ALICE: {KEY: 5.0}}
 

@@ -10,19 +10,19 @@ from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outc
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, Retry
+from app.service.auth.actors import CallerQuotaAdmin, RefusedAtTheActError
 from app.service.auth.authorize import (
     Access,
     AuthorizationPolicy,
     BrokerAuthorizer,
     ClusterAuthorizer,
 )
-from app.service.auth.sessions import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
 from app.service.ports.brokers import AclSnapshot, Handover, Rights, Verdict
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime.tasks import AlterationTasks, SessionTasks
 from tests.testkit.event_loops import until_quiet
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage, fake_actor
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
 ADMIN = Caller("User:admin", "127.0.0.1", "bearer")
@@ -224,8 +224,8 @@ async def test_other_answers_pass_as_they_are(rights: FakeRights) -> None:
 async def test_a_record_is_read_as_the_service_where_the_caller_may_not(rights: FakeRights) -> None:
     as_service = FakeBrokers([])
     as_service.quotas = {ENTITY: {"producer_byte_rate": 1.0}}
-    as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
-    described = await RecordReader(as_caller, as_service).describe_client_quotas(ALL_ENTITIES)
+    for_record = CallerQuotaAdmin(Refusing([]), rights, "User:alice", stand_in=as_service)
+    described = await for_record.describe_client_quotas(ALL_ENTITIES)
     assert described.quotas == as_service.quotas
 
 
@@ -233,15 +233,15 @@ async def test_the_newest_image_is_the_caller_s_own(rights: FakeRights) -> None:
     as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
     describe_now = partial(as_caller.describe_client_quotas, ALL_ENTITIES)
     image = FakeImage(FakeBrokers([]))
-    describing = DescribeQuotas(as_caller, image, describe_now=describe_now)
-    resolving = ResolveQuotas(image, describe_now)
+    describing, resolving = DescribeQuotas(image), ResolveQuotas(image)
+    actor = fake_actor(FakeBrokers([]), reader=as_caller, describe_now=describe_now)
     alice = (Identity(user="alice"),)
-    assert not (await describing.describe(DescribeQuery(max_age_ms=1000))).entries
-    assert await resolving.basis(ResolveQuery(alice, max_age_ms=1000))
+    assert not (await describing.describe(actor, DescribeQuery(max_age_ms=1000))).entries
+    assert await resolving.basis(actor, ResolveQuery(alice, max_age_ms=1000))
     with pytest.raises(RefusedAtTheActError):
-        await describing.describe(DescribeQuery())
+        await describing.describe(actor, DescribeQuery())
     with pytest.raises(RefusedAtTheActError):
-        await resolving.basis(ResolveQuery(alice, max_age_ms=0))
+        await resolving.basis(actor, ResolveQuery(alice, max_age_ms=0))
 
 
 async def test_held_tasks_know_when_the_last_has_ended() -> None:

@@ -47,7 +47,7 @@ class World:
     def rows(self) -> list[tuple[str, str, int]]:
         """Return address, request id and number of attempts of each row."""
         return [
-            (request.caller.host, request.request_id, request.decision["denied"]["attempts"])
+            (request.caller.host, request.request_id, request.evidence["denied"]["attempts"])
             for request, _ in self.journal.finals
         ]
 
@@ -65,10 +65,10 @@ async def test_the_first_attempt_is_a_row_at_once(world: World) -> None:
         "denied",
         MALLORY,
     )
-    assert request.entities == ()
-    assert request.decision["route"] == "GET /quotas"
-    assert request.decision["rule"] == "x"
-    assert request.decision["denied"] == {"entities": None, "first": None, "attempts": 1}
+    assert request.changes == ()
+    assert request.evidence["route"] == "GET /quotas"
+    assert request.evidence["rule"] == "x"
+    assert request.evidence["denied"] == {"entities": None, "first": None, "attempts": 1}
     assert [(result.outcome, result.error) for result in results.values()] == [
         (Outcome.REFUSED, KafkaRefusal("CLUSTER_AUTHORIZATION_FAILED", "no"))
     ]
@@ -128,7 +128,7 @@ async def test_a_row_names_the_number_of_entities_and_the_first_of_them(world: W
     read = requested_change(MANY, "let me in")
     await world.denials.record(MALLORY, DENIED, DeniedAttempt("r", "alter", {}, read))
     ((request, _),) = world.journal.finals
-    denied = request.decision["denied"]
+    denied = request.evidence["denied"]
     assert (denied["entities"], request.reason) == (30, "let me in")
     assert denied["first"] == [{"user": f"u{n}"} for n in range(MAX_FIRST_ENTITIES)]
 

@@ -29,7 +29,7 @@ from app.service.queries.describe import (
     matching,
 )
 from app.service.queries.resolve import IndexCache, QuotaImage
-from tests.testkit.fake_ports import EPOCH, changes_between, no_callback
+from tests.testkit.fake_ports import EPOCH, changes_between, fake_actor, no_callback
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])
@@ -200,7 +200,8 @@ async def test_brokers_select_by_names_alone_and_describe_all_for_everything_els
             image = QuotaImage(brokers, no_callback)
             wanted = parse_filter(tuple(components))
             query = DescribeQuery(wanted, ("producer_byte_rate",), max_age_ms)
-            await DescribeQuotas(brokers, image).describe(query)
+            actor = fake_actor(brokers, describe_now=image.now)
+            await DescribeQuotas(image).describe(actor, query)
             asked = wanted.for_broker() if is_selected else ALL_ENTITIES
             assert brokers.asked[-1 if is_selected else 0] == asked
             assert is_selected or brokers.asked == [ALL_ENTITIES]

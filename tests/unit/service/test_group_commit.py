@@ -1,39 +1,41 @@
 """Group commit: who shares a batch, and whose verdict and failure is whose."""
 
 import asyncio
+import gc
+import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import pipeline
-from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.alterations.command import AlterCommand, Wait
-from app.service.alterations.pipeline import AlterGroup, AlterPipeline, Concluded, Ready
-from app.service.alterations.write_ahead import locks_of
-from app.service.ports.audit_log import AuditEntity, AuditRequest, Intent, KeyClaim
+from app.service.alterations.pipeline import AlterGroup, Concluded
+from app.service.auth.actors import Actor
+from app.service.ports.alterations import Alteration, Change, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime import dependencies
 from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.dependencies import MAX_BATCHES, Batcher
 from app.service.runtime.tasks import AlterationTasks
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.event_loops import until
-from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import (
+    CI,
     EPOCH,
     FakeBrokers,
     FakeJournal,
     Verdicts,
-    alter_context,
+    alter_pipeline,
+    fake_actor,
     refused,
 )
-
-CI = Caller("User:ci", "127.0.0.1", "bearer")
 
 LONG_S = 30.0
 
@@ -239,19 +241,13 @@ class Call:
     broker_id: int = 1
     seconds: float = LONG_S
 
-    def ready(self) -> Ready:
+    def ready(self, **options: Any) -> Alteration:
         ops = tuple(Op(f"key-{number}", Decimal(1)) for number in range(self.keys))
-        audited = [
-            AuditEntity(n, ClientQuotaAlteration(user(name), ops))
-            for n, name in enumerate(self.users.split())
-        ]
-        command = AlterCommand(CI, {}, "r1", (), all_or_nothing=False, wait=Wait.NONE)
-        request = AuditRequest(
-            new_alteration_id(), "fake", CI, "alter", "r1", (*audited,), broker_id=self.broker_id
-        )
-        locks = locks_of(request)
-        intent = Intent(request, "test", locks=locks, send_within_s=self.seconds)
-        return Ready(command, intent)
+        changes = [Change(user(name), ops, n) for n, name in enumerate(self.users.split())]
+        options = {"all_or_nothing": False, "wait": Wait.NONE, **options}
+        alteration = Alteration(CI, "r1", (*changes,), **options)
+        identified = alteration.identified(new_alteration_id(), "fake", self.broker_id)
+        return identified.begun("test", self.seconds, time.monotonic())
 
 
 class Sender:
@@ -260,13 +256,15 @@ class Sender:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.journal = FakeJournal(broker.log)
-        tasks = AlterationTasks()
-        context = alter_context(broker, self.journal, tasks, CountedMetrics())
-        barrier = Barrier(broker, CurrentValues(broker))
-        self.pipeline = AlterPipeline(context, broker, barrier, tasks)
+        self._tasks = AlterationTasks()
+        self.pipeline = alter_pipeline(self.journal, self._tasks, CountedMetrics())
+        self.actor = self.actor_at(broker)
+
+    def actor_at(self, broker: Broker) -> Actor:
+        return fake_actor(broker, self._tasks)
 
     async def run(self, call: Call) -> Concluded:
-        return await self.pipeline.run(call.ready())
+        return await self.pipeline.run(self.actor, call.ready())
 
     async def meanwhile(self, *calls: Call) -> list[Concluded]:
         """Run changes while a request is in flight; return what became of them."""
@@ -294,7 +292,7 @@ async def test_a_group_has_one_transaction_one_barrier_and_one_request(sender: S
     together: list[int] = []
     record = sender.journal.record_intents
 
-    async def count(intents: Sequence[Intent]) -> Sequence[Exception | None]:
+    async def count(intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         together.append(len(intents))
         return await record(intents)
 
@@ -319,9 +317,8 @@ async def test_what_must_hold_together_is_validated_in_one_request(sender: Sende
         for alteration in alterations
         if alteration.entity == user("bad")
     }
-    calls = [Call("a b").ready(), Call("c bad").ready(), Call("d").ready()]
-    whole = [replace(call, command=replace(call.command, all_or_nothing=True)) for call in calls]
-    found = await asyncio.gather(*map(sender.pipeline.run, whole))
+    whole = [Call(users).ready(all_or_nothing=True) for users in ("a b", "c bad", "d")]
+    found = await asyncio.gather(*(sender.pipeline.run(sender.actor, each) for each in whole))
     assert [outcomes(each) for each in found] == [
         {"a": Outcome.APPLIED, "b": Outcome.APPLIED},
         {"c": Outcome.NOT_APPLIED, "bad": Outcome.REFUSED},
@@ -361,13 +358,28 @@ async def test_what_does_not_fit_goes_with_another_group(
     assert [names for _, names in sender.broker.requests] == requests
 
 
-def test_no_entity_and_no_key_is_twice_in_a_group():
-    group, key = AlterGroup(), KeyClaim(b"k", b"f")
-    first, same, other = Call("a").ready(), Call("a").ready(), Call("b").ready()
-    assert group(replace(first, intent=replace(first.intent, key=key)))
-    assert not group(same)
-    assert not group(replace(other, intent=replace(other.intent, key=key)))
-    assert group(other)
+async def test_each_login_has_requests_of_its_own(sender: Sender) -> None:
+    other = Broker()
+    actors = [*map(sender.actor_at, (sender.broker, other, sender.broker))]
+    calls = [Call(name).ready() for name in "abc"]
+    await asyncio.gather(*map(sender.pipeline.run, actors, calls))
+    assert sender.broker.requests == [(1, ["a", "c"])]
+    assert other.requests == [(1, ["b"])]
+
+
+async def test_groups_end_with_their_login(sender: Sender) -> None:
+    login = Broker()
+    ended = weakref.ref(login)
+    await sender.pipeline.run(sender.actor_at(login), Call("a").ready())
+    del login
+    await until(lambda: gc.collect() >= 0 and ended() is None)
+
+
+def test_no_entity_and_no_key_is_twice_in_a_group(sender: Sender):
+    group, key = AlterGroup(), IdempotencyKey("k", b"f")
+    first, same, other = Call("a").ready(key=key), Call("a").ready(), Call("b").ready()
+    fits = [group((sender.actor, each)) for each in (first, same, replace(other, key=key), other)]
+    assert fits == [True, False, False, True]
 
 
 async def test_a_large_request_goes_by_itself(

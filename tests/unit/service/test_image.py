@@ -14,7 +14,7 @@ from app.domain.entities import (
     ClientQuotaFilterComponent,
 )
 from app.domain.resolution_index import QuotaIndex
-from app.service.ports.brokers import ClientQuotaAdmin, Described
+from app.service.ports.brokers import Described
 from app.service.queries import resolve as module
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.resolve import (
@@ -29,7 +29,7 @@ from app.service.queries.resolve import (
 )
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import utc_now
-from tests.testkit.fake_ports import no_callback
+from tests.testkit.fake_ports import FakeBrokers, fake_actor, no_callback
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE, BOB = (ClientQuotaEntity.of({"user": name}) for name in ("alice", "bob"))
@@ -68,10 +68,11 @@ class World:
         self.broker = SlowBroker()
         self.image = QuotaImage(self.broker, no_callback)
         self.resolving = ResolveQuotas(self.image)
+        self.actor = fake_actor(cast("FakeBrokers", self.broker), describe_now=self.image.now)
 
     async def resolve(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
         query = ResolveQuery((Identity(user),), max_age_ms=max_age_ms)
-        basis = await self.resolving.basis(query)
+        basis = await self.resolving.basis(self.actor, query)
         (quota, *_) = resolved(basis.image.index, Identity(user)).quotas.values()
         return quota.value
 
@@ -236,10 +237,10 @@ async def test_a_describe_of_everything_shows_a_change_of_ours() -> None:
 async def test_one_entity_is_asked_of_a_broker_where_there_is_no_young_image() -> None:
     world = World()
     alice = ClientQuotaFilter((ClientQuotaFilterComponent.of_entity("user", "alice"),), strict=True)
-    describing = DescribeQuotas(cast("ClientQuotaAdmin", world.broker), world.image)
+    describing = DescribeQuotas(world.image)
     for asked in ([alice, ALL_ENTITIES], [alice, ALL_ENTITIES], [alice, ALL_ENTITIES, alice]):
         query = DescribeQuery(alice, max_age_ms=0 if len(asked) == 3 else 60_000)
-        assert list((await describing.describe(query)).entries) == [(ALICE, rate(1))]
+        assert list((await describing.describe(world.actor, query)).entries) == [(ALICE, rate(1))]
         assert world.broker.filters == asked
         await asyncio.sleep(1)
 

@@ -14,23 +14,26 @@ from app.domain.errors import BrokerError
 from app.service.alterations import write_ahead
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import record_late_answer
+from app.service.ports.alterations import Alteration, Change
 from app.service.ports.audit_log import (
     AuditedState,
-    AuditEntity,
-    AuditRequest,
     Drift,
     OpenAlteration,
 )
 from app.service.ports.brokers import Handover, Verdict
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.tasks import AlterationTasks
-from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
+from tests.testkit.counted_metrics import CountedMetrics
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, refused
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 KEY = "producer_byte_rate"
 TO_FIVE = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
+
+
+def change(before: Values | None) -> Change:
+    return Change(ALICE, TO_FIVE.ops, before=before)
 
 
 @dataclass
@@ -42,16 +45,17 @@ class World:
         self.journal = FakeJournal(self.log)
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
-        context = alter_context(self.brokers, self.journal, AlterationTasks(), self.metrics)
-        self.recovery = Recovery(self.brokers, self.brokers, barrier, context, 95)
+        self.recovery = Recovery(
+            self.brokers, self.brokers, barrier, self.journal, self.metrics, "test", 95
+        )
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
-        self.leave(AuditEntity(0, TO_FIVE, values), age_s)
+        self.leave(change(values), age_s)
 
     def leave(
         self,
-        audited: AuditEntity,
+        left: Change,
         age_s: float,
         *,
         alteration_id: str = "a1",
@@ -59,15 +63,14 @@ class World:
         last_audited: Values | None = None,
     ) -> None:
         self.journal.open.append(
-            OpenAlteration(alteration_id, audited, broker_id, age_s, last_audited)
+            OpenAlteration(alteration_id, left, broker_id, age_s, last_audited)
         )
 
     def leave_many(self, number: int, **options: Any) -> None:
         for ordinal in range(number):
             entity = ClientQuotaEntity.of({"user": f"user-{ordinal}"})
-            alteration = ClientQuotaAlteration(entity, TO_FIVE.ops)
             self.brokers.quotas[entity] = {KEY: 5.0} if ordinal % 2 else {}
-            self.leave(AuditEntity(ordinal, alteration, {}), 94.0 + ordinal, **options)
+            self.leave(Change(entity, TO_FIVE.ops, ordinal, before={}), 94.0 + ordinal, **options)
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ async def test_what_the_log_has_last_tells_what_is_new_and_proves_nothing_of_bef
 ) -> None:
     world.brokers.quotas[ALICE] = {KEY: now}
     state = None if last_audited is None else {KEY: last_audited}
-    world.leave(AuditEntity(0, TO_FIVE), 1.0, last_audited=state)
+    world.leave(change(None), 1.0, last_audited=state)
     assert await world.recovery.round() == 1
     (recovered,) = world.journal.recovered
     assert recovered.result.outcome is outcome
@@ -126,7 +129,7 @@ async def test_what_the_log_has_last_tells_what_is_new_and_proves_nothing_of_bef
 @in_virtual_time
 async def test_what_the_owner_read_under_its_lock_is_what_held_before(world: World) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}
-    world.leave(AuditEntity(0, TO_FIVE, {KEY: 3.0}), 1.0, last_audited={KEY: 4.0})
+    world.leave(change({KEY: 3.0}), 1.0, last_audited={KEY: 4.0})
     await world.recovery.round()
     (recovered,) = world.journal.recovered
     assert (recovered.result.before, recovered.result.changed) == ({KEY: 3.0}, True)
@@ -222,13 +225,13 @@ async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_por
     outcomes = (Outcome.NOT_APPLIED, Outcome.APPLIED)
     assert [result.result.outcome for result in found] == [outcomes[n % 2] for n in range(500)]
     assert found[0].evidence["fences"] == found[1].evidence["fences"]
-    assert world.metrics.counts["applied by fences"] == 250
+    assert world.metrics.counts["quota_recovery applied fences"] == 250
 
 
 @in_virtual_time
 async def test_each_broker_that_something_was_sent_through_is_fenced(world: World) -> None:
     for broker_id in (1, 2, None, 99):
-        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, alteration_id="b", broker_id=broker_id)
+        world.leave(change({}), 1.0, alteration_id="b", broker_id=broker_id)
     assert await world.recovery.round() == 4
     assert world.log.count("validate") == 4
     through = sorted(item.evidence["broker_id"] for item in world.journal.recovered)
@@ -250,7 +253,7 @@ async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_throug
     monkeypatch.setattr(Recovery, "fence_pair", odd)
     for broker_id in (1, 2):
         arguments = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
-        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **arguments)  # type: ignore[arg-type]
+        world.leave(change({}), 1.0, **arguments)  # type: ignore[arg-type]
     await world.recovery.round()
     assert [item.alteration_id for item in world.journal.recovered] == ["a2"]
 
@@ -261,33 +264,29 @@ async def test_what_another_process_has_concluded_is_not_counted(world: World) -
     world.journal.concluded = {("a1", 2)}
     await world.recovery.round()
     assert [item.key for item in world.journal.recovered] == [("a1", 0), ("a1", 1)]
-    assert world.metrics.counts["applied by fences"] == 1
-    assert "not_applied by fences" not in world.metrics.counts
+    assert world.metrics.counts["quota_recovery applied fences"] == 1
+    assert "quota_recovery not_applied fences" not in world.metrics.counts
 
 
 NUMBER = 2500
 
 
-def request_of(number: int) -> AuditRequest:
+def request_of(number: int) -> Alteration:
     ops = (Op("producer_byte_rate", Decimal(5)),)
     entities = (ClientQuotaEntity.of({"user": f"user-{each}"}) for each in range(number))
-    audited = tuple(
-        AuditEntity(ordinal, ClientQuotaAlteration(entity, ops), {})
-        for ordinal, entity in enumerate(entities)
+    changes = tuple(
+        Change(entity, ops, ordinal, before={}) for ordinal, entity in enumerate(entities)
     )
     caller = Caller("User:ci", "127.0.0.1", "bearer")
-    return AuditRequest("a1", "fake", caller, "alter", "r1", audited)
+    return Alteration(caller, "r1", changes, alteration_id="a1", cluster_id="fake")
 
 
-def answered(request: AuditRequest, *verdicts: Verdict) -> Handover:
-    by_entity = {
-        entity.alteration.entity: verdicts[entity.ordinal % len(verdicts)]
-        for entity in request.entities
-    }
+def answered(request: Alteration, *verdicts: Verdict) -> Handover:
+    by_entity = {each.entity: verdicts[each.ordinal % len(verdicts)] for each in request.changes}
     return Handover(by_entity, 1, EPOCH, EPOCH)
 
 
-async def listened(journal: FakeJournal, request: AuditRequest, late: Handover) -> CountedMetrics:
+async def listened(journal: FakeJournal, request: Alteration, late: Handover) -> CountedMetrics:
     metrics, tasks = CountedMetrics(), AlterationTasks()
     coming: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
     tasks.watch(record_late_answer(request, coming, journal, metrics))
@@ -314,9 +313,10 @@ async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
     assert second.result.outcome is Outcome.REFUSED
     assert second.evidence["late_answer"] == "refused"
     assert metrics.counts == {
-        "late": NUMBER,
-        "applied by late_answer": NUMBER / 2,
-        "refused by late_answer": NUMBER / 2,
+        "quota_late_outcomes": NUMBER,
+        "quota_recovery applied late_answer": NUMBER / 2,
+        "quota_recovery refused late_answer": NUMBER / 2,
+        "quota_recovery_seconds late_answer": NUMBER,
     }
 
 
@@ -331,7 +331,11 @@ async def test_a_late_answer_that_is_recorded_already_is_not_counted_as_recovere
     journal, request = FakeJournal([]), request_of(2)
     journal.concluded = {("a1", 0)}
     metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
-    assert metrics.counts == {"late": 2, "applied by late_answer": 1}
+    assert metrics.counts == {
+        "quota_late_outcomes": 2,
+        "quota_recovery applied late_answer": 1,
+        "quota_recovery_seconds late_answer": 1,
+    }
 
 
 async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
@@ -340,7 +344,7 @@ async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
     journal, request = FakeJournal([]), request_of(2)
     journal.broken = {"record_recovery"}
     metrics = await listened(journal, request, answered(request, Verdict(Outcome.APPLIED)))
-    assert metrics.counts == {"late": 2}
+    assert metrics.counts == {"quota_late_outcomes": 2}
     assert "the late answer to a1 was not recorded: Postgres is down." in caplog.text
 
 

@@ -32,7 +32,7 @@ from app.service.runtime.dependencies import (
 )
 from app.service.runtime.tasks import MANY, LargeRequests, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
-from tests.testkit.fake_ports import FakeBrokers, FakeImage
+from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import World
 
@@ -88,8 +88,10 @@ async def test_a_large_what_if_is_worked_out_off_the_loop(
     watched = Watched(resolve.judge)
     monkeypatch.setattr(resolve, "judge", watched)
     identities = tuple(Identity(user=f"user-{each}") for each in range(number))
-    resolving = ResolveQuotas(FakeImage(FakeBrokers([])))
-    basis = await resolving.basis(ResolveQuery(identities, setting(number)))
+    brokers = FakeBrokers([])
+    resolving = ResolveQuotas(FakeImage(brokers))
+    query = ResolveQuery(identities, setting(number))
+    basis = await resolving.basis(fake_actor(brokers), query)
     assert basis.proposed is not None
     assert watched.on_the_loop == [on_the_loop]
 

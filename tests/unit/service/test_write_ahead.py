@@ -21,11 +21,17 @@ from app.domain.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
 from app.service.alterations.write_ahead import EntityLocks, send_within_s
-from app.service.ports.audit_log import Conclusion, Intent
+from app.service.ports.alterations import (
+    Alteration,
+    AlterationRecord,
+    Conclusion,
+    IdempotencyKey,
+    Wait,
+)
 from app.service.ports.brokers import Verdict
 from app.service.runtime.clock import USUAL
+from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import Fault, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
@@ -256,7 +262,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 ) -> None:
     record = world.journal.record_intent
 
-    async def unreadable(intent: Intent) -> Intent:
+    async def unreadable(intent: Alteration) -> Alteration:
         await record(intent)
         raise ValueError("the last state cannot be read")
 
@@ -274,7 +280,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 async def test_an_answer_that_is_not_understood_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.pipeline.answered_results", _raise_fault)
+    monkeypatch.setattr("app.service.alterations.results.answered_results", _raise_fault)
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))
     assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
@@ -349,7 +355,7 @@ async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: Worl
     assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
     world.brokers.gate.set()
     reports = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(isinstance(report, AlterationReport) for report in reports) == 1
+    assert sum(isinstance(report, AlterationRecord) for report in reports) == 1
     assert world.log.count("send") == 1
 
 
@@ -399,7 +405,7 @@ async def free(locks: EntityLocks, *entities: ClientQuotaEntity) -> None:
 
 @in_virtual_time
 async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder():
-    locks, over = EntityLocks(), asyncio.Event()
+    locks, over = EntityLocks(CountedMetrics()), asyncio.Event()
     holding = asyncio.create_task(hold_until(locks, "first", over))
     await asyncio.sleep(0)
     with pytest.raises(EntityBusyError, match="first"):
@@ -410,7 +416,7 @@ async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder():
 
 @in_virtual_time
 async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
-    locks = EntityLocks()
+    locks = EntityLocks(CountedMetrics())
     async with asyncio.TaskGroup() as tasks, locks.hold([ALICE], "first"):
         tasks.create_task(free(locks, ALICE))
         await asyncio.sleep(USUAL.entity_wait_s)
@@ -418,7 +424,7 @@ async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
 
 @in_virtual_time
 async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
-    locks, over = EntityLocks(), asyncio.Event()
+    locks, over = EntityLocks(CountedMetrics()), asyncio.Event()
     holding = asyncio.create_task(hold_until(locks, "first", over))
     await asyncio.sleep(0)
     waiting = [asyncio.create_task(hold_until(locks, "waiting", over)) for _ in range(3)]
@@ -437,7 +443,10 @@ async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
 async def test_every_entity_of_a_request_is_held_and_is_free_again_when_it_ends(
     error: LookupError | None,
 ):
-    locks, entities = EntityLocks(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    locks, entities = (
+        EntityLocks(CountedMetrics()),
+        [ClientQuotaEntity.of({"user": name}) for name in "abc"],
+    )
     with suppress(LookupError):
         async with locks.hold(entities, "first"):
             for entity in entities:

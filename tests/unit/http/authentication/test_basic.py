@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.authenticator import Presented
-from app.http.authentication.basic import Basic, SessionCaller
+from app.http.authentication.basic import Basic
 from app.http.errors import LoginFailedError, RateLimitedError, UnencryptedPasswordError
 from app.http.rate_limits import MOST_FAILURES, LoginAttempts
 
@@ -73,10 +73,9 @@ def quote(value: str, peer: str = "127.0.0.1", *, is_encrypted: bool = False) ->
 async def test_a_user_and_a_password_are_passed_on_as_they_are(
     basic: Basic, sessions: FakeSessions, user: str, password: str
 ) -> None:
-    caller = await basic.authenticate(quote(header(user, password)))
+    found = await basic.authenticate(quote(header(user, password)))
     assert sessions.asked == [(user, password)]
-    assert isinstance(caller, SessionCaller)
-    assert caller.without_session() == Caller(f"User:{user}", "127.0.0.1", "basic")
+    assert found.caller == Caller(f"User:{user}", "127.0.0.1", "basic")
 
 
 MALFORMED = {
@@ -146,13 +145,13 @@ async def test_a_proxy_on_this_machine_says_for_itself_whether_its_caller_used_t
     with pytest.raises(UnencryptedPasswordError):
         await basic.authenticate(presented)
     assert sessions.asked == []
-    caller = await basic.authenticate(replace(presented, is_encrypted=True))
+    caller = (await basic.authenticate(replace(presented, is_encrypted=True))).caller
     assert caller.host == "10.0.0.1"
 
 
 async def test_others_may_over_tls(basic: Basic) -> None:
-    caller = await basic.authenticate(quote(header("alice"), "10.0.0.1", is_encrypted=True))
-    assert caller.host == "10.0.0.1"
+    found = await basic.authenticate(quote(header("alice"), "10.0.0.1", is_encrypted=True))
+    assert found.caller.host == "10.0.0.1"
 
 
 async def test_a_password_is_not_tried_a_sixth_time(basic: Basic, sessions: FakeSessions) -> None:

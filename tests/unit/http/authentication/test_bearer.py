@@ -16,7 +16,8 @@ from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError, read_tokens
-from app.http.authentication.certificates import ClientCertificates, DirectCertificate
+from app.http.authentication.certificates import ClientCertificates
+from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import InvalidTokenError
 from app.http.problems import problem_headers
 from app.http.rate_limits import LoginAttempts
@@ -148,7 +149,7 @@ def test_there_is_one_credential(tokens: Authentication):
 def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Path):
     write(path, [entry()])
     basic = Basic(cast("Sessions", None), LoginAttempts())
-    certificate = DirectCertificate(cast("ClientCertificates", None))
+    certificate = ClientCertificates(PrincipalMapping("DEFAULT"))
     methods = AuthenticatorChain([Bearer(BearerTokens(path)), basic, certificate])
     offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
     for values, challenge in (

@@ -1,12 +1,13 @@
 """Metrics for Prometheus: of requests, alterations, dependencies, the policy.
 
-No label names an entity or a principal.
+No label names an entity or a principal. No call waits or fails.
 """
 
 import math
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -22,14 +23,40 @@ from prometheus_client import (
     exposition,
 )
 
-from app.http.rate_limits import TokenBuckets
-from app.service.ports.metrics import (
-    DependencyMetrics,
-    FoundBy,
-    KafkaResult,
-    OpenIntents,
-)
-from app.service.runtime.clock import DATABASE_CLOCK
+
+class Phase(StrEnum):
+    """The steps of an alteration that take time."""
+
+    AUTHZ = "authz"
+    TX1 = "tx1"
+    SLOT_WAIT = "slot_wait"
+    GROUP_WAIT = "group_wait"
+    BARRIER = "barrier"
+    KAFKA = "kafka"
+    TX2 = "tx2"
+
+
+class DriftOrigin(StrEnum):
+    """Where a change comes from that no alteration accounts for."""
+
+    OUTSIDE = "outside"
+    LATE_APPLY = "late_apply"
+
+
+class FoundBy(StrEnum):
+    """How recovery came to its verdict."""
+
+    FENCES = "fences"
+    LATE_ANSWER = "late_answer"
+
+
+class KafkaResult(StrEnum):
+    """What became of a request that was handed to a broker."""
+
+    ANSWERED = "answered"
+    LOST = "lost"
+    ABANDONED = "abandoned"
+
 
 _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
@@ -57,8 +84,13 @@ class Instruments:
         return lambda *values: histogram.labels(*values[:-1]).observe(values[-1])
 
 
-class PrometheusAlterationMetrics:
-    """Counts in a registry; see ``AlterationMetrics``."""
+class AlterationMetrics:
+    """What becomes of alterations.
+
+    ``drifted`` and ``audit_write_failed`` take the value of their label, ``phase_took`` a ``Phase``
+    and seconds, ``barrier_may_take`` seconds, ``outcomes_are_waiting`` a number, and
+    ``partitions_reach`` how many months after the present one have partitions; -1: not even it.
+    """
 
     def __init__(self, make: Instruments) -> None:
         self.phase_took = make.time(
@@ -130,7 +162,7 @@ class PrometheusAlterationMetrics:
         age.set_function(lambda: time.monotonic() - self._scanned_at)
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
-        """Note a verdict, and the seconds since the sending."""
+        """Note a verdict on an entity whose answer was lost, such as ``applied``, and its time."""
         self._count_recovered(verdict, found_by)
         self._recovery_took(found_by, seconds)
 
@@ -138,11 +170,11 @@ class PrometheusAlterationMetrics:
         """Note that a scan was completed just now."""
         self._scanned_at = time.monotonic()
 
-    def intents_are_open(self, intents: OpenIntents) -> None:
-        """Tell what has no definite outcome at present."""
-        self._open.set(intents.number)
-        self._oldest.set(intents.oldest_s)
-        self._quarantined.set(intents.quarantined)
+    def intents_are_open(self, number: int, oldest_s: float, quarantined: int) -> None:
+        """Tell what has no definite outcome at present; see ``OpenIntents``."""
+        self._open.set(number)
+        self._oldest.set(oldest_s)
+        self._quarantined.set(quarantined)
 
 
 _REQUEST_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 95)
@@ -154,18 +186,27 @@ POOLS: Final = ("writing", "recovering", "querying", "denying", "leading")
 Numbers = Callable[[], Mapping[str, int]]
 
 
-class PrometheusDependencyMetrics(DependencyMetrics):
-    """Counts in a registry; see ``DependencyMetrics``."""
+class DependencyMetrics:
+    """What goes to brokers and to Postgres.
 
-    def __init__(self, make: Instruments) -> None:
-        self._request_took = make.time(
+    ``kafka_request_took`` takes Kafka's name of the request, a ``KafkaResult`` and seconds,
+    ``kafka_error_came`` the request and Kafka's name of the error, ``pool_wait_took`` a pool and
+    seconds.
+
+    Args:
+        make: Null counts in a registry that nobody reads, for a command that runs once.
+    """
+
+    def __init__(self, make: Instruments | None = None) -> None:
+        make = make or Instruments()
+        self.kafka_request_took = make.time(
             "kafka_request_seconds",
             "Time from handing a request to a broker to the end of the wait: answered, lost (with "
             "the connection) or abandoned.",
             ["api", "result"],
             _REQUEST_BUCKETS_S,
         )
-        self._count_error = make.count(
+        self.kafka_error_came = make.count(
             "kafka_errors",
             "Answers of brokers with an error, by Kafka's name; an alteration counts each name "
             "once.",
@@ -181,42 +222,34 @@ class PrometheusDependencyMetrics(DependencyMetrics):
             "Whether the brokers that answer are of another cluster than the one that is served: "
             "1, else 0; nothing is served or concluded then.",
         )
-        ahead = make.gauge(
+        self._clock_ahead = make.gauge(
             "database_clock_ahead_seconds",
             "How far the clock of Postgres is ahead of this machine's; over 5 or under -5 the "
             "service is not ready to write.",
         )
-        ahead.set_function(DATABASE_CLOCK.ahead_s)
         self._in_use = make.gauge(
             "db_pool_in_use",
-            "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
-            "recovering, querying, denying and leading.",
+            "Connections to Postgres at work, or being opened: writing (intents and outcomes; 8 at "
+            "most), recovering, querying, denying and leading.",
             ["pool"],
         )
-        self._wait_took = make.time(
+        self.pool_wait_took = make.time(
             "db_pool_wait_seconds",
             "Time until a query had its connection to Postgres.",
             ["pool"],
             _WAIT_BUCKETS_S,
         )
 
-    def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
-        """Note a request that was handed over, and how long it took."""
-        self._request_took(api, result, seconds)
-
-    def kafka_error_came(self, api: str, code: str) -> None:
-        """Note an answer with an error."""
-        self._count_error(api, code)
-
-    def pool_wait_took(self, pool: str, seconds: float) -> None:
-        """Note how long a transaction waited for its connection."""
-        self._wait_took(pool, seconds)
-
     def watch(
-        self, connections: Numbers, in_use: Numbers, another_answers: Callable[[], bool]
+        self,
+        connections: Numbers,
+        in_use: Numbers,
+        another_answers: Callable[[], bool],
+        clock_ahead_s: Callable[[], float],
     ) -> None:
-        """Show connections to brokers by state, to Postgres by pool, and whether they are ours."""
+        """Show at each scrape what these return: connections by state and by pool, and more."""
         self._wrong_cluster.set_function(another_answers)
+        self._clock_ahead.set_function(clock_ahead_s)
         for state in STATES:
             self._connections.labels(state).set_function(partial(_number_of, connections, state))
         for pool in POOLS:
@@ -227,8 +260,8 @@ def _number_of(numbers: Numbers, name: str) -> float:
     return numbers()[name]
 
 
-class PrometheusPolicyMetrics:
-    """Implements ``PolicyMetrics``; all zero where there is no policy."""
+class PolicyMetrics:
+    """What the policy decides and how it is read; all zero where there is no policy."""
 
     def __init__(self, make: Instruments) -> None:
         self._count_decision = make.count(
@@ -262,13 +295,12 @@ class PrometheusPolicyMetrics:
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
-_RENDERING_BURST_S: Final = 10.0
 _LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class HttpMetrics:
-    """The counters and histograms, in a registry of their own.
+class Metrics:
+    """All metrics of a process, in a registry of their own; its own are those of HTTP.
 
     ``alterations`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
     Postgres, ``policy`` what the policy decides.
@@ -337,16 +369,15 @@ class HttpMetrics:
             ["reason"],
         )
         self.connections = make.gauge("http_server_open_connections", "Open connections.")
-        self._loop_lag = make.histogram(
+        self.observe_loop_lag = make.histogram(
             "event_loop_lag_seconds",
             "How late the event loop came to a task that was due.",
             buckets=_LAG_BUCKETS_S,
-        )
-        self.alterations = PrometheusAlterationMetrics(make)
-        self.dependencies = PrometheusDependencyMetrics(make)
-        self.policy = PrometheusPolicyMetrics(make)
+        ).observe
+        self.alterations = AlterationMetrics(make)
+        self.dependencies = DependencyMetrics(make)
+        self.policy = PolicyMetrics(make)
         self._text: bytes | None = None
-        self._renderings = TokenBuckets(1.0, _RENDERING_BURST_S)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
@@ -370,16 +401,12 @@ class HttpMetrics:
         """Show how old the identity provider's keys are; null is none."""
         self._key_age.set_function(lambda: math.nan if (age := age_s()) is None else age)
 
-    def observe_loop_lag(self, seconds: float) -> None:
-        """Note how late the event loop was; comes twice a second."""
-        self._loop_lag.observe(seconds)
-
-    def exposition(self) -> tuple[bytes, str]:
+    def exposition(self, *, anew: bool = True) -> tuple[bytes, str]:
         """Return the Prometheus text and its content type.
 
-        Whoever asks more than once a second, after a few times, gets the text of the time before:
-        no credential is needed to ask, and each text takes some 20 ms.
+        Args:
+            anew: Write the text, which takes some 20 ms; else it is that of the time before.
         """
-        if self._text is None or self._renderings.take("", time.monotonic()) == 0:
+        if anew or self._text is None:
             self._text = exposition.generate_latest(self.registry)
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

@@ -1,0 +1,336 @@
+"""Who may call a route: the dependency that stands first in each; and what is behind the routes.
+
+Authentication, limits and Kafka's question come before the body is read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import Depends, Request
+
+from app.domain.authorization import Operation
+from app.domain.entities import Caller
+from app.domain.errors import QuotaError, UnauthenticatedError
+from app.http.authentication.authenticator import AuthenticatorChain, LoggedIn, presented_by
+from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
+from app.http.errors import InvalidTokenError, UntrustedIdentityError
+from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
+from app.http.query_params import QueryParameters, read_query
+from app.http.rate_limits import Limited, RateLimits
+from app.http.request_body import read_json_body
+from app.http.responses import ANY, ASKING, READING
+from app.metrics import Metrics, Phase
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.replace import RevertAlterations
+from app.service.auth.actors import Actor, ActorOf
+from app.service.auth.authorize import (
+    MAX_ACL_AGE_S,
+    Access,
+    AuditTrail,
+    Evidence,
+    Grant,
+    PolicyGuard,
+)
+from app.service.auth.denials import (
+    NOTHING_READ,
+    DeniedAttempt,
+    DeniedAttempts,
+    ReadChange,
+    RequestedChange,
+)
+from app.service.ports.alterations import Confirm
+from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
+from app.service.ports.plans import PlanStore
+from app.service.queries.analytics import Analytics
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+from app.service.runtime.dependencies import Readiness
+from app.service.runtime.tasks import timed
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything behind the routes.
+
+    Attributes:
+        own_account: Makes the actors of callers who are not logged in at the brokers.
+    """
+
+    authenticator: AuthenticatorChain
+    own_account: ActorOf
+    denials: DeniedAttempts
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
+    audit: AuditTrail
+    cluster: ClusterIdentity
+    check_cluster: Callable[[], None]
+    analytics: Analytics
+    plans: PlanStore
+    policy: PolicyGuard
+    scram_users: DescribeScramUsers
+    readiness: Readiness
+    metrics: Metrics
+    limits: RateLimits
+    brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+    proxies: TrustedProxies = NO_PROXIES
+
+
+def services_of(request: Request) -> Services:
+    """Return what answers this request."""
+    services: Services = request.scope["app"].state.services
+    return services
+
+
+def actor_of(request: Request) -> Actor:
+    """Return who acts, behind the guard of a route that is not for everybody."""
+    actor: Actor = request.scope["state"]["actor"]
+    return actor
+
+
+async def authenticate_and_limit(request: Request, kind: Limited) -> Actor:
+    """Return who acts; needs no permission of the cluster.
+
+    Raises:
+        UnauthenticatedError: No valid credential.
+        UntrustedIdentityError: One in another's name.
+        NotSentError: The identity provider cannot be asked.
+        RateLimitedError: One request too many, or too many bad credentials from one address.
+        WrongClusterError: Another cluster answers than the one that is served.
+    """
+    services, context = services_of(request), context_of(request)
+    actor = await _authenticate(request, context.held)
+    context.caller, request.scope["state"]["actor"] = actor.caller, actor
+    services.limits.admit(actor.caller.principal, kind)
+    services.check_cluster()
+    return actor
+
+
+async def _authenticate(request: Request, held: ExitStack) -> Actor:
+    """Return who acts; a session at the brokers is held until the end of ``held``."""
+    services = services_of(request)
+    presented = presented_by(request, services.proxies)
+    try:
+        found = await services.authenticator.authenticate(presented)
+        if isinstance(found, LoggedIn):
+            held.callback(found.lease.release)
+            return found.lease.content.actor(found.caller)
+        return services.own_account(found)
+    except (UnauthenticatedError, UntrustedIdentityError) as refusal:
+        address = presented.address or presented.peer
+        context_of(request).refusal = RefusedCredential(refusal.method, refusal.code, address)
+        services.limits.admit_failure(address)
+        raise
+
+
+def begin_work(request: Request) -> None:
+    """Count the request as being worked on until its answer begins.
+
+    A body that is still arriving is no work: slow callers do not use up their principal's share.
+
+    Raises:
+        RateLimitedError: The principal has as many as it may.
+    """
+    context = context_of(request)
+    context.work.callback(services_of(request).limits.begin(context.principal or ""))
+
+
+class Guard:
+    """A dependency that lets a caller pass, or raises the refusal; the first one of each route.
+
+    FastAPI solves dependencies in their order, so nothing else is read before it.
+
+    Attributes:
+        problems: What the document says can go wrong, whatever the route.
+        alters: Whether the route changes the cluster: right before that the caller is judged again.
+            Other routes do that behind the body.
+        takes_any_query: Whether the query is not looked at.
+    """
+
+    problems: tuple[str, ...] = ANY
+    alters = False
+    takes_any_query = False
+
+    async def __call__(self, request: Request) -> "Granted | None":
+        """Return why the caller passes; null for a route that everybody may call.
+
+        Raises:
+            QuotaError: The caller does not, or sends a query to a route that takes none.
+        """
+        granted = await self.admit(request)
+        query_string = request.scope["query_string"]
+        if query_string and not (self.takes_any_query or request.scope["route"].query):
+            read_query(query_string, QueryParameters)
+        return granted
+
+    async def admit(self, request: Request) -> "Granted | None":
+        """Judge the caller alone; else as the call."""
+        raise NotImplementedError
+
+
+class Everybody(Guard):
+    """Lets everybody pass, with a credential or without."""
+
+    def __init__(self, *, takes_any_query: bool = False) -> None:
+        self.takes_any_query = takes_any_query
+
+    async def admit(self, request: Request) -> None:
+        """Count the request; neither the operations port nor a proxy that names no caller counts.
+
+        Raises:
+            RateLimitedError: One too many from one address.
+        """
+        if request.scope["state"].get(ON_OPERATIONS_PORT, False):
+            return
+        services = services_of(request)
+        presented = presented_by(request, services.proxies)
+        if presented.is_from_proxy and presented.address == presented.peer:
+            return
+        route = getattr(request.scope.get("route"), "path", "")
+        services.limits.admit_public(presented.address or presented.peer, route)
+
+
+class Granted(NamedTuple):
+    """Who may act, why, and what asks again right before the act; see ``Grant``."""
+
+    actor: Actor
+    evidence: Evidence
+    confirm: Confirm
+
+
+_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
+_DENIED_BODY_DEADLINE_S: Final = 1.0
+"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
+
+ReadDenied = Callable[[Request, bytes], RequestedChange]
+
+
+class Permission(Guard):
+    """Lets a caller pass who has an operation on the cluster; records the attempts of others.
+
+    Args:
+        operation: What the route does with the cluster; null lets everybody pass who shows a good
+            credential, and the route itself looks at what is whose.
+        or_audit: Whether the ``audit`` permission suffices instead.
+        read_denied: Returns what a denied request asked for, for the audit log, from the request
+            and its body.
+    """
+
+    def __init__(
+        self,
+        operation: Operation | None,
+        *,
+        or_audit: bool = False,
+        read_denied: ReadDenied | None = None,
+    ) -> None:
+        self.operation = operation
+        self.or_audit = or_audit
+        self._read_denied = read_denied
+        self.alters = operation is Operation.ALTER_CONFIGS
+        self.problems = ASKING if operation is None else READING
+        if or_audit:
+            self.problems = (*ASKING, "NotAuthorized")
+
+    async def admit(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+            ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
+            NotSentError: The ACLs cannot be had.
+        """
+        limited = Limited.ALTERATIONS if self.alters else Limited.READS
+        actor = await authenticate_and_limit(request, limited)
+        read = None
+        if self._read_denied is not None:
+            read = partial(_denied_change, request, self._read_denied)
+        evidence = await self._judge(request, actor, read)
+        ask_again = partial(self._ask_again, request, actor.caller)
+        max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
+        grant = Grant(evidence, ask_again, max_age_s)
+        if request.scope["route"].body_field is None:
+            begin_work(request)
+        elif not self.alters:
+            context_of(request).confirm = partial(grant.confirm, (), None)
+        return Granted(actor, evidence, grant.confirm)
+
+    async def _ask_again(self, request: Request, caller: Caller, read: ReadChange) -> Evidence:
+        """Judge the credential and the right once more, of whatever kind they are."""
+        with ExitStack() as held:
+            again = await _authenticate(request, held)
+            if again.caller.principal != caller.principal:
+                raise InvalidTokenError("The credential is another caller's now; send it again.")
+            return await self._judge(request, again, read)
+
+    async def _judge(self, request: Request, actor: Actor, read: ReadChange | None) -> Evidence:
+        services, caller, authorizer = services_of(request), actor.caller, actor.authorizer
+        if self.operation is None:
+            return {}
+        if self.or_audit and authorizer.is_auditor(caller):
+            return {"rule": "auditor"}
+        metrics = services.metrics
+        with timed(metrics.alterations, Phase.AUTHZ) if self.alters else nullcontext():
+            access = await authorizer.decide(caller, self.operation)
+        _count_decision(metrics, self.operation, access)
+        if access.refusal is not None:
+            request_id, action = request.state.request_id, action_of(request)
+            attempt = DeniedAttempt(request_id, action, access.evidence, read)
+            await services.denials.record(caller, access.refusal, attempt)
+            raise access.refusal
+        return access.evidence
+
+
+def _count_decision(metrics: Metrics, operation: Operation, access: Access) -> None:
+    result = "allowed" if access.refusal is None else "denied"
+    metrics.authorizations.labels(operation.value, result).inc()
+    age_s = access.evidence.get("acl_age_s")
+    if age_s is not None:
+        metrics.acl_age.set(age_s)
+
+
+may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
+"""Lets a caller pass who has describe permission on the cluster."""
+
+may_alter: Final = Permission(Operation.ALTER_CONFIGS)
+"""Lets a caller pass who has alter permission on the cluster."""
+
+may_list_scram: Final = Permission(Operation.DESCRIBE)
+"""Lets a caller pass who may list the SCRAM credentials of all users at a broker: KIP-554 asks for
+DESCRIBE on the cluster."""
+
+may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
+"""Lets auditors pass, and callers with describe permission, who see their own rows."""
+
+any_caller: Final = Permission(None)
+"""Lets every caller pass who shows a valid credential."""
+
+everybody: Final = Everybody()
+PUBLIC: Final = [Depends(everybody)]
+"""The dependencies of a route that answers without a credential."""
+
+everybody_with_any_query: Final = Everybody(takes_any_query=True)
+PUBLIC_PAGE: Final = [Depends(everybody_with_any_query)]
+"""Those of a page that everybody sees, whatever the query."""
+
+MayDescribe = Annotated[Granted, Depends(may_describe)]
+MayAlter = Annotated[Granted, Depends(may_alter)]
+MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
+AnyCaller = Annotated[Granted, Depends(any_caller)]
+
+
+async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
+    try:
+        body = b""
+        if request.method != "DELETE":
+            body = await read_json_body(
+                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+            )
+        return await asyncio.to_thread(read, request, body)
+    except QuotaError:
+        return NOTHING_READ

@@ -1,0 +1,385 @@
+"""What became of an alteration: results of its entities, its conclusion, the caller's answer."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from app.domain.alterations import (
+    OVERTAKEN,
+    AlterationResult,
+    KafkaRefusal,
+    Outcome,
+    Overall,
+    Quotas,
+    apply_ops,
+    failed_expectation,
+    failed_expectations,
+    moved_beside,
+    same_values,
+)
+from app.domain.errors import (
+    BrokerError,
+    EntityBusyError,
+    ExpectationFailedError,
+    InvalidRequestError,
+    NotSentError,
+    OutcomeSupersededError,
+    QuotaError,
+    Retry,
+    Sent,
+    TooManyRequestsError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+    Violation,
+)
+from app.service.ports.alterations import Alteration, AlterationRecord, Change, Conclusion
+from app.service.ports.audit_log import StoredKey
+from app.service.ports.brokers import Handover, Verdict
+from app.service.runtime.clock import utc_now
+from app.service.runtime.tasks import off_loop
+
+logger = logging.getLogger(__name__)
+
+NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
+
+
+def failed_before(record: AlterationRecord) -> list[Violation]:
+    """Return what ``failed_expectations`` returned when the alteration was concluded.
+
+    A refusal that has no Kafka error and that was not found before the intent is of this kind.
+    """
+    return [
+        failed_expectation(ordinal, result.error.message, result.before or {})
+        for ordinal, result in sorted(record.results.items())
+        if result.outcome is Outcome.REFUSED
+        and result.error is not None
+        and result.error.kafka_error is None
+        and ordinal not in record.alteration.local_refusals
+    ]
+
+
+def expectation_failed(failed: Sequence[Violation], alteration_id: str) -> ExpectationFailedError:
+    """Return the error for the caller."""
+    return ExpectationFailedError(NOT_AS_EXPECTED, violations=failed, alteration_id=alteration_id)
+
+
+_CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
+_OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
+
+
+def result_of(change: Change, verdict: Verdict) -> AlterationResult:
+    """Return the result of one entity.
+
+    ``after`` is null where the outcome is unknown, and where nobody has read what held before;
+    after ``validated`` it is what would hold.
+    """
+    outcome, before = verdict.outcome, change.before
+    after = None if outcome in _OPEN else before
+    changed = None if outcome in _OPEN else False
+    if outcome in _CHANGING:
+        after = apply_ops(before or {}, change.ops)
+        changed = not same_values(before or {}, after)
+    return AlterationResult(
+        entity=change.entity,
+        outcome=outcome,
+        changed=changed,
+        before=before,
+        after=after,
+        error=verdict.error,
+        warnings=change.warnings,
+    )
+
+
+def results_of(
+    changes: Iterable[Change], outcome: Outcome, error: KafkaRefusal
+) -> dict[int, AlterationResult]:
+    """Return the same outcome for each entity, by ordinal."""
+    verdict = Verdict(outcome, error)
+    return {change.ordinal: result_of(change, verdict) for change in changes}
+
+
+def answered_results(changes: Iterable[Change], answer: Handover) -> dict[int, AlterationResult]:
+    """Return the broker's verdicts as results, by ordinal."""
+    return {change.ordinal: result_of(change, answer.verdicts[change.entity]) for change in changes}
+
+
+def as_unchanged(
+    results: Mapping[int, AlterationResult], judged: Outcome, outcome: Outcome
+) -> dict[int, AlterationResult]:
+    """Return results with another outcome for what was only judged so: nothing was changed."""
+    return {
+        ordinal: replace(result, outcome=outcome, changed=False, after=result.before)
+        if result.outcome is judged
+        else result
+        for ordinal, result in results.items()
+    }
+
+
+def unexpected_results(
+    changes: Sequence[Change], failed: Sequence[Violation]
+) -> dict[int, AlterationResult]:
+    """Return the results where expectations do not hold: refused, and not applied the others.
+
+    Where no entity is to blame every one is refused.
+    """
+    why = {each.index: each.detail for each in failed if each.index is not None}
+    why = why or {change.ordinal: failed[0].detail for change in changes}
+    refused = {
+        ordinal: Verdict(Outcome.REFUSED, KafkaRefusal(None, detail))
+        for ordinal, detail in why.items()
+    }
+    others = Verdict(Outcome.NOT_APPLIED)
+    return {
+        change.ordinal: result_of(change, refused.get(change.ordinal, others)) for change in changes
+    }
+
+
+def throttle_time_s(answer: Handover) -> float | None:
+    """Return how long the broker asks to stay away, in seconds; null if it does not."""
+    longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
+    return longest / 1000 if longest else None
+
+
+def fault_before_sending(alteration: Alteration, fault: Exception) -> QuotaError:
+    """Log a fault of ours for which an alteration was not sent; return the error to answer."""
+    logger.error("%s is not sent for a fault", alteration.alteration_id, exc_info=fault)
+    detail = "A fault of this service; report the request id. Nothing was sent."
+    return QuotaError(detail, retry=Retry.SAFE, alteration_id=alteration.alteration_id)
+
+
+def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
+    """Conclude an intent of which nothing was sent; the error says why."""
+    if not isinstance(error, QuotaError):
+        error = fault_before_sending(alteration, error)
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(alteration.changes, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    # a copy: others who shared the request have the same error
+    own = replace(error, alteration_id=alteration.alteration_id)
+    own.__cause__ = error
+    return Conclusion(alteration.alteration_id, results, (event,), error=own)
+
+
+async def as_expected(
+    alteration: Alteration, values: Quotas, *, with_plan: bool
+) -> tuple[Alteration, Sequence[Violation]]:
+    """Return the alteration with what truly held before, and what was not to be expected.
+
+    Args:
+        alteration: Without values.
+        values: As they were read behind a barrier.
+        with_plan: Whether what a plan rests on is locked, and is to be judged.
+    """
+    number = len(alteration.changes)
+    alteration = await off_loop(number, alteration.with_values, values)
+    failed = await off_loop(number, _failed_expectations, alteration)
+    beside = alteration.plan.beside if alteration.plan and with_plan else {}
+    moved = await off_loop(len(beside), moved_beside, beside, values)
+    return alteration, [*failed, *moved]
+
+
+def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
+    expected = {each.ordinal: each.expected for each in alteration.changes if each.expected}
+    if not expected and alteration.precondition is None:
+        return ()
+    before = {each.ordinal: each.before or {} for each in alteration.changes}
+    return failed_expectations(expected, before, alteration.precondition)
+
+
+def breaking_rules(alteration: Alteration, error: InvalidRequestError) -> Conclusion:
+    """Conclude an intent that is refused as a whole, by what is stored; nothing is sent.
+
+    Where no entity is to blame every one is refused.
+    """
+    blame = Verdict(Outcome.REFUSED, KafkaRefusal(error.kafka_error, error.violations[0].detail))
+    others = Verdict(Outcome.NOT_APPLIED) if alteration.refused_late else blame
+    results = {change.ordinal: result_of(change, others) for change in alteration.changes}
+    event = (utc_now(), "outcome", "a rule is broken; nothing was sent")
+    return Conclusion(alteration.alteration_id, results, (event,), error=error, is_repeatable=True)
+
+
+def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusion:
+    """Conclude an intent whose expectations do not hold; nothing is sent."""
+    results = unexpected_results(alteration.changes, failed)
+    event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
+    error = expectation_failed(failed, alteration.alteration_id)
+    return Conclusion(alteration.alteration_id, results, (event,), error=error)
+
+
+def judgement(alteration: Alteration, answer: Handover) -> Conclusion:
+    """A validation without an answer changed nothing: it is not sent, not unknown."""
+    results = answered_results(alteration.changes, answer)
+    return Conclusion(
+        alteration.alteration_id,
+        as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
+        broker_id=answer.broker_id,
+        retry_after_s=throttle_time_s(answer),
+    )
+
+
+def held_back(judged: Conclusion) -> Conclusion:
+    """Conclude an intent of which the broker's own validation refuses something."""
+    results = as_unchanged(judged.results, Outcome.VALIDATED, Outcome.NOT_APPLIED)
+    event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
+    return replace(judged, results=results, events=(event,))
+
+
+def answered(alteration: Alteration, answer: Handover) -> Conclusion:
+    """Conclude an intent that was handed over and answered, or not answered in time."""
+    results = answered_results(alteration.changes, answer)
+    words = ", ".join(sorted({result.outcome.value for result in results.values()}))
+    events = (
+        (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
+        (answer.answered_at, "outcome", words),
+    )
+    return Conclusion(
+        alteration.alteration_id,
+        results,
+        events,
+        sent=True,
+        broker_id=answer.broker_id,
+        retry_after_s=throttle_time_s(answer),
+        late=answer.late,
+    )
+
+
+def in_doubt(alteration: Alteration) -> Conclusion:
+    """Conclude an intent of which a fault leaves open whether it was sent."""
+    reason = KafkaRefusal(None, "A fault of this service came between.")
+    results = results_of(alteration.changes, Outcome.UNKNOWN, reason)
+    event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
+    return Conclusion(alteration.alteration_id, results, (event,), sent=True)
+
+
+def in_order(results: Mapping[int, AlterationResult]) -> dict[int, AlterationResult]:
+    """Return the results in the order of the request."""
+    return dict(sorted(results.items()))
+
+
+def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
+    """Return the values of what was applied."""
+    return {
+        result.entity: result.after
+        for result in results
+        if result.outcome is Outcome.APPLIED and result.after is not None
+    }
+
+
+_REFUSED: Final = "refused-by-broker"
+
+_REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
+    "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
+    "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
+    "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
+}
+"""A broker's refusal of a whole request, by Kafka's error; any other is an invalid request."""
+
+
+def raise_unless_done(
+    record: AlterationRecord, sending: Conclusion, *, all_or_nothing: bool
+) -> None:
+    """Let a record pass that is an answer: applied, validated, or partial where that was asked.
+
+    Raises:
+        UnknownOutcomeError: For at least one entity nobody knows.
+        NotSentError: Nothing was sent.
+        OutcomeSupersededError: Recovery found that an entity was not applied, or something else.
+        InvalidRequestError: Everything was refused, or held back because something was.
+        TooManyRequestsError: The broker throttles.
+    """
+    outcomes = {result.outcome for result in record.results.values()}
+    common: dict[str, Any] = {
+        "alteration_id": record.alteration.alteration_id,
+        "results": tuple(record.results.values()),
+    }
+    if sending.error is not None:
+        is_not_sent = isinstance(sending.error, NotSentError)
+        raise replace(sending.error, **common) if is_not_sent else sending.error
+    if Outcome.UNKNOWN in outcomes:
+        detail = "The request was sent and no definite answer came; it may have been applied."
+        raise UnknownOutcomeError(detail, **common)
+    if Outcome.NOT_SENT in outcomes and Outcome.APPLIED not in outcomes:
+        raise NotSentError(_first_message(record, Outcome.NOT_SENT), **common)
+    if _is_overtaken(outcomes):
+        detail = "Not everything was applied as asked for: see results for what was found."
+        raise OutcomeSupersededError(detail, **common)
+    judged = record.alteration.validate_only and all_or_nothing
+    whole = record.overall is Overall.REFUSED or judged
+    if Outcome.REFUSED in outcomes and whole:
+        raise _refusal(record, sending, common)
+
+
+def _is_overtaken(outcomes: set[Outcome]) -> bool:
+    """Tell whether something was sent and not applied; what is held back was not sent."""
+    held_back = Outcome.REFUSED in outcomes and Outcome.APPLIED not in outcomes
+    found_not_applied = Outcome.NOT_APPLIED in outcomes and not held_back
+    return found_not_applied or not outcomes.isdisjoint(OVERTAKEN)
+
+
+def _refusal(record: AlterationRecord, sending: Conclusion, common: dict[str, Any]) -> QuotaError:
+    violations = [
+        Violation(f"/alterations/{n}", _REFUSED, each.error.message, each.error.kafka_error, n)
+        for n, each in record.results.items()
+        if each.outcome is Outcome.REFUSED and each.error is not None
+    ]
+    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
+    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, _REFUSED))
+    throttled = error is TooManyRequestsError
+    return error(
+        "Nothing was applied: " + _first_message(record, Outcome.REFUSED),
+        code=code,
+        kafka_error=kafka_error,
+        sent=Sent.YES if sending.sent else Sent.NO,
+        retry=Retry.SAFE if throttled else Retry.NEVER,
+        violations=violations,
+        retry_after_s=(sending.retry_after_s or 1) if throttled else None,
+        **common,
+    )
+
+
+def _first_message(record: AlterationRecord, outcome: Outcome) -> str:
+    messages = (
+        result.error.message
+        for result in record.results.values()
+        if result.outcome is outcome and result.error
+    )
+    return next(messages, outcome.value)
+
+
+def replayed(
+    alteration: Alteration, stored: StoredKey, record: AlterationRecord | None
+) -> AlterationRecord:
+    """Answer a repeated request with the same idempotency key from the log: its present truth.
+
+    Raises:
+        InvalidRequestError: The key was used for another request.
+        EntityBusyError: The alteration is still running.
+        ExpectationFailedError: An expectation did not hold.
+        UnknownOutcomeError: Its outcome is still unknown.
+        OutcomeSupersededError: Something else was found than what was asked for.
+    """
+    if alteration.key is None or stored.fingerprint != alteration.key.fingerprint:
+        detail = "This idempotency key was used for another request; choose a new one."
+        code = "idempotency-key-reused"
+        violation = Violation("Idempotency-Key", code, detail)
+        raise InvalidRequestError(detail, code=code, violations=[violation])
+    if record is None or not record.concluded:
+        raise EntityBusyError(
+            "The request with this idempotency key is still running; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            alteration_id=stored.alteration_id,
+            retry_after_s=1,
+        )
+    sent = any(event == "sent" for _, event, _ in record.history)
+    conclusion = Conclusion(stored.alteration_id, record.results, sent=sent)
+    try:
+        if failed := failed_before(record):
+            raise expectation_failed(failed, stored.alteration_id)
+        raise_unless_done(record, conclusion, all_or_nothing=alteration.all_or_nothing)
+    except QuotaError as error:
+        error.replayed = True
+        raise
+    return replace(record, replayed=True)
