@@ -13,6 +13,7 @@ from operator import or_
 from typing import Final, cast
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
@@ -28,6 +29,9 @@ _ROWS: Final = "rows"
 _HOURS: Final = 24
 _UNLIKE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DICTIONARY: Final = "parquet.enable.dictionary"
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What a query fails of: PySpark hands over errors of Java for which it has no class."""
+
 FILE_IS_GONE: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 """Spark's condition where another run replaces a file that was listed."""
 
@@ -214,8 +218,8 @@ class Lake:
         for _ in range(_LISTINGS):
             try:
                 return self.read_in(table, partitions).count()
-            except PySparkException as error:
-                # In the text: what a task failed of may be wrapped in what has another condition.
+            except SPARK_ERRORS as error:
+                # PySpark has no class for it, and so no condition.
                 if FILE_IS_GONE not in str(error):
                     raise
         return self.read_in(table, partitions).count()

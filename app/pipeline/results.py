@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Self, TypeVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import FILE_IS_GONE, Lake, Partition, partitions_of, read_first
+from app.pipeline.lake import FILE_IS_GONE, SPARK_ERRORS, Lake, Partition, partitions_of, read_first
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 
@@ -154,7 +153,7 @@ def retried(work: Callable[[], Result]) -> Result:
         begun = time.monotonic()
         try:
             return work()
-        except (InfrastructureError, PySparkException) as error:
+        except (InfrastructureError, *SPARK_ERRORS) as error:
             if attempt == _ATTEMPTS - 1 or not _is_of_other_run(error):
                 raise
         # Runs that disturb each other wait for different times, about as long as they work.

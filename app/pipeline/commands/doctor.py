@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -24,7 +23,7 @@ from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import SPARK_ERRORS, Lake
 from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results
@@ -222,7 +221,7 @@ def _table_check(lake: Lake, table: Table) -> Check:
             sf.max(when).alias("last"),
         )
         [row] = found.toArrow().to_pylist()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         reason = str(error).splitlines()[0]
         sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."
         return fail(table.name, sentence)
