@@ -31,9 +31,12 @@ router = feature_router("quotas")
 
 
 class _EntityKeys(StringConvertor):
-    """What begins like each entity's key; no other route below ``/quotas`` does."""
+    """Whatever is not a word of small letters, which names a route below ``/quotas`` if anything.
 
-    regex = "eyJ[^/]*"  # base64 of {" and a letter
+    Every key has a capital letter: base64 of {" begins with eyI or eyJ.
+    """
+
+    regex = "[^/]*[^a-z/][^/]*"
 
 
 register_url_convertor("entity_key", _EntityKeys())
@@ -44,7 +47,7 @@ EntityKeyPath = Annotated[
     str,
     Path(
         description="The `entity_key` of an entity, as the list of quotas has it.",
-        json_schema_extra={"pattern": "^eyJ[A-Za-z0-9_-]+$"},
+        json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
         openapi_examples={"alice": {"value": ClientQuotaEntity.of({"user": "alice"}).key}},
     ),
 ]
