@@ -3,11 +3,13 @@
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
+
 from app.domain.alterations import Quotas
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError
-from app.service.alterations.barrier import MAX_SINGLE_READS, CurrentValues
-from app.service.ports.brokers import Described
+from app.service.alterations.barrier import MAX_SINGLE_READS, Barrier, CurrentValues
+from app.service.ports.brokers import Described, QuorumState
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -67,3 +69,24 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
         while asyncio.all_tasks() != before:
             await asyncio.sleep(0)
             assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
+
+
+class Quorum:
+    """Answers at once that nothing is to be waited for."""
+
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
+        return QuorumState(1, 1)
+
+    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        return 1
+
+
+@in_virtual_time
+async def test_a_broker_that_falls_silent_behind_the_barrier_has_no_longer_deadline_next_time():
+    barrier = Barrier(Quorum(), CurrentValues(Broker()))
+    least_s = barrier.deadline.seconds
+    with pytest.raises(NotSentError):
+        await barrier.read(ENTITIES[:1], broker_id=1)
+    assert barrier.deadline.seconds == least_s
