@@ -116,7 +116,7 @@ async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
 
 
 KEEP_KEY_S: Final = 24 * 3600.0
-"""How long an idempotency key is kept after the outcome, in seconds."""
+"""For how many seconds after the outcome an idempotency key is remembered."""
 
 _THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
 

@@ -444,8 +444,8 @@ class AlterationEvent(ResponseModel):
 class AlterationRecord(ResponseModel):
     """An alteration and what became of it.
 
-    `GET /quotas/alterations/{alteration_id}` has all members but `impact`; who has just asked is
-    not told who asked for what, and when.
+    `GET /quotas/alterations/{alteration_id}` has all members but `impact`; the answer to an
+    alteration leaves out who asked for what, and when.
     """
 
     alteration_id: AlterationId

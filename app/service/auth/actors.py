@@ -114,7 +114,7 @@ class CallerQuotaAdmin:
 
     Args:
         admin: Its connections are logged in as the caller.
-        rights: What the caller may do, as brokers told before.
+        rights: What the caller may do, as brokers last reported.
         principal: The caller's.
         stand_in: Describes where the caller may not; null refuses. To alter, ALTER_CONFIGS is
             enough for a broker and for this service alike, and what held before belongs to an

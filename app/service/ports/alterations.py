@@ -73,7 +73,7 @@ class Change(ClientQuotaAlteration):
 
 
 NO_REQUEST: Final = frozenset({"denied", "drift"})
-"""Actions of rows that nobody's options belong to: refused at the door, or not ours."""
+"""Actions of rows that nobody's options belong to: refused before an intent, or not ours."""
 
 
 @dataclass(frozen=True, slots=True)
