@@ -6,38 +6,33 @@ Where a table here is out of date, this module writes both anew:
 
 import re
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from app.http.problem_catalog import (
-    ALTERATION_PROBLEMS,
-    ANALYTICS_PROBLEMS,
-    PLAN_PROBLEMS,
-    PROBLEMS,
-    REQUEST_PROBLEMS,
-    SERVICE_PROBLEMS,
-    Rows,
-)
+from app.http.problem_catalog import PROBLEMS, WORDS, Words, read_words
 from app.metrics import Metrics
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
-PROBLEM_TABLES: Mapping[str, Rows] = {
-    "This service and what it depends on": SERVICE_PROBLEMS,
-    "Alterations": ALTERATION_PROBLEMS,
-    "Requests": REQUEST_PROBLEMS,
-    "Analytics": ANALYTICS_PROBLEMS,
-    "Plans": PLAN_PROBLEMS,
+PROBLEM_TABLES: Mapping[str, Mapping[str, Words]] = {
+    "This service and what it depends on": WORDS["service"],
+    "Alterations": WORDS["alterations"],
+    "Requests": WORDS["requests"],
+    "Analytics": WORDS["analytics"],
+    "Plans": WORDS["plans"],
 }
 
 
-def problem_table(problems: Rows) -> str:
+def problem_table(problems: Mapping[str, Words]) -> str:
     """Return what each code means and what to do about it."""
     lines = ["| Code | It means | Callers | Operators |", "|---|---|---|---|"]
     lines += [
         f"| `{code}` | {text.cause} | {text.action} | {text.operator} |"
-        for (code, _), text in problems.items()
+        for code, text in problems.items()
     ]
     return "\n".join(lines)
 
@@ -83,6 +78,30 @@ def test_the_tables_of_the_page_are_those_of_the_code(name: str):
 
 def test_every_problem_is_in_one_table():
     assert sum(len(problems) for problems in PROBLEM_TABLES.values()) == len(PROBLEMS)
+
+
+WORDED = yaml.safe_load((files("app.http") / "problems.yaml").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ({**WORDED, "plans": {}}, "plan-outdated"),
+        ({**WORDED, "more": {"no-such-code": WORDED["plans"]["plan-expired"]}}, "no-such-code"),
+        ({**WORDED, "more": {"plan-expired": WORDED["plans"]["plan-expired"]}}, "plan-expired"),
+    ],
+)
+def test_words_that_are_not_those_of_the_codes_are_refused(words: Any, named: str):
+    with pytest.raises(ValueError, match=named):
+        read_words(yaml.safe_dump(words))
+
+
+@pytest.mark.parametrize("members", [{"title": "A title"}, {"advice": "Do nothing."}])
+def test_words_with_a_member_too_few_or_too_many_are_refused(members: dict[str, str]):
+    whole = {} if "title" in members else WORDED["plans"]["plan-expired"]
+    plans = {**WORDED["plans"], "plan-expired": {**whole, **members}}
+    with pytest.raises(TypeError):
+        read_words(yaml.safe_dump({**WORDED, "plans": plans}))
 
 
 def test_texts_of_problems_and_metrics_fit_a_table():
