@@ -55,13 +55,16 @@ _REFUSALS: Final = (
     ("no pg_hba.conf entry", "28000"),
     ("too many", "53300"),
     ("remaining connection slots", "53300"),
-    ("starting up", "57P03"),
-    ("shutting down", "57P03"),
+    ("the database system is", "57P03"),
     ('role "', "28000"),
     ('database "', "3D000"),
     ("FATAL:", "FATAL"),
 )
-"""SQLSTATE by the text of a refused connection, for which libpq has no SQLSTATE."""
+"""SQLSTATE by the text of a refused connection, for which libpq has no SQLSTATE.
+
+The database system is starting up, shutting down, in recovery mode, or not (yet) accepting
+connections. Source: ProcessStartupPacket of Postgres.
+"""
 
 _logged_at: Final[dict[str, float]] = {}
 

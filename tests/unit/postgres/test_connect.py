@@ -17,6 +17,8 @@ from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.pool import Lease
 from app.service.runtime.clock import USUAL, Patience
 
+STARTING = "Postgres is starting or shutting down"
+
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_a_url_is_read_as_libpq_reads_it(scheme: str):
@@ -124,6 +126,16 @@ def test_a_failure_says_that_nothing_was_sent_and_why(subtests: pytest.Subtests)
         (psycopg.errors.DeadlockDetected(), "Postgres says 40P01"),
         (psycopg.OperationalError('failed: FATAL:  role "a" does not exist'), "the login"),
         (psycopg.OperationalError("FATAL:  password authentication failed"), "the password"),
+        *(
+            (psycopg.OperationalError(f"failed: FATAL:  the database system is {state}"), STARTING)
+            for state in (
+                "starting up",
+                "shutting down",
+                "in recovery mode",
+                "not yet accepting connections",
+                "not accepting connections",
+            )
+        ),
         (psycopg.OperationalError("failed: FATAL:  unheard of"), "refuses the connection"),
         (psycopg.OperationalError("connection refused"), "cannot be reached or does not answer"),
         (PoolTimeout("queue"), "cannot be reached or does not answer"),
