@@ -15,6 +15,7 @@ import yaml
 
 from app.http.problem_catalog import PROBLEMS, WORDS, Words, read_words
 from app.metrics import Metrics
+from app.postgres.connect import DENYING, LEADING, QUERYING, RECOVERING, WRITING
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
@@ -124,6 +125,19 @@ def write() -> None:
         start, end = section(page, name).span(1)
         page = page[:start] + made() + page[end:]
     PAGE.write_text(page, encoding="utf-8")
+
+
+def test_the_connections_of_a_replica_to_postgres_are_those_of_its_pools():
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    pools = (WRITING, RECOVERING, QUERYING, DENYING, LEADING)
+    most = str(sum(pool.size for pool in pools))
+    sums = re.findall(r"(\d+) (?:for each\.|connections as they are|times the replicas)", page)
+    assert sums == [most, most, most]
+    listed = re.search(
+        r"\((\d) for alterations, (\d) for recovery, (\d) for queries, (\d) for", page
+    )
+    assert listed is not None
+    assert [int(size) for size in listed.groups()] == [pool.size for pool in pools[:-1]]
 
 
 if __name__ == "__main__":
