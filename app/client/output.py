@@ -16,8 +16,8 @@ from typing import Any, Final, TextIO
 
 from app.client.errors import UsageError
 from app.documents import API_VERSION
-from app.domain.csv_text import csv_lines
-from app.domain.entities import pad, visible, width_of, yaml_float, yaml_text
+from app.documents.text import csv_lines, pad, width_of, yaml_float, yaml_text
+from app.domain.entities import visible
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _PROGRESS_AFTER_S: Final = 1.0

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from app.documents.faults import Fault, Faults, UnreadableDocumentError
 from app.documents.quotas import Document, Lines, twice
-from app.domain.csv_text import unguard_cell
+from app.documents.text import unguard_cell
 from app.domain.entities import DEFAULT, DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.domain.errors import pointer_token
 from app.domain.plans import DesiredQuota

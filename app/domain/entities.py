@@ -2,8 +2,6 @@
 
 import base64
 import json
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -141,57 +139,12 @@ def visible(text: str) -> str:
     )
 
 
-def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: a wide letter two, a mark on it none."""
-    marks = sum(unicodedata.combining(character) > 0 for character in text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) - marks + wide
-
-
-def pad(text: str, width: int) -> str:
-    """Return a text with blanks behind it up to a width in columns of a terminal."""
-    return text + " " * (width - width_of(text))
-
-
 def escape_of(character: str) -> str:
     r"""Return ``\x1b``, ``\u202e`` or ``\U0001f600``, which YAML and ``--names`` read."""
     number = ord(character)
     if number <= 0xFF:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
-
-
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-"""Plain words that YAML 1.1 reads as null or boolean, in any case."""
-
-
-def yaml_text(text: str, *, ascii_only: bool = False) -> str:
-    """Return a text as YAML, such that readers of YAML 1.1 and 1.2 see the same.
-
-    What either could take for something else is quoted; what is not printable is an escape.
-
-    Args:
-        text: Any.
-        ascii_only: Escape all that is not ASCII, for a terminal that might show it wrongly.
-    """
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
-        return text
-    return f'"{"".join(_yaml_character(character, ascii_only=ascii_only) for character in text)}"'
-
-
-def _yaml_character(character: str, *, ascii_only: bool) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable() and (character.isascii() or not ascii_only):
-        return character
-    return escape_of(character)
-
-
-def yaml_float(value: float) -> str:
-    """Return a float with a point and a signed exponent, as YAML 1.1 wants it."""
-    mantissa, mark, exponent = repr(value).partition("e")
-    return f"{mantissa}{'' if '.' in mantissa else '.0'}{mark}{exponent}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.domain.entities import pad, show_entity, width_of
+from app.documents.text import pad, width_of
+from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_any

@@ -13,16 +13,9 @@ import orjson
 from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 
 from app.documents import API_VERSION
+from app.documents.text import csv_lines, yaml_float, yaml_text
 from app.domain.alterations import Values
-from app.domain.csv_text import csv_lines
-from app.domain.entities import (
-    DEFAULT_NAME,
-    ENTITY_TYPES,
-    ClientQuotaEntity,
-    EntityType,
-    yaml_float,
-    yaml_text,
-)
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import Scope
 from app.domain.values import JsonNumber
 from app.http.errors import NotAcceptableError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import yaml_float
+from app.documents.text import yaml_float
 from app.domain.quota_keys import QuotaKey
 from app.domain.values import quota_value_json, read_decimal, read_value
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.csv_text import csv_lines, unguard_cell
+from app.documents.text import csv_lines, unguard_cell
 
 BREAKS = ["\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\r", "\n", "\r\n"]
 CELLS = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
