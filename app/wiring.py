@@ -22,10 +22,10 @@ from app.http.guards import Services
 from app.http.rate_limits import Limits, RateLimits
 from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, scram_users
+from app.kafka.cluster_facts import KafkaCluster, scram_users
 from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
-from app.kafka.quota_admin import KafkaClientQuotaAdmin, QueryReader
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum, QueryReader
 from app.metrics import AlterationMetrics, DependencyMetrics, Metrics
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics

@@ -1,42 +1,35 @@
-"""What brokers report beside quotas and ACLs: configuration, metadata quorum, SCRAM users."""
+"""What brokers report beside quotas and ACLs: configuration, versions, SCRAM users."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
 
-from app.domain.errors import BrokerError, NotSentError, QuotaError, UnsupportedVersionError
+from app.domain.errors import NotSentError, QuotaError
 from app.kafka.cluster_client import Brokers
-from app.kafka.connection import BrokerLease, Purpose, api_versions, ask
+from app.kafka.connection import BrokerLease, ask
 from app.kafka.errors import (
     NOT_AUTHORIZED,
     account_not_authorized,
     code_name,
     describe_error,
-    missing_acl,
 )
 from app.service.ports.brokers import (
-    BarrierUnavailableError,
-    QuorumState,
     ScramCredential,
     ScramUsers,
 )
 from app.service.runtime.dependencies import Cache
-
-T = TypeVar("T")
 
 _MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0
@@ -145,84 +138,6 @@ async def _versions(lease: BrokerLease) -> Mapping[str, int | None]:
         "alter_api_version": offered.get(AlterClientQuotasRequest.API_KEY, (0, None))[1],
         "metadata_version": lease.connection.metadata_version,
     }
-
-
-_Topic = DescribeQuorumRequest.TopicData
-
-
-class KafkaMetadataQuorum:
-    """What is committed, and what a broker has published of it."""
-
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-
-    async def quorum(
-        self, *, broker_id: int | None = None, timeout_s: float | None = None
-    ) -> QuorumState:
-        """Ask the controller by DescribeQuorum (55), which waits behind alterations: KIP-595."""
-        timeout_s = self._brokers.patience.check_s if timeout_s is None else timeout_s
-        try:
-            return await self._ask(_describe_quorum, broker_id, timeout_s)
-        except UnsupportedVersionError as error:
-            raise BarrierUnavailableError(error.detail) from error
-
-    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
-        """Take the epoch of the broker's features. Source: ``KRaftMetadataCache.features``."""
-        offset = await self._ask(_features_epoch, broker_id, timeout_s)
-        if offset < 0:
-            raise BarrierUnavailableError("The broker does not report what it has published.")
-        return offset
-
-    async def _ask(
-        self,
-        question: Callable[[BrokerLease], Awaitable[T]],
-        broker_id: int | None,
-        timeout_s: float,
-    ) -> T:
-        """Ask; what cannot be read ends an alteration unsent, as silence does."""
-        try:
-            return await self._brokers.read(
-                question, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
-            )
-        except BrokerError as error:
-            raise NotSentError(error.detail) from error
-
-
-async def _features_epoch(lease: BrokerLease) -> int:
-    answer = await api_versions(lease.connection)
-    epoch: int = getattr(answer, "finalized_features_epoch", -1)
-    return epoch
-
-
-async def _describe_quorum(lease: BrokerLease) -> QuorumState:
-    """Ask the leader; one that no voter follows yet answers a high watermark of -1.
-
-    Source: ``LeaderState.describeQuorum``.
-    """
-    partition_zero = _Topic.PartitionData(partition_index=0)
-    topic = _Topic(topic_name="__cluster_metadata", partitions=[partition_zero])
-    request = DescribeQuorumRequest(topics=[topic])
-    answer = await ask(lease.connection, request, DescribeQuorumResponse)
-    _check_quorum(answer)
-    for topic in answer.topics or ():
-        for partition in topic.partitions or ():
-            if partition.error_code:
-                lease.connection.note_error(code_name(partition.error_code))
-            _check_quorum(partition)
-            if partition.high_watermark < 0:
-                raise NotSentError("A new controller does not know yet what is committed.")
-            return QuorumState(partition.leader_epoch, partition.high_watermark)
-    raise NotSentError("The controller did not report the metadata quorum.")
-
-
-def _check_quorum(answer: Any) -> None:
-    if answer.error_code == 0:
-        return
-    name = code_name(answer.error_code)
-    if name == NOT_AUTHORIZED:
-        raise BarrierUnavailableError(missing_acl("DESCRIBE"))
-    detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
-    raise NotSentError(detail)
 
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000

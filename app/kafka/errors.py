@@ -6,7 +6,7 @@ from typing import Final
 
 from kafka.errors import kafka_errors
 
-from app.domain.alterations import KafkaRefusal, Outcome
+from app.domain.alterations import KafkaRefusal
 from app.domain.errors import (
     BrokerError,
     InvalidRequestError,
@@ -18,10 +18,9 @@ from app.domain.errors import (
 
 NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
-_NONE: Final = 0
-_UNAUTHORIZED: Final = 31
-_THROTTLED: Final = 89
-_INVALID: Final = frozenset({35, 40, 42, 44, 54})
+UNAUTHORIZED: Final = 31
+THROTTLED: Final = 89
+INVALID: Final = frozenset({35, 40, 42, 44, 54})
 """UNSUPPORTED_VERSION, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, SECURITY_DISABLED.
 
 Source: ``org.apache.kafka.common.protocol.Errors``. Any other code leaves it open, such as those of
@@ -43,34 +42,23 @@ def code_name(code: int) -> str:
     return _name(code) or str(code)
 
 
-def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
-    """Return what a code says about one entity of an alteration."""
-    if code == _NONE:
-        return Outcome.VALIDATED if validate_only else Outcome.APPLIED
-    is_refused = code in {_UNAUTHORIZED, _THROTTLED, *_INVALID}
-    return Outcome.REFUSED if is_refused else Outcome.UNKNOWN
-
-
-def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
-    """Return why an entity was not applied, in the broker's words; null for success."""
-    if code == _NONE:
-        return None
-    message = text or _wordless(code)
-    if code == _UNAUTHORIZED:
-        message = f"{message} {missing_acl('ALTER_CONFIGS')}"
-    return KafkaRefusal(_name(code), message)
+def refusal(code: int, text: str | None) -> KafkaRefusal:
+    """Return a code other than NONE by its name, in the broker's words if it has any."""
+    wordless = f"The broker answered with error code {code} and no text."
+    return KafkaRefusal(_name(code), text or wordless)
 
 
 def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaError:
     """Return the error for a describe that the broker answered with a code other than NONE."""
-    detail, name = text or _wordless(code), _name(code)
-    if code == _UNAUTHORIZED:
+    refused = refusal(code, text)
+    detail, name = refused.message, refused.kafka_error
+    if code == UNAUTHORIZED:
         return account_not_authorized("DESCRIBE_CONFIGS")
-    if code == _THROTTLED:
+    if code == THROTTLED:
         return TooManyRequestsError(
             detail, kafka_error=name, retry=Retry.SAFE, retry_after_s=throttle_time_ms / 1000
         )
-    if code in _INVALID:
+    if code in INVALID:
         return InvalidRequestError(detail, kafka_error=name)
     return BrokerError(detail, kafka_error=name, retry=Retry.SAFE)
 
@@ -88,10 +76,6 @@ def missing_acl(operation: str) -> str:
         "The broker refused this service's own account: give it "
         f"ALLOW {operation} on Cluster kafka-cluster."
     )
-
-
-def _wordless(code: int) -> str:
-    return f"The broker answered with error code {code} and no text."
 
 
 class Loss(Enum):

@@ -1,31 +1,51 @@
-"""The port ``ClientQuotaAdmin``: an alteration that was sent is never repeated, only awaited."""
+"""What alterations ask of a broker: the barrier, the read, the change, which is never repeated."""
 
 import asyncio
 import math
 import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+)
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import InvalidRequestError
+from app.domain.errors import (
+    BrokerError,
+    InvalidRequestError,
+    NotSentError,
+    UnsupportedVersionError,
+)
 from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
     BrokerConnection,
     BrokerLease,
     Purpose,
+    api_versions,
+    ask,
     framed,
     killed_if_it_stands_still,
     newest_common,
 )
 from app.kafka.describe_all import DescribedAll
-from app.kafka.errors import AnswerLostError, Loss, code_name, describe_error, unreachable
+from app.kafka.errors import (
+    NOT_AUTHORIZED,
+    AnswerLostError,
+    Loss,
+    code_name,
+    describe_error,
+    missing_acl,
+    unreachable,
+)
 from app.kafka.quota_messages import (
     UnreadableAnswerError,
     alter_request,
@@ -34,9 +54,17 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.service.ports.brokers import Described, Handover, Verdict
+from app.service.ports.brokers import (
+    BarrierUnavailableError,
+    Described,
+    Handover,
+    QuorumState,
+    Verdict,
+)
 from app.service.runtime.clock import boot_time
 from app.service.runtime.tasks import Failpoints, off_loop
+
+T = TypeVar("T")
 
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its
@@ -314,3 +342,81 @@ async def _encode(
         detail = f"Kafka's protocol cannot say this: {error}."
         raise InvalidRequestError(detail, kafka_error="INVALID_REQUEST") from error
     return frame, version
+
+
+_Topic = DescribeQuorumRequest.TopicData
+
+
+class KafkaMetadataQuorum:
+    """What is committed, and what a broker has published of it."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
+        """Ask the controller by DescribeQuorum (55), which waits behind alterations: KIP-595."""
+        timeout_s = self._brokers.patience.check_s if timeout_s is None else timeout_s
+        try:
+            return await self._ask(_describe_quorum, broker_id, timeout_s)
+        except UnsupportedVersionError as error:
+            raise BarrierUnavailableError(error.detail) from error
+
+    async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        """Take the epoch of the broker's features. Source: ``KRaftMetadataCache.features``."""
+        offset = await self._ask(_features_epoch, broker_id, timeout_s)
+        if offset < 0:
+            raise BarrierUnavailableError("The broker does not report what it has published.")
+        return offset
+
+    async def _ask(
+        self,
+        question: Callable[[BrokerLease], Awaitable[T]],
+        broker_id: int | None,
+        timeout_s: float,
+    ) -> T:
+        """Ask; what cannot be read ends an alteration unsent, as silence does."""
+        try:
+            return await self._brokers.read(
+                question, broker_id=broker_id, timeout_s=timeout_s, purpose=Purpose.QUORUM
+            )
+        except BrokerError as error:
+            raise NotSentError(error.detail) from error
+
+
+async def _features_epoch(lease: BrokerLease) -> int:
+    answer = await api_versions(lease.connection)
+    epoch: int = getattr(answer, "finalized_features_epoch", -1)
+    return epoch
+
+
+async def _describe_quorum(lease: BrokerLease) -> QuorumState:
+    """Ask the leader; one that no voter follows yet answers a high watermark of -1.
+
+    Source: ``LeaderState.describeQuorum``.
+    """
+    partition_zero = _Topic.PartitionData(partition_index=0)
+    topic = _Topic(topic_name="__cluster_metadata", partitions=[partition_zero])
+    request = DescribeQuorumRequest(topics=[topic])
+    answer = await ask(lease.connection, request, DescribeQuorumResponse)
+    _check_quorum(answer)
+    for topic in answer.topics or ():
+        for partition in topic.partitions or ():
+            if partition.error_code:
+                lease.connection.note_error(code_name(partition.error_code))
+            _check_quorum(partition)
+            if partition.high_watermark < 0:
+                raise NotSentError("A new controller does not know yet what is committed.")
+            return QuorumState(partition.leader_epoch, partition.high_watermark)
+    raise NotSentError("The controller did not report the metadata quorum.")
+
+
+def _check_quorum(answer: Any) -> None:
+    if answer.error_code == 0:
+        return
+    name = code_name(answer.error_code)
+    if name == NOT_AUTHORIZED:
+        raise BarrierUnavailableError(missing_acl("DESCRIBE"))
+    detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
+    raise NotSentError(detail)

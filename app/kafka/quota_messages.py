@@ -5,14 +5,14 @@ Strictly: never past the end of the bytes, and with nothing left over.
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, MatchType
-from app.kafka.errors import alter_outcome, alter_refusal
+from app.kafka.errors import INVALID, THROTTLED, UNAUTHORIZED, missing_acl, refusal
 from app.service.ports.brokers import Verdict
 from app.service.runtime.tasks import off_loop
 
@@ -22,6 +22,8 @@ _FLEXIBLE_FROM: Final = 1
 """Version 1 differs from 0 in its encoding alone."""
 
 _MATCH_TYPES: Final = {MatchType.EXACT: 0, MatchType.DEFAULT: 1, MatchType.SPECIFIED: 2}
+
+_NO_ERROR: Final = 0
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -182,7 +184,7 @@ def read_described(payload: bytes | bytearray, version: int) -> DescribeAnswer:
     entries = reader.array(_described_entry)
     reader.end_of_structure()
     reader.end()
-    if error_code == 0 and entries is None:
+    if error_code == _NO_ERROR and entries is None:
         message = "neither an error nor entries"
         raise UnreadableAnswerError(message)
     quotas = None if error_code or entries is None else dict(entries)
@@ -219,6 +221,24 @@ def read_verdicts(
         if verdicts.setdefault(entity, verdict) != verdict:
             verdicts[entity] = Verdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
     return verdicts
+
+
+def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
+    """Return what a code says about one entity of an alteration."""
+    if code == _NO_ERROR:
+        return Outcome.VALIDATED if validate_only else Outcome.APPLIED
+    is_refused = code in {UNAUTHORIZED, THROTTLED, *INVALID}
+    return Outcome.REFUSED if is_refused else Outcome.UNKNOWN
+
+
+def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
+    """Return why an entity was not applied, in the broker's words; null for success."""
+    if code == _NO_ERROR:
+        return None
+    refused = refusal(code, text)
+    if code == UNAUTHORIZED:
+        return replace(refused, message=f"{refused.message} {missing_acl('ALTER_CONFIGS')}")
+    return refused
 
 
 def _described_entry(reader: Reader) -> tuple[ClientQuotaEntity, dict[str, float]]:

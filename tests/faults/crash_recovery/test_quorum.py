@@ -12,9 +12,8 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import (
     QUICK_START,
     java_command,

@@ -10,9 +10,8 @@ from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import Handover
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S

@@ -9,8 +9,7 @@ from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.conftest import ALICE, SHORT_S
 from tests.testkit import kafka

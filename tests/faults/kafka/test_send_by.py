@@ -8,8 +8,7 @@ import pytest
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaMetadataQuorum
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.service.runtime.clock import boot_time
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit.counted_metrics import CountedDependencies

@@ -15,9 +15,8 @@ from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings, SecurityProtocol
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState, Verdict
 from app.service.runtime.clock import Patience

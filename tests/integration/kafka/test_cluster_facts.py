@@ -11,8 +11,8 @@ from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.cluster_facts import KafkaCluster
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError

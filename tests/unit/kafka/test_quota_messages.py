@@ -23,10 +23,12 @@ from app.domain.entities import (
 )
 from app.domain.errors import BrokerError, InvalidRequestError, Retry, TooManyRequestsError
 from app.kafka.connection import framed
-from app.kafka.errors import alter_outcome, alter_refusal, describe_error
+from app.kafka.errors import describe_error
 from app.kafka.quota_messages import (
     Reader,
     UnreadableAnswerError,
+    alter_outcome,
+    alter_refusal,
     alter_request,
     describe_request,
     read_described,
