@@ -6,7 +6,8 @@ No label names an entity or a principal. No call waits or fails.
 import math
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
@@ -160,6 +161,15 @@ class AlterationMetrics:
             "Time since this process looked for drift, or began.",
         )
         age.set_function(lambda: time.monotonic() - self._scanned_at)
+
+    @contextmanager
+    def timed(self, phase: Phase) -> Iterator[None]:
+        """Note how long the block takes, however it ends."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phase_took(phase, time.perf_counter() - began)
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
         """Note a verdict on an entity whose answer was lost, such as ``applied``, and its time."""

@@ -29,9 +29,9 @@ from app.http.authentication.proxies import ForwardedHeader
 from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaLogin, KafkaSettings, SaslMechanism, SecurityProtocol
 from app.postgres.connect import read_url
+from app.service.ports.alterations import Failpoints
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import Patience
-from app.service.runtime.tasks import Failpoints
 
 PREFIX: Final = "QUOTAS_"
 

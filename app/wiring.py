@@ -41,7 +41,7 @@ from app.postgres.schema import (
     schema_problem,
     server_facts,
 )
-from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.alter import AlterQuotas, CountEntities
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.replace import RevertAlterations
@@ -65,8 +65,8 @@ from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import DriftWatch, Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
-from app.service.runtime.dependencies import Cache, Readiness, without_addresses
-from app.service.runtime.tasks import AlterationTasks, CountEntities, SessionTasks, run_forever
+from app.service.runtime.readiness import Readiness, without_addresses
+from app.service.runtime.tasks import AlterationTasks, Cache, SessionTasks, run_forever
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)

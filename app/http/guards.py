@@ -48,8 +48,7 @@ from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.dependencies import Readiness
-from app.service.runtime.tasks import timed
+from app.service.runtime.readiness import Readiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +274,7 @@ class Permission(Guard):
         if self.or_audit and authorizer.is_auditor(caller):
             return {"rule": "auditor"}
         metrics = services.metrics
-        with timed(metrics.alterations, Phase.AUTHZ) if self.alters else nullcontext():
+        with metrics.alterations.timed(Phase.AUTHZ) if self.alters else nullcontext():
             access = await authorizer.decide(caller, self.operation)
         _count_decision(metrics, self.operation, access)
         if access.refusal is not None:

@@ -32,7 +32,7 @@ from app.kafka.connection import BrokerLease, ask
 from app.kafka.errors import NOT_AUTHORIZED, code_name, missing_acl
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AclSnapshot, Rights
-from app.service.runtime.dependencies import Cache
+from app.service.runtime.tasks import Cache
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from app.service.ports.brokers import (
     ScramCredential,
     ScramUsers,
 )
-from app.service.runtime.dependencies import Cache
+from app.service.runtime.tasks import Cache
 
 _MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0

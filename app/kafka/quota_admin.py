@@ -54,6 +54,7 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
+from app.service.ports.alterations import Failpoints
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     Described,
@@ -62,7 +63,7 @@ from app.service.ports.brokers import (
     Verdict,
 )
 from app.service.runtime.clock import boot_time
-from app.service.runtime.tasks import Failpoints, off_loop
+from app.service.runtime.tasks import off_loop
 
 T = TypeVar("T")
 

@@ -35,6 +35,7 @@ from app.domain.errors import NotSentError, QuotaError
 from app.metrics import AlterationMetrics, DriftOrigin, FoundBy
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.write_ahead import record_in_portions
+from app.service.ports.alterations import Failpoints
 from app.service.ports.audit_log import (
     AuditedState,
     Drift,
@@ -51,7 +52,7 @@ from app.service.ports.brokers import (
     MetadataQuorum,
 )
 from app.service.runtime.clock import USUAL, Patience, utc_now
-from app.service.runtime.tasks import Failpoints, off_loop, run_forever
+from app.service.runtime.tasks import off_loop, run_forever
 
 logger = logging.getLogger(__name__)
 

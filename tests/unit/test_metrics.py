@@ -17,7 +17,6 @@ from app.metrics import (
     Metrics,
     Phase,
 )
-from app.service.runtime.tasks import timed
 from tests.testkit.counted_metrics import CountedMetrics
 
 
@@ -127,10 +126,10 @@ def test_a_phase_is_timed_however_it_ends():
     metrics = CountedMetrics()
 
     def fail() -> None:
-        with timed(metrics, Phase.KAFKA):
+        with metrics.timed(Phase.KAFKA):
             raise KeyError
 
-    with timed(metrics, Phase.TX1):
+    with metrics.timed(Phase.TX1):
         pass
     with pytest.raises(KeyError):
         fail()

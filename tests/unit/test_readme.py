@@ -17,7 +17,7 @@ from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
-from app.service.runtime.tasks import Failpoints
+from app.service.ports.alterations import Failpoints
 from app.settings import GONE, LOCAL_ONLY, PREFIX, Settings, describe, fields
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.http.authentication.proxies import ForwardedHeader
-from app.service.runtime.tasks import Failpoints
+from app.service.ports.alterations import Failpoints
 from app.settings import (
     GONE,
     SECRETS,

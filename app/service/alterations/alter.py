@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,9 +33,21 @@ from app.service.ports.alterations import Alteration, AlterationRecord, Conclusi
 from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.clock import new_alteration_id
-from app.service.runtime.tasks import CountEntities, off_loop, uncounted
+from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
+
+
+CountEntities = Callable[[str, int], AbstractContextManager[None]]
+"""Counts so many entities of a principal as in progress until the block ends.
+
+It raises ``TooManyRequestsError`` where the principal has enough.
+"""
+
+
+def uncounted(_principal: str, _number: int) -> AbstractContextManager[None]:
+    """Let everybody have any number in progress."""
+    return nullcontext()
 
 
 def no_check() -> None:

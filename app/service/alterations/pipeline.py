@@ -43,12 +43,11 @@ from app.service.alterations.write_ahead import (
     send_within_s,
 )
 from app.service.auth.actors import Actor
-from app.service.ports.alterations import Alteration, Conclusion, Wait
+from app.service.ports.alterations import Alteration, Conclusion, Failpoints, Wait
 from app.service.ports.audit_log import AuditJournal, KeyTakenError, RecoveryJournal
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.runtime.clock import USUAL, Patience, boot_time
-from app.service.runtime.dependencies import BrokerBatchers
-from app.service.runtime.tasks import Failpoints, off_loop, timed
+from app.service.runtime.tasks import BrokerBatchers, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class AlterPipeline:
 
     async def is_written(self, concluded: Concluded) -> bool:
         """Wait for the record; tell whether the log had it in time."""
-        with timed(self.metrics, Phase.TX2):
+        with self.metrics.timed(Phase.TX2):
             number = len(concluded.conclusion.results)
             return await self.outcomes.is_written(concluded.recorded, number)
 
@@ -160,7 +159,7 @@ class AlterPipeline:
         self.failpoints.reach("intent_begun")
         answers: Sequence[Exception | None]
         try:
-            with timed(self.metrics, Phase.TX1):
+            with self.metrics.timed(Phase.TX1):
                 answers = await self.journal.record_intents(intents)
         except Exception as fault:  # noqa: BLE001 - the log may have them
             answers = [fault] * len(intents)
@@ -243,7 +242,7 @@ class AlterPipeline:
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
         entities = [entity for each in group for entity in each.entities]
-        with timed(self.metrics, Phase.BARRIER):
+        with self.metrics.timed(Phase.BARRIER):
             read = await barrier.read(entities, broker_id=broker_id, acknowledged=acknowledged)
         return read.values
 
@@ -294,7 +293,7 @@ class AlterPipeline:
         self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
     ) -> Executed:
         try:
-            with timed(self.metrics, Phase.KAFKA):
+            with self.metrics.timed(Phase.KAFKA):
                 answer = await admin.alter_client_quotas(
                     [change for each in group for change in each.changes],
                     validate_only=False,

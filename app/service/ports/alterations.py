@@ -1,7 +1,9 @@
-"""An alteration on its way: what is asked, what is concluded of it, and how the log has it."""
+"""An alteration on its way: what is asked, concluded, and in the log; the steps that tests end."""
 
 import hashlib
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -356,3 +358,53 @@ class AlterationRecord:
         if self.alteration.action == "denied":
             return Overall.REFUSED
         return overall_outcome([result.outcome for result in self.results.values()])
+
+
+POINTS: Final = (
+    "before_intent",
+    "intent_begun",
+    "after_intent",
+    "before_send",
+    "before_last_check",
+    "after_last_check",
+    "handed_over",
+    "after_answer",
+    "after_conclusion",
+    "recovery_before_record",
+    "recovery_after_record",
+)
+"""Every failpoint, in the order in which an alteration and its recovery pass them."""
+
+ACTIONS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoints:
+    """Named steps of an alteration, of which at most one is armed: where a test ends the process.
+
+    They are always compiled in and armed only by ``QUOTAS_TEST_FAILPOINT`` in development mode, so
+    that what is tested is what is shipped.
+
+    Raises:
+        ValueError: There is no such point or action.
+    """
+
+    armed: str | None = None
+    action: str = "kill"
+
+    def __post_init__(self) -> None:
+        """Refuse what would never fire."""
+        if (self.armed is not None and self.armed not in POINTS) or self.action not in ACTIONS:
+            message = f"write one of {', '.join(POINTS)}, then :kill or :stop"
+            raise ValueError(message)
+
+    @classmethod
+    def read(cls, text: str) -> "Failpoints":
+        """Read ``after_intent:kill``; an empty text arms nothing."""
+        point, _, action = text.partition(":")
+        return cls(point or None, action or "kill")
+
+    def reach(self, point: str) -> None:
+        """Pass a point; where it is armed, this process is killed or frozen right here."""
+        if point == self.armed:
+            os.kill(os.getpid(), ACTIONS[self.action])

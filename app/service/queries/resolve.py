@@ -25,8 +25,7 @@ from app.domain.validation import canonical_entity, judge
 from app.service.auth.actors import Actor
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, utc_now
-from app.service.runtime.dependencies import Cache
-from app.service.runtime.tasks import off_loop, pause_gc
+from app.service.runtime.tasks import Cache, off_loop, pause_gc
 
 MAX_OVERLAY: Final = 2_000
 """With so many changed entities laid over it an index is merged with them."""

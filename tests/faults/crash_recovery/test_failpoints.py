@@ -15,8 +15,8 @@ import psycopg
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.service.alterations.write_ahead import send_within_s
+from app.service.ports.alterations import POINTS
 from app.service.runtime.clock import USUAL, boot_time
-from app.service.runtime.tasks import POINTS
 from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.run import Run, ask
 from tests.testkit.event_loops import until

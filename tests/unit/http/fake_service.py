@@ -34,7 +34,7 @@ from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.dependencies import Readiness
+from app.service.runtime.readiness import Readiness
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
     EPOCH,

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 import pytest
 import uvloop
 
-from app.service.runtime.dependencies import Cache
+from app.service.runtime.tasks import Cache
 from tests.testkit.event_loops import until
 
 

@@ -20,10 +20,9 @@ from app.service.alterations.pipeline import AlterGroup, Concluded
 from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Change, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
-from app.service.runtime import dependencies
+from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import boot_time, new_alteration_id
-from app.service.runtime.dependencies import MAX_BATCHES, Batcher
-from app.service.runtime.tasks import AlterationTasks
+from app.service.runtime.tasks import MAX_BATCHES, AlterationTasks, Batcher
 from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import (
@@ -435,7 +434,7 @@ async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
 async def test_a_group_that_stands_still_holds_up_nobody_for_long(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dependencies, "MAX_BATCH_WAIT_S", 0.01)
+    monkeypatch.setattr(runtime_tasks, "MAX_BATCH_WAIT_S", 0.01)
     sender.broker.gate = asyncio.Event()
     first = asyncio.create_task(sender.run(Call("first")))
     await until(lambda: sender.broker.requests)

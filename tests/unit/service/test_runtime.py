@@ -24,11 +24,7 @@ from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, Patience, boot_time
-from app.service.runtime.dependencies import (
-    Check,
-    Readiness,
-    without_addresses,
-)
+from app.service.runtime.readiness import Check, Readiness, without_addresses
 from app.service.runtime.tasks import MANY, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
