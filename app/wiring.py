@@ -59,11 +59,12 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.sessions import Sessions
+from app.service.drift import DriftWatch
 from app.service.ports.brokers import Described, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
-from app.service.recovery import DriftWatch, Recovery
+from app.service.recovery import Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.readiness import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks, Cache, SessionTasks, run_forever

@@ -4,13 +4,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.domain.alterations import AlterationResult, Outcome, Quotas, moved_beside
+from app.domain.authorization import Operation
 from app.domain.errors import (
+    BrokerError,
     EntityBusyError,
     ExpectationFailedError,
     NotSentError,
@@ -27,8 +29,9 @@ from app.service.alterations.results import (
     replayed,
 )
 from app.service.alterations.write_ahead import EntityLocks
-from app.service.auth.actors import Actor, refusals_of
-from app.service.auth.authorize import NoPolicy, PolicyGuard
+from app.service.auth.actors import Actor, RefusedAtTheActError, refused_by
+from app.service.auth.authorize import NOT_AUTHORIZED, NoPolicy, PolicyGuard, lacks
+from app.service.auth.denials import requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.queries.resolve import QuotaImage
@@ -100,7 +103,7 @@ class AlterQuotas:
             return replay
         check()
         judged = await self._judge(actor, alteration)
-        with refusals_of(actor, alteration):
+        with _refusals_of(actor, alteration):
             return await actor.tasks.run(self._run(actor, judged))
 
     async def replay(self, actor: Actor, alteration: Alteration) -> AlterationRecord | None:
@@ -115,7 +118,7 @@ class AlterQuotas:
         stored = await self._journal.stored_key(key_hash)
         if stored is None:
             return None
-        with refusals_of(actor, alteration):
+        with _refusals_of(actor, alteration):
             return await self._replay(alteration, stored)
 
     async def _replay(self, alteration: Alteration, stored: StoredKey) -> AlterationRecord:
@@ -287,3 +290,30 @@ _LONGEST_RETRY_S: Final = 0.25
 
 _SOON_S: Final = 1.0
 """What the log says of an entity whose holder is at work: it may be free at any time."""
+
+
+@contextmanager
+def _refusals_of(actor: Actor, alteration: Alteration) -> Iterator[None]:
+    """Make a refused alteration the caller's own refusal where the caller is logged in.
+
+    Raises:
+        RefusedAtTheActError: The broker refused the caller to alter.
+    """
+    try:
+        yield
+    except BrokerError as error:
+        if not (actor.is_logged_in and error.kafka_error == NOT_AUTHORIZED) or (
+            error.results is None
+        ):
+            raise
+        raise RefusedAtTheActError(
+            lacks(actor.caller.principal, Operation.ALTER_CONFIGS),
+            kafka_error=NOT_AUTHORIZED,
+            sent=error.sent,
+            violations=error.violations,
+            alteration_id=error.alteration_id,
+            results=error.results,
+            replayed=error.replayed,
+            evidence={**alteration.evidence, **refused_by("AlterClientQuotas")},
+            read=requested_change(alteration.changes, alteration.reason),
+        ) from error

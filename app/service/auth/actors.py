@@ -5,19 +5,17 @@ and a password acts through connections of its own: brokers authenticate it, and
 own, not this service's.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from app.domain.alterations import KafkaRefusal
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
-from app.domain.errors import BrokerError, ClusterAuthorizationError, QuotaError
+from app.domain.errors import ClusterAuthorizationError, QuotaError
 from app.service.alterations.barrier import Barrier
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, Authorizer, Evidence, lacks
-from app.service.auth.denials import ReadChange, requested_change
-from app.service.ports.alterations import Alteration
+from app.service.auth.denials import ReadChange
 from app.service.ports.brokers import (
     ClientQuotaAdmin,
     ClusterRights,
@@ -76,35 +74,9 @@ class RefusedAtTheActError(ClusterAuthorizationError):
     read: ReadChange | None = None
 
 
-def _evidence(request: str) -> dict[str, Any]:
+def refused_by(request: str) -> dict[str, Any]:
+    """Return the evidence of a broker's refusal of a request."""
     return {"allowed": False, "rule": RULE, "asked": request}
-
-
-@contextmanager
-def refusals_of(actor: Actor, alteration: Alteration) -> Iterator[None]:
-    """Make a refused alteration the caller's own refusal where the caller is logged in.
-
-    Raises:
-        RefusedAtTheActError: The broker refused the caller to alter.
-    """
-    try:
-        yield
-    except BrokerError as error:
-        if not (actor.is_logged_in and error.kafka_error == NOT_AUTHORIZED) or (
-            error.results is None
-        ):
-            raise
-        raise RefusedAtTheActError(
-            lacks(actor.caller.principal, Operation.ALTER_CONFIGS),
-            kafka_error=NOT_AUTHORIZED,
-            sent=error.sent,
-            violations=error.violations,
-            alteration_id=error.alteration_id,
-            results=error.results,
-            replayed=error.replayed,
-            evidence={**alteration.evidence, **_evidence("AlterClientQuotas")},
-            read=requested_change(alteration.changes, alteration.reason),
-        ) from error
 
 
 class CallerQuotaAdmin:
@@ -152,7 +124,7 @@ class CallerQuotaAdmin:
                 raise RefusedAtTheActError(
                     lacks(self._principal, Operation.DESCRIBE_CONFIGS),
                     kafka_error=NOT_AUTHORIZED,
-                    evidence=_evidence("DescribeClientQuotas"),
+                    evidence=refused_by("DescribeClientQuotas"),
                 ) from error
         return await self._stand_in.describe_client_quotas(*asked, **options)
 

@@ -17,6 +17,7 @@ from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.barrier import Barrier, CurrentValues
+from app.service.drift import DriftWatch
 from app.service.ports.audit_log import (
     AuditedState,
     AuditQuery,
@@ -24,7 +25,6 @@ from app.service.ports.audit_log import (
     Drift,
     Recovered,
 )
-from app.service.recovery import DriftWatch
 from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import (
     AFTER,

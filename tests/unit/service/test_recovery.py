@@ -14,6 +14,7 @@ from app.domain.errors import BrokerError
 from app.service.alterations import write_ahead
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.write_ahead import record_late_answer
+from app.service.drift import DriftWatch
 from app.service.ports.alterations import Alteration, Change
 from app.service.ports.audit_log import (
     AuditedState,
@@ -21,7 +22,7 @@ from app.service.ports.audit_log import (
     OpenAlteration,
 )
 from app.service.ports.brokers import Handover, Verdict
-from app.service.recovery import DriftWatch, Recovery
+from app.service.recovery import Recovery
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.counted_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, refused
