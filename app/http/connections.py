@@ -1,4 +1,4 @@
-"""Connections: who gets one, who gives one up, and TLS handshakes that do not end."""
+"""All connections: who gets one, who gives one up, and TLS handshakes that do not end."""
 
 import asyncio
 import errno
@@ -7,14 +7,14 @@ import resource
 import socket
 import ssl
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
 from app.http.rate_limits import network_of
+from app.http.receiving import Slot, SlotGroup
 
 OTHER_FILES: Final = 100
 """What the process needs besides: brokers, Postgres, files."""
@@ -72,63 +72,6 @@ class ConnectionLimits:
     is_exempt: Callable[[str], bool] = lambda _address: False
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class _Group:
-    """Connections of one kind: all, those of an address, the handshakes, the refused."""
-
-    members: set["Slot"] = field(default_factory=set)
-    idle: OrderedDict["Slot", None] = field(default_factory=OrderedDict)
-
-
-@dataclass(eq=False, slots=True)
-class Slot:
-    """A connection, from when it is accepted.
-
-    Attributes:
-        groups: What it counts in: all, its address, and the handshakes as long as it is one; or
-            the refused. None once it is closed.
-        is_refused: Whether it is open only for the answer that it is one too many.
-        close: Ends it.
-    """
-
-    groups: list[_Group]
-    is_refused: bool = False
-    close: Callable[[], object] = lambda: None
-
-    def __post_init__(self) -> None:
-        for group in self.groups:
-            group.members.add(self)
-        self.wait()
-
-    def open(self, close: Callable[[], None]) -> None:
-        """Note that requests can come now, and what ends the connection from now on."""
-        self.close = close
-        if not self.groups:  # a handshake that has just ended well, and was evicted before that
-            close()
-        self._leave(self.groups[2:])
-
-    def wait(self) -> None:
-        """Note that the connection waits for a request: it is the youngest of the idle ones."""
-        self.work()
-        for group in self.groups:
-            group.idle[self] = None
-
-    def work(self) -> None:
-        """Note that a request is being answered: the connection is not evicted meanwhile."""
-        for group in self.groups:
-            group.idle.pop(self, None)
-
-    def end(self) -> None:
-        """Note that the connection is closed; a second time nothing happens."""
-        self._leave(self.groups)
-
-    def _leave(self, left: list[_Group]) -> None:
-        for group in left:
-            group.members.discard(self)
-            group.idle.pop(self, None)
-        self.groups = [group for group in self.groups if self in group.members]
-
-
 class Connections:
     """Counts connections when they are accepted; where it is full, the oldest idle one goes first.
 
@@ -143,15 +86,15 @@ class Connections:
     ) -> None:
         self._limits = limits
         self._count = count_dropped
-        self._all, self._handshakes, self._refused = _Group(), _Group(), _Group()
-        self._of_address: WeakValueDictionary[str, _Group] = WeakValueDictionary()
+        self._all, self._handshakes, self._refused = SlotGroup(), SlotGroup(), SlotGroup()
+        self._of_address: WeakValueDictionary[str, SlotGroup] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._all.members)
 
     def admit(self, address: str, *, is_handshake: bool) -> Slot | None:
         """Return the slot of a new connection; null for one that is closed without a word."""
-        own = self._of_address.setdefault(network_of(address), _Group())
+        own = self._of_address.setdefault(network_of(address), SlotGroup())
         is_exempt = self._limits.is_exempt(address)
         if self._evict_for(own, is_handshake=is_handshake, is_exempt=is_exempt):
             return Slot([self._all, own, self._handshakes] if is_handshake else [self._all, own])
@@ -164,7 +107,7 @@ class Connections:
         """Close the connection that has been idle for longest: the system has no descriptors."""
         self._drop(self._all, "descriptors")
 
-    def _evict_for(self, own: _Group, *, is_handshake: bool, is_exempt: bool) -> bool:
+    def _evict_for(self, own: SlotGroup, *, is_handshake: bool, is_exempt: bool) -> bool:
         """Evict idle connections for a new one of an address; tell whether there is a slot."""
         limits, handshakes = self._limits, self._handshakes
         is_full = not is_exempt and len(own.members) >= limits.of_an_address
@@ -178,7 +121,7 @@ class Connections:
                 self._drop(handshakes, "handshakes")
         return len(self._all.members) < limits.all or self._drop(self._all, "all")
 
-    def _drop(self, group: _Group, reason: str) -> bool:
+    def _drop(self, group: SlotGroup, reason: str) -> bool:
         oldest = next(iter(group.idle), None)
         if oldest is not None:
             self._close(oldest, reason)

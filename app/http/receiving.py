@@ -1,4 +1,4 @@
-"""Deadlines and bounds of a connection: uvicorn itself waits for ever for whoever sends nothing.
+"""One connection: its deadlines and bounds, for uvicorn itself waits for ever.
 
 A connection that is being answered is never cut, for the answer may be that of an alteration.
 """
@@ -8,8 +8,9 @@ import re
 import socket
 import ssl
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,6 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.domain.errors import NotSentError, QuotaError, UnreadableRequestError
-from app.http.connections import Slot
 from app.http.errors import HeadersTooLargeError
 from app.http.problems import raw_problem
 from app.metrics import Metrics
@@ -70,6 +70,63 @@ _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _BODY_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 """Source: RFC 9110 7.2, RFC 3986 3.2; without a comma, of which two hosts could be made."""
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class SlotGroup:
+    """Connections of one kind: all, those of an address, the handshakes, the refused."""
+
+    members: set["Slot"] = field(default_factory=set)
+    idle: OrderedDict["Slot", None] = field(default_factory=OrderedDict)
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A connection, from when it is accepted.
+
+    Attributes:
+        groups: What it counts in: all, its address, and the handshakes as long as it is one; or
+            the refused. None once it is closed.
+        is_refused: Whether it is open only for the answer that it is one too many.
+        close: Ends it.
+    """
+
+    groups: list[SlotGroup]
+    is_refused: bool = False
+    close: Callable[[], object] = lambda: None
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            group.members.add(self)
+        self.wait()
+
+    def open(self, close: Callable[[], None]) -> None:
+        """Note that requests can come now, and what ends the connection from now on."""
+        self.close = close
+        if not self.groups:  # a handshake that has just ended well, and was evicted before that
+            close()
+        self._leave(self.groups[2:])
+
+    def wait(self) -> None:
+        """Note that the connection waits for a request: it is the youngest of the idle ones."""
+        self.work()
+        for group in self.groups:
+            group.idle[self] = None
+
+    def work(self) -> None:
+        """Note that a request is being answered: the connection is not evicted meanwhile."""
+        for group in self.groups:
+            group.idle.pop(self, None)
+
+    def end(self) -> None:
+        """Note that the connection is closed; a second time nothing happens."""
+        self._leave(self.groups)
+
+    def _leave(self, left: list[SlotGroup]) -> None:
+        for group in left:
+            group.members.discard(self)
+            group.idle.pop(self, None)
+        self.groups = [group for group in self.groups if self in group.members]
 
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview | array[int]"
