@@ -1,13 +1,13 @@
 """Builds the configured authenticators; a file that cannot be used is a ``SettingsError``."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 import httpx
 
-from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
+from app.http.authentication.authenticator import Authenticator
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
 from app.http.authentication.certificates import ClientCertificates
@@ -25,15 +25,15 @@ OpenSessions = Callable[[KafkaLogin], Sessions]
 
 def open_authenticators(
     settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
-) -> AuthenticatorChain:
-    """Return what asks the enabled authenticators; the stack closes them."""
+) -> Sequence[Authenticator]:
+    """Return the enabled authenticators; the stack closes them."""
     rules = settings.ssl_principal_mapping_rules
     openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
         AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
         AuthenticatorKind.CERTIFICATE: lambda: ClientCertificates(PrincipalMapping(rules)),
         AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
     }
-    return AuthenticatorChain([openers[kind]() for kind in settings.enabled_authenticators])
+    return [openers[kind]() for kind in settings.enabled_authenticators]
 
 
 def _bearer(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Bearer:

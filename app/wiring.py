@@ -363,7 +363,7 @@ class Wiring:
             )
             audit = AuditTrail(journal, authorizer, admin)
             logins = CallerLogins(alterations, authorizer, counted)
-            authenticator = open_authenticators(
+            authenticators = open_authenticators(
                 self._settings, self.metrics, stack, logins.sessions
             )
             stack.push_async_callback(self._drain, alterations.tasks)
@@ -387,7 +387,7 @@ class Wiring:
                 within_s=patience.check_s,
             )
             yield Services(
-                authenticator=authenticator,
+                authenticators=authenticators,
                 own_account=partial(
                     Actor,
                     authorizer=authorizer,

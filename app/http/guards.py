@@ -1,27 +1,32 @@
-"""Who may call a route: the dependency that stands first in each; and what is behind the routes.
+"""Who calls, and may they: the dependency that stands first in each route; what is behind them.
 
 Authentication, limits and Kafka's question come before the body is read.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from functools import lru_cache, partial
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 from fastapi import Depends, Request
 
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
-from app.domain.errors import QuotaError, UnauthenticatedError
-from app.http.authentication.authenticator import AuthenticatorChain, LoggedIn, presented_by
+from app.domain.errors import UnauthenticatedError, Violation
+from app.http.authentication.authenticator import (
+    Authenticator,
+    LoggedIn,
+    Presented,
+    several_credentials,
+)
 from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import InvalidTokenError, UntrustedIdentityError
 from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of, context_of
 from app.http.query_params import QueryParameters, read_query
 from app.http.rate_limits import Limited, RateLimits
-from app.http.request_body import read_json_body
 from app.http.responses import ANY, ASKING, READING
 from app.metrics import Metrics, Phase
 from app.service.alterations.alter import AlterQuotas
@@ -36,7 +41,6 @@ from app.service.auth.authorize import (
     PolicyGuard,
 )
 from app.service.auth.denials import (
-    NOTHING_READ,
     DeniedAttempt,
     DeniedAttempts,
     ReadChange,
@@ -59,7 +63,7 @@ class Services:
         own_account: Makes the actors of callers who are not logged in at the brokers.
     """
 
-    authenticator: AuthenticatorChain
+    authenticators: Sequence[Authenticator]
     own_account: ActorOf
     denials: DeniedAttempts
     describe: DescribeQuotas
@@ -92,6 +96,93 @@ def actor_of(request: Request) -> Actor:
     return actor
 
 
+def presented_by(request: Request, proxies: TrustedProxies) -> Presented:
+    """Return what the request shows."""
+    scope, headers = request.scope, request.headers
+    client = scope.get("client")
+    peer = client[0] if client else ""
+    is_encrypted = scope.get("scheme") == "https"
+    certificate = _certificate(request)
+    if not proxies.networks:
+        return Presented(headers, peer, peer, is_encrypted, False, certificate)
+    noted = headers.getlist(proxies.header.value)
+    address, is_proxy = proxies.caller_of(peer, noted), proxies.trust(peer)
+    is_encrypted = is_encrypted or (is_proxy and proxies.received_tls(headers))
+    return Presented(headers, peer, address, is_encrypted, is_proxy, certificate)
+
+
+def _certificate(request: Request) -> bytes | None:
+    """Return the certificate of the TLS connection. Source: ASGI's TLS extension."""
+    chain = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    return ssl.PEM_cert_to_DER_cert(chain[0]) if chain else None
+
+
+_CERTIFICATE_HEADER: Final = re.compile(r"clientcert|ssl(client|cert)|tlsclient|xfcc")
+"""``Client-Cert``, ``X-Forwarded-Client-Cert`` and what other proxies call them, such as
+``X-SSL-Client-Cert``, ``X-Forwarded-Tls-Client-Cert`` or ``X-ARR-ClientCert``; in any case, with
+dashes, underscores or dots, for a proxy may take these for the same."""
+
+_SEPARATORS: Final = re.compile(r"[-_.]")
+
+
+def refuse_forged_identity(presented: Presented) -> None:
+    """Refuse such headers, which nobody is believed about; of a trusted proxy they are ignored.
+
+    Raises:
+        UntrustedIdentityError: There is one.
+    """
+    if presented.is_from_proxy:
+        return
+    forged = sorted(filter(_names_a_certificate, set(presented.headers)))
+    if not forged:
+        return
+    detail = "No header is believed about a certificate; show it to this service itself."
+    violations = [
+        Violation(name, UntrustedIdentityError.default_code, "Leave this header out.")
+        for name in forged
+    ]
+    raise UntrustedIdentityError(detail, violations=violations)
+
+
+@lru_cache(maxsize=1024)
+def _names_a_certificate(name: str) -> bool:
+    return _CERTIFICATE_HEADER.search(_SEPARATORS.sub("", name.lower())) is not None
+
+
+async def authenticate(
+    presented: Presented, authenticators: Sequence[Authenticator]
+) -> Caller | LoggedIn:
+    """Ask the one authenticator whose credential a request shows.
+
+    Raises:
+        UnreadableRequestError: Several credentials are presented, or one in another's name.
+        UnauthenticatedError: None is, or it is not good.
+        NotSentError: What is needed to judge it cannot be had.
+    """
+    refuse_forged_identity(presented)
+    presenting = [kind for kind in authenticators if kind.is_presented(presented)]
+    if len(presenting) > 1:
+        raise several_credentials("Show exactly one credential.")
+    try:
+        if not presenting:
+            _ask_for_credential(presented, authenticators)
+        return await presenting[0].authenticate(presented)
+    except UnauthenticatedError as refusal:
+        if presenting:
+            refusal.method = presenting[0].name
+        schemes = [kind.scheme for kind in (*presenting, *authenticators)]
+        refusal.schemes = tuple(dict.fromkeys(schemes))
+        raise
+
+
+def _ask_for_credential(presented: Presented, authenticators: Sequence[Authenticator]) -> NoReturn:
+    first, *others = (kind.advice for kind in authenticators)
+    advice = ", or ".join([first, *(kind[0].lower() + kind[1:] for kind in others)]) + "."
+    if "authorization" in presented.headers:
+        raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
+    raise UnauthenticatedError(advice)
+
+
 async def authenticate_and_limit(request: Request, kind: Limited) -> Actor:
     """Return who acts; needs no permission of the cluster.
 
@@ -115,7 +206,7 @@ async def _authenticate(request: Request, held: ExitStack) -> Actor:
     services = services_of(request)
     presented = presented_by(request, services.proxies)
     try:
-        found = await services.authenticator.authenticate(presented)
+        found = await authenticate(presented, services.authenticators)
         if isinstance(found, LoggedIn):
             held.callback(found.lease.release)
             return found.lease.content.actor(found.caller)
@@ -202,11 +293,7 @@ class Granted(NamedTuple):
     confirm: Confirm
 
 
-_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
-_DENIED_BODY_DEADLINE_S: Final = 1.0
-"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
-
-ReadDenied = Callable[[Request, bytes], RequestedChange]
+ReadDenied = Callable[[Request], Awaitable[RequestedChange]]
 
 
 class Permission(Guard):
@@ -216,8 +303,7 @@ class Permission(Guard):
         operation: What the route does with the cluster; null lets everybody pass who shows a good
             credential, and the route itself looks at what is whose.
         or_audit: Whether the ``audit`` permission suffices instead.
-        read_denied: Returns what a denied request asked for, for the audit log, from the request
-            and its body.
+        read_denied: Returns what a denied request asked for, for the audit log.
     """
 
     def __init__(
@@ -248,7 +334,7 @@ class Permission(Guard):
         actor = await authenticate_and_limit(request, limited)
         read = None
         if self._read_denied is not None:
-            read = partial(_denied_change, request, self._read_denied)
+            read = partial(self._read_denied, request)
         evidence = await self._judge(request, actor, read)
         ask_again = partial(self._ask_again, request, actor.caller)
         max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
@@ -321,15 +407,3 @@ MayDescribe = Annotated[Granted, Depends(may_describe)]
 MayAlter = Annotated[Granted, Depends(may_alter)]
 MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]
-
-
-async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
-    try:
-        body = b""
-        if request.method != "DELETE":
-            body = await read_json_body(
-                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
-            )
-        return await asyncio.to_thread(read, request, body)
-    except QuotaError:
-        return NOTHING_READ

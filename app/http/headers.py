@@ -1,18 +1,13 @@
-"""Headers of requests: media ranges, entity tags, and what ties two requests."""
+"""Headers of requests and answers: media ranges, entity tags, names."""
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 
 from app.domain.errors import UnreadableRequestError, Violation
-from app.http.request_body import JsonValue
-from app.service.ports.alterations import IdempotencyKey
 
 _WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
@@ -84,78 +79,6 @@ def names_tag(header: str | None, etag: str, *, strong: bool = False) -> bool:
 KEY_HEADER: Final = "Idempotency-Key"
 SUPERSEDE_HEADER: Final = "Supersede"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
-
-LONGEST_KEY: Final = 255
-_BLANKS: Final = " \t"
-_PRINTABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-_QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-_ALTERATION_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | None:
-    """Return the key with the fingerprint of what is asked, or null where there is none.
-
-    Raises:
-        UnreadableRequestError: Several keys, or one that is not 1-255 printable ASCII characters.
-    """
-    values = headers.getlist(KEY_HEADER)
-    if not values:
-        return None
-    text = _unquote(values[0].strip(_BLANKS))
-    if len(values) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
-        detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
-        raise bad_header(KEY_HEADER, "bad-idempotency-key", detail)
-    return IdempotencyKey(text, fingerprint(route, body))
-
-
-def read_superseded(headers: Headers) -> str | None:
-    """Return the id of the alteration that this one takes over from, or null.
-
-    Raises:
-        UnreadableRequestError: Not one alteration id.
-    """
-    values = headers.getlist(SUPERSEDE_HEADER)
-    if not values:
-        return None
-    text = values[0].strip(_BLANKS).lower()
-    if len(values) == 1 and _ALTERATION_ID.fullmatch(text):
-        return text
-    detail = f"{SUPERSEDE_HEADER} takes the id of one alteration."
-    raise bad_header(SUPERSEDE_HEADER, "bad-supersede", detail)
-
-
-def fingerprint(route: str, body: JsonValue) -> bytes:
-    """Return the SHA-256 of what is asked.
-
-    The order of members, blanks and the form of numbers do not count.
-    """
-    text = json.dumps([route, _canonical(body)], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).digest()
-
-
-def _canonical(value: JsonValue) -> Any:
-    """Mark numbers, so that 1, 1.0 and 1e0 are equal and "1" is not."""
-    if isinstance(value, Decimal):
-        return {"number": _number(value)}
-    if isinstance(value, list):
-        return [_canonical(item) for item in value]
-    if isinstance(value, Mapping):
-        return {"object": {name: _canonical(item) for name, item in value.items()}}
-    return value
-
-
-_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
-
-
-def _number(value: Decimal) -> str:
-    """Return one text for each value, exact to the last digit."""
-    sign, digits, exponent = value.normalize(_EXACT).as_tuple()
-    return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}" if value else "0"
-
-
-def _unquote(text: str) -> str:
-    quoted = _QUOTED.fullmatch(text)
-    return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
 
 
 def bad_header(header: str, code: str, detail: str) -> UnreadableRequestError:

@@ -1,166 +1,28 @@
-"""Bodies of requests: their limits, and strict JSON.
-
-What RFC 8259 leaves open is refused, and numbers keep every digit.
-"""
+"""The body of a request: received within limits, read strictly, and tied to an earlier one."""
 
 import asyncio
+import hashlib
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from decimal import Decimal
-from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+import re
+from collections.abc import Callable, Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Annotated, Any, Final
 
+from fastapi import Depends
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError, Violation
-from app.domain.values import read_decimal
+from app.domain.errors import QuotaError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError, UnsupportedMediaTypeError
-from app.http.models import child, quote
-
-JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
-JsonObject: TypeAlias = dict[str, JsonValue]
-
-MAX_VALUES: Final = 200_000
-"""How many objects and numbers a body may have: 10,000 entities with five changed keys each, and
-their expected values, have fewer. Each takes some hundred bytes of memory while it is read."""
-
-
-def parse_object(body: bytes) -> JsonObject:
-    """Read a JSON object in UTF-8; every number becomes a ``Decimal``.
-
-    Lone surrogates that were written as escapes stay in the strings; the rules for names judge
-    them.
-
-    Raises:
-        UnreadableRequestError: Not UTF-8, not JSON (``NaN`` and ``Infinity`` included), a
-            repeated key at any level, nested too deeply, or not an object at the top.
-        InvalidRequestError: More objects and numbers than any request needs.
-    """
-    value = parse_json(body)
-    if not isinstance(value, dict):
-        raise _unreadable("wrong-type", "The body must be a JSON object.")
-    return value
-
-
-def parse_json(body: bytes) -> JsonValue:
-    """Read any JSON value; else as ``parse_object``."""
-    text = _decode(body)
-    parser = _Parser()
-    try:
-        value: Any = json.loads(
-            text,
-            object_pairs_hook=parser.read_object,
-            parse_float=parser.read_number,
-            parse_int=parser.read_number,
-            parse_constant=parser.read_literal,
-        )
-        flaws = list(islice(_flaws(value, ""), MAX_VIOLATIONS + 1)) if parser.flawed else []
-    except RecursionError:
-        detail = "The body nests too many objects and arrays in each other."
-        raise _unreadable("nested-too-deeply", detail) from None
-    except json.JSONDecodeError as error:
-        position = f"line {error.lineno}, column {error.colno}"
-        fault = error.msg.removesuffix(" at")
-        raise _unreadable("not-json", f"The body is not JSON: {fault} at {position}.") from None
-    if flaws:
-        raise UnreadableRequestError(_FLAWED, violations=flaws)
-    return value  # type: ignore[no-any-return]
-
-
-_TOO_MANY: Final = (
-    f"The body has over {MAX_VALUES} objects and numbers; a request takes 10,000 entities and "
-    "10,000 changed keys."
-)
-_FLAWED: Final = "The body cannot be read without guessing; correct all that errors list."
-
-
-@dataclass(slots=True)
-class _RepeatedKeys:
-    """Stands in for an object that names a key twice."""
-
-    pairs: list[tuple[str, Any]]
-
-
-@dataclass(slots=True)
-class _Literal:
-    """Stands in for NaN, Infinity or -Infinity."""
-
-    text: str
-
-
-@dataclass(slots=True)
-class _Parser:
-    flawed: bool = field(default=False)
-    left: int = MAX_VALUES
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise InvalidRequestError(
-                _TOO_MANY, violations=[Violation("", "too-many-changes", _TOO_MANY)]
-            )
-
-    def read_number(self, text: str) -> Decimal:
-        self._count()
-        return read_decimal(text)
-
-    def read_object(self, pairs: list[tuple[str, Any]]) -> Any:
-        self._count()
-        members = dict(pairs)
-        if len(members) == len(pairs):
-            return members
-        self.flawed = True
-        return _RepeatedKeys(pairs)
-
-    def read_literal(self, text: str) -> _Literal:
-        self.flawed = True
-        return _Literal(text)
-
-
-def _flaws(value: Any, pointer: str) -> Iterator[Violation]:
-    match value:
-        case _Literal(text):
-            detail = f"{text} is not JSON; a number is finite."
-            yield Violation(pointer, "not-json", detail)
-        case _RepeatedKeys(pairs):
-            yield from _repetitions(pairs, pointer)
-            for name, member in pairs:
-                yield from _flaws(member, child(pointer, name))
-        case dict():
-            for name, member in value.items():
-                yield from _flaws(member, child(pointer, name))
-        case list():
-            for index, item in enumerate(value):
-                yield from _flaws(item, child(pointer, index))
-
-
-def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violation]:
-    for name, number in Counter(name for name, _ in pairs).items():
-        if number > 1:
-            detail = f"The key {quote(name)} is there more than once; send it once."
-            yield Violation(child(pointer, name), "duplicate-json-key", detail)
-
-
-def _decode(body: bytes) -> str:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        detail = f"The body is not UTF-8: byte {error.start} cannot be read. Send UTF-8."
-        raise _unreadable("not-utf-8", detail) from None
-    if not text.strip():
-        raise _unreadable("not-json", "The body is not JSON: it is empty.")
-    if text.startswith("\ufeff"):
-        raise _unreadable("not-json", "The body begins with a byte order mark; leave it out.")
-    return text
-
-
-def _unreadable(code: str, detail: str) -> UnreadableRequestError:
-    return UnreadableRequestError(detail, violations=[Violation("", code, detail)])
-
+from app.http.guards import begin_work, services_of
+from app.http.headers import KEY_HEADER, SUPERSEDE_HEADER, bad_header
+from app.http.middleware import context_of
+from app.http.rate_limits import BodySlot
+from app.http.validation import JsonValue, parse_object, validated
+from app.service.auth.denials import NOTHING_READ, RequestedChange
+from app.service.ports.alterations import IdempotencyKey
 
 SMALL_BYTES: Final = 16 * 1024
 """Bodies up to this size need no slot. Whoever waits for one holds that much, and the chunk that
@@ -168,13 +30,6 @@ passed it: what hundreds of large bodies at a time add up to."""
 
 VERY_LARGE_BYTES: Final = 1024 * 1024
 """Over this size, or of unknown size, a body is very large."""
-
-
-class Slot(Protocol):
-    """What a body that is not small waits for."""
-
-    async def take(self, *, very_large: bool) -> None:
-        """Wait for it."""
 
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -189,7 +44,7 @@ _GRACE_S: Final = 2.0
 
 async def read_json_body(
     request: Request,
-    slot: Slot | None = None,
+    slot: BodySlot | None = None,
     *,
     limit: int = MAX_BODY_BYTES,
     deadline_s: float = BODY_DEADLINE_S,
@@ -227,7 +82,7 @@ async def read_json_body(
 
 
 async def _receive(
-    request: Request, limit: int, slot: Slot | None, deadline: asyncio.Timeout
+    request: Request, limit: int, slot: BodySlot | None, deadline: asyncio.Timeout
 ) -> bytes:
     received = bytearray()
     began: float | None = None
@@ -272,3 +127,154 @@ def _is_json(content_type: str) -> bool:
     return media_type == "application/json" and all(
         charset in {"charset=utf-8", 'charset="utf-8"'} for charset in charsets
     )
+
+
+class JsonBody:
+    """A dependency behind the guard: the body of a request, read strictly and validated.
+
+    FastAPI itself would read a body before it solves the guard, with a parser that keeps the last
+    of two equal keys.
+
+    Args:
+        model: What the body must be, and what the document says of it.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.model = model
+
+    async def __call__(self, request: Request) -> BaseModel:
+        """Return the model; a large body waits for a slot, and is parsed in a thread.
+
+        Raises:
+            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``;
+                or the caller may not any more what it might before the body came.
+        """
+        context, alters = context_of(request), request.scope["route"].guard.alters
+
+        def read() -> BaseModel:
+            document = parse_object(body)
+            content = validated(self.model, document)
+            if alters:
+                request.scope["state"]["idempotency_key"] = key_of(request, document)
+            return content
+
+        async with BodySlot(services_of(request).limits.turns, context.principal or "") as slot:
+            body = await read_json_body(request, slot)
+            begin_work(request)
+            is_small = len(body) <= SMALL_BYTES
+            content = read() if is_small else await asyncio.to_thread(read)
+        if context.confirm is not None:
+            await context.confirm()
+        return content
+
+
+def key_of(request: Request, asked: Any) -> IdempotencyKey | None:
+    """Return the request's ``Idempotency-Key`` with a fingerprint of what it asks.
+
+    Raises:
+        UnreadableRequestError: It cannot be one, or there are several.
+    """
+    route = " ".join((request.scope["route"].path, *request.path_params.values()))
+    return read_key(request.headers, route, asked)
+
+
+async def _key_of_body(request: Request) -> IdempotencyKey | None:
+    key: IdempotencyKey | None = request.scope["state"]["idempotency_key"]
+    return key
+
+
+Key = Annotated[IdempotencyKey | None, Depends(_key_of_body)]
+"""The key with a fingerprint of the body, behind which it stands."""
+
+
+LONGEST_KEY: Final = 255
+_BLANKS: Final = " \t"
+_PRINTABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_ALTERATION_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | None:
+    """Return the key with the fingerprint of what is asked, or null where there is none.
+
+    Raises:
+        UnreadableRequestError: Several keys, or one that is not 1-255 printable ASCII characters.
+    """
+    values = headers.getlist(KEY_HEADER)
+    if not values:
+        return None
+    text = _unquote(values[0].strip(_BLANKS))
+    if len(values) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
+        detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
+        raise bad_header(KEY_HEADER, "bad-idempotency-key", detail)
+    return IdempotencyKey(text, fingerprint(route, body))
+
+
+def read_superseded(headers: Headers) -> str | None:
+    """Return the id of the alteration that this one takes over from, or null.
+
+    Raises:
+        UnreadableRequestError: Not one alteration id.
+    """
+    values = headers.getlist(SUPERSEDE_HEADER)
+    if not values:
+        return None
+    text = values[0].strip(_BLANKS).lower()
+    if len(values) == 1 and _ALTERATION_ID.fullmatch(text):
+        return text
+    detail = f"{SUPERSEDE_HEADER} takes the id of one alteration."
+    raise bad_header(SUPERSEDE_HEADER, "bad-supersede", detail)
+
+
+def fingerprint(route: str, body: JsonValue) -> bytes:
+    """Return the SHA-256 of what is asked.
+
+    The order of members, blanks and the form of numbers do not count.
+    """
+    text = json.dumps([route, _canonical(body)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).digest()
+
+
+def _canonical(value: JsonValue) -> Any:
+    """Mark numbers, so that 1, 1.0 and 1e0 are equal and "1" is not."""
+    if isinstance(value, Decimal):
+        return {"number": _number(value)}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"object": {name: _canonical(item) for name, item in value.items()}}
+    return value
+
+
+_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+def _number(value: Decimal) -> str:
+    """Return one text for each value, exact to the last digit."""
+    sign, digits, exponent = value.normalize(_EXACT).as_tuple()
+    return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}" if value else "0"
+
+
+def _unquote(text: str) -> str:
+    quoted = _QUOTED.fullmatch(text)
+    return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
+
+
+_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
+_DENIED_BODY_DEADLINE_S: Final = 1.0
+"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
+
+
+async def read_denied(
+    read: Callable[[Request, bytes], RequestedChange], request: Request
+) -> RequestedChange:
+    """Return what a denied request asked for, as ``read`` has it of the request and its body."""
+    try:
+        body = b""
+        if request.method != "DELETE":
+            body = await read_json_body(
+                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+            )
+        return await asyncio.to_thread(read, request, body)
+    except QuotaError:
+        return NOTHING_READ

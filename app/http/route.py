@@ -1,82 +1,17 @@
-"""The one kind of route, and the body that it reads behind its guard."""
+"""The one kind of route: what it must declare, and what the document says of it."""
 
-import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Path, Request, params
+from fastapi import APIRouter, Path, params
 from fastapi.routing import APIRoute
 from fastapi.utils import create_model_field
-from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from app.http.guards import Everybody, Guard, begin_work, services_of
-from app.http.headers import read_key
-from app.http.middleware import context_of
+from app.http.guards import Everybody, Guard
 from app.http.query_params import StrictQuery
-from app.http.rate_limits import BodySlot
-from app.http.request_body import SMALL_BYTES, parse_object, read_json_body
+from app.http.request_body import JsonBody
 from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
-from app.http.validation import validated
-from app.service.ports.alterations import IdempotencyKey
-
-
-class JsonBody:
-    """A dependency behind the guard: the body of a request, read strictly and validated.
-
-    FastAPI itself would read a body before it solves the guard, with a parser that keeps the last
-    of two equal keys.
-
-    Args:
-        model: What the body must be, and what the document says of it.
-    """
-
-    def __init__(self, model: type[BaseModel]) -> None:
-        self.model = model
-
-    async def __call__(self, request: Request) -> BaseModel:
-        """Return the model; a large body waits for a slot, and is parsed in a thread.
-
-        Raises:
-            QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``validated``;
-                or the caller may not any more what it might before the body came.
-        """
-        context, alters = context_of(request), request.scope["route"].guard.alters
-
-        def read() -> BaseModel:
-            document = parse_object(body)
-            content = validated(self.model, document)
-            if alters:
-                request.scope["state"]["idempotency_key"] = key_of(request, document)
-            return content
-
-        async with BodySlot(services_of(request).limits.turns, context.principal or "") as slot:
-            body = await read_json_body(request, slot)
-            begin_work(request)
-            is_small = len(body) <= SMALL_BYTES
-            content = read() if is_small else await asyncio.to_thread(read)
-        if context.confirm is not None:
-            await context.confirm()
-        return content
-
-
-def key_of(request: Request, asked: Any) -> IdempotencyKey | None:
-    """Return the request's ``Idempotency-Key`` with a fingerprint of what it asks.
-
-    Raises:
-        UnreadableRequestError: It cannot be one, or there are several.
-    """
-    route = " ".join((request.scope["route"].path, *request.path_params.values()))
-    return read_key(request.headers, route, asked)
-
-
-async def _key_of_body(request: Request) -> IdempotencyKey | None:
-    key: IdempotencyKey | None = request.scope["state"]["idempotency_key"]
-    return key
-
-
-Key = Annotated[IdempotencyKey | None, Depends(_key_of_body)]
-"""The key with a fingerprint of the body, behind which it stands."""
 
 
 def operation_id(route: APIRoute) -> str:

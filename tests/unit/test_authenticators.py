@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from app.authenticators import open_authenticators, tls_context, token_rules
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import Presented
+from app.http.guards import authenticate
 from app.kafka.config import ssl_context
 from app.metrics import Metrics
 from app.server import read_listeners
@@ -191,9 +192,9 @@ async def test_authenticators_are_tried_in_their_order(files: Path):
     changes = pairs(f"{ALL} authenticators=certificate,bearer")
     async with AsyncExitStack() as stack:
         chosen = settings(files, **changes)
-        chain = open_authenticators(chosen, Metrics(), stack, _no_sessions)
+        tried = open_authenticators(chosen, Metrics(), stack, _no_sessions)
         with pytest.raises(UnauthenticatedError) as caught:
-            await chain.authenticate(Presented(Headers(), "127.0.0.1", "127.0.0.1"))
+            await authenticate(Presented(Headers(), "127.0.0.1", "127.0.0.1"), tried)
     assert caught.value.schemes == ("Certificate", "Bearer")
 
 

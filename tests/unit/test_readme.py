@@ -13,9 +13,8 @@ from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.application import openapi_document
 from app.http.plans.routes import PlanRequest
-from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
-from app.http.validation import validated
+from app.http.validation import parse_object, validated
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.service.ports.alterations import Failpoints
 from app.settings import GONE, LOCAL_ONLY, PREFIX, Settings, describe, fields

@@ -39,8 +39,7 @@ from app.http.models import (
     has_lone_surrogate,
     quote,
 )
-from app.http.request_body import JsonValue
-from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
+from app.http.validation import JsonValue, RequestBody, at_most, kind_of, own_error, strict
 from app.service.ports.alterations import DEFAULT_WAIT_MS, Change, Wait
 
 MAX_ENTITIES: Final = 10_000

@@ -1,6 +1,7 @@
 """``POST /quotas/alterations``, the record of one alteration, and reverting it."""
 
 from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol
 
@@ -14,12 +15,12 @@ from app.http.alterations.impact import impact_of_values
 from app.http.alterations.models import AlterationEvent, AlterationRequest, RevertRequest
 from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
-from app.http.headers import REPLAYED_HEADER, read_superseded
+from app.http.headers import REPLAYED_HEADER
 from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
-from app.http.request_body import parse_object
+from app.http.request_body import JsonBody, Key, read_denied, read_superseded
 from app.http.responses import answer_of, answers, problems, request_examples
-from app.http.route import JsonBody, Key, feature_router, path_id
-from app.http.validation import validated
+from app.http.route import feature_router, path_id
+from app.http.validation import parse_object, validated
 from app.metrics import Metrics
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.alterations import Alteration, AlterationRecord, IdempotencyKey
@@ -73,7 +74,9 @@ def denied_change(_: Request, body: bytes) -> RequestedChange:
     return RequestedChange(len(asked.changes), first, reason)
 
 
-may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_change)
+may_alter_these: Final = Permission(
+    Operation.ALTER_CONFIGS, read_denied=partial(read_denied, denied_change)
+)
 """Lets a caller pass who may alter; a denied attempt is recorded with what it asked for."""
 
 

@@ -21,8 +21,14 @@ from app.http.authentication.authenticator import Presented, host_of, is_admissi
 from app.http.authentication.oidc import OIDC, JsonWebTokens
 from app.http.errors import InvalidTokenError
 from app.http.models import read_time
-from app.http.request_body import JsonValue, parse_json
-from app.http.validation import StrictModel, kind_of, own_error, violations_of
+from app.http.validation import (
+    JsonValue,
+    StrictModel,
+    kind_of,
+    own_error,
+    parse_json,
+    violations_of,
+)
 
 _PRINCIPAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:[^\x00-\x1f\x7f]+")
 _SHA256: Final = re.compile("[0-9A-Fa-f]{64}")

@@ -27,7 +27,7 @@ from jwt.exceptions import PyJWTError
 from app.domain.errors import NotSentError, UnreadableRequestError
 from app.http.authentication.authenticator import principal_of
 from app.http.errors import InvalidTokenError
-from app.http.request_body import JsonObject, parse_object
+from app.http.validation import JsonObject, parse_object
 from app.service.runtime.clock import utc_now
 
 FRESH_S: Final = 300.0

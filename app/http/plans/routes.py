@@ -37,10 +37,10 @@ from app.http.models import (
 )
 from app.http.plans.documents import READERS, DocumentFormat, DocumentOrText, located, read_text
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
-from app.http.request_body import JsonValue
+from app.http.request_body import JsonBody, Key
 from app.http.responses import answers, problems, request_examples
-from app.http.route import JsonBody, Key, feature_router, path_id
-from app.http.validation import RequestBody, at_most, own_error
+from app.http.route import feature_router, path_id
+from app.http.validation import JsonValue, RequestBody, at_most, own_error
 from app.service.plans import PlanCommand, Plans
 from app.service.ports.plans import StoredPlan
 from app.service.runtime.tasks import off_loop

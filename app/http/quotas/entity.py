@@ -1,6 +1,7 @@
 """``/quotas/{entity_key}``: one entity by its key; read, replaced and removed."""
 
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
@@ -19,10 +20,10 @@ from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
 from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
-from app.http.request_body import parse_object
+from app.http.request_body import JsonBody, Key, key_of, read_denied
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
-from app.http.route import JsonBody, Key, feature_router, key_of
-from app.http.validation import validated
+from app.http.route import feature_router
+from app.http.validation import parse_object, validated
 from app.service.alterations.replace import ReplaceQuotas
 from app.service.auth.denials import RequestedChange
 from app.service.ports.alterations import DEFAULT_WAIT_MS, Alteration, Wait
@@ -131,7 +132,9 @@ def _denied_change(request: Request, body: bytes) -> RequestedChange:
     )
 
 
-may_alter_entity: Final = Permission(Operation.ALTER_CONFIGS, read_denied=_denied_change)
+may_alter_entity: Final = Permission(
+    Operation.ALTER_CONFIGS, read_denied=partial(read_denied, _denied_change)
+)
 """Lets a caller pass who may alter; a denied attempt is recorded with its entity."""
 
 MayAlterEntity = Annotated[Granted, Depends(may_alter_entity)]

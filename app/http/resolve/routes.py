@@ -32,6 +32,7 @@ from app.http.models import (
     quote,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
+from app.http.request_body import JsonBody
 from app.http.resolve.rendering import (
     IDENTITY,
     Resolution,
@@ -44,7 +45,7 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
-from app.http.route import JsonBody, feature_router
+from app.http.route import feature_router
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
 from app.http.application import create_application
-from app.http.authentication.authenticator import AuthenticatorChain, Presented
+from app.http.authentication.authenticator import Presented
 from app.http.errors import InvalidTokenError
 from app.http.guards import Services
 from app.http.middleware import RequestMiddleware
@@ -228,7 +228,7 @@ class FakeService:
         )
         alter = alter_quotas(pipeline, image, policy=self.policy, in_progress=limits.entities)
         return Services(
-            authenticator=AuthenticatorChain([self.names]),
+            authenticators=[self.names],
             own_account=partial(
                 fake_actor,
                 self.brokers,

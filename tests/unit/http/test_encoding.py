@@ -21,7 +21,7 @@ from app.http.models import (
     read_time,
     rfc3339,
 )
-from app.http.request_body import parse_json
+from app.http.validation import parse_json
 
 ALICE = ClientQuotaEntity.of({"user": "alice", "client-id": None})
 

@@ -13,9 +13,10 @@ from starlette.datastructures import Headers
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
 from app.http.errors import NotAcceptableError
-from app.http.headers import LONGEST_KEY, fingerprint, names_tag, read_key, read_superseded
+from app.http.headers import names_tag
 from app.http.quotas.formats import Format, entry_text, negotiate, quotas_etag
-from app.http.request_body import parse_object
+from app.http.request_body import LONGEST_KEY, fingerprint, read_key, read_superseded
+from app.http.validation import parse_object
 from tests.unit.http.fake_service import FakeService, document, send
 
 PARAMETERS = document()["components"]["parameters"]

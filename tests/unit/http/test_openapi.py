@@ -24,9 +24,8 @@ from app.http.models import IP_SCHEMA
 from app.http.problem_catalog import PROBLEMS
 from app.http.problems import problem_document
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
-from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
-from app.http.validation import validated
+from app.http.validation import parse_object, validated
 from tests.unit.http.fake_service import document, resolved
 
 EVERY_SCHEME = [{"bearer": []}, {"basic": []}, {"certificate": []}]

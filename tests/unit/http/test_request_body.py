@@ -17,16 +17,8 @@ from starlette.types import Message
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError
 from app.http.rate_limits import MOST_AT_A_TIME, BodySlot, Turn, Turns
-from app.http.request_body import (
-    MAX_BODY_BYTES,
-    MAX_VALUES,
-    SMALL_BYTES,
-    VERY_LARGE_BYTES,
-    JsonObject,
-    parse_json,
-    parse_object,
-    read_json_body,
-)
+from app.http.request_body import MAX_BODY_BYTES, SMALL_BYTES, VERY_LARGE_BYTES, read_json_body
+from app.http.validation import MAX_VALUES, JsonObject, parse_json, parse_object
 from tests.testkit.event_loops import until_quiet
 from tests.unit.http.fake_service import Answer, FakeService, RawHeaders, send
 

@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
-from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
 from app.http.guards import PUBLIC as FOR_EVERYBODY
 from app.http.guards import (
@@ -106,8 +105,8 @@ class WithTokens(FakeService):
     tokens: Path = field(default_factory=Path)
 
     def _services(self) -> Any:
-        authenticator = AuthenticatorChain([Bearer(BearerTokens(self.tokens))])
-        return replace(super()._services(), authenticator=authenticator)
+        authenticators = [Bearer(BearerTokens(self.tokens))]
+        return replace(super()._services(), authenticators=authenticators)
 
 
 @pytest.fixture(scope="module")

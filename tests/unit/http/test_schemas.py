@@ -10,9 +10,8 @@ from app.domain.alterations import Op
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS, UnreadableRequestError
 from app.http.alterations.models import AlterationRequest
-from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
-from app.http.validation import RequestBody, validated
+from app.http.validation import RequestBody, parse_object, validated
 from app.service.ports.alterations import Wait
 from app.service.queries.resolve import Identity
 

@@ -13,12 +13,13 @@ from structlog.testing import capture_logs
 
 from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
-from app.http.authentication.authenticator import AuthenticatorChain, Presented
+from app.http.authentication.authenticator import Presented
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError, read_tokens
 from app.http.authentication.certificates import ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import InvalidTokenError
+from app.http.guards import authenticate
 from app.http.problems import problem_headers
 from app.http.rate_limits import LoginAttempts
 from app.service.auth.sessions import Sessions
@@ -66,10 +67,10 @@ class Authentication:
     """What a request meets; nothing here has to wait."""
 
     def __init__(self, tokens: BearerTokens) -> None:
-        self._methods = AuthenticatorChain([Bearer(tokens)])
+        self._methods = [Bearer(tokens)]
 
     def authenticate(self, headers: Headers, peer: str) -> Caller:
-        return asyncio.run(self._methods.authenticate(Presented(headers, peer, peer)))
+        return asyncio.run(authenticate(Presented(headers, peer, peer), self._methods))
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Pat
     write(path, [entry()])
     basic = Basic(cast("Sessions", None), LoginAttempts())
     certificate = ClientCertificates(PrincipalMapping("DEFAULT"))
-    methods = AuthenticatorChain([Bearer(BearerTokens(path)), basic, certificate])
+    methods = [Bearer(BearerTokens(path)), basic, certificate]
     offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
     for values, challenge in (
         ([], f"Bearer, {offered}, Certificate"),
@@ -158,7 +159,7 @@ def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Pat
         (["Basic x"], f"{offered}, Bearer, Certificate"),
     ):
         with pytest.raises(UnauthenticatedError) as caught:
-            asyncio.run(methods.authenticate(Presented(headers(*values), "::1", "::1")))
+            asyncio.run(authenticate(Presented(headers(*values), "::1", "::1"), methods))
         assert problem_headers(caught.value)["WWW-Authenticate"] == challenge
 
 

@@ -7,8 +7,8 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
-from app.http.authentication.authenticator import presented_by
 from app.http.authentication.proxies import NO_PROXIES, ForwardedHeader, TrustedProxies
+from app.http.guards import presented_by
 from app.http.rate_limits import Limits, RateLimits
 from tests.unit.http.authentication.proxied import ELSEWHERE, HERE, RFC_9440, XFCC, Proxied
 
