@@ -1,162 +1,21 @@
-"""Answers about resolutions: models, and bytes that are written by pattern."""
+"""Resolutions in JSON: one as a document, many written by pattern."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, NamedTuple
-
-from pydantic import MISSING, Field, WithJsonSchema
+from typing import Any, Final, NamedTuple
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
 from app.domain.plan_impact import BucketName, spent_from
-from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey, Scope
+from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
-from app.domain.resolution_levels import ConfiguredQuota, QuotaSource
-from app.domain.resolution_levels import LevelTried as DomainLevel
-from app.domain.resolution_levels import Resolution as DomainResolution
-from app.domain.resolution_levels import ResolvedQuota as DomainQuota
+from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.domain.values import JsonNumber, quota_value_json
-from app.http.alterations.impact import ImpactAnswer
-from app.http.alterations.models import object_schema
 from app.http.analytics.models import Usage
-from app.http.models import (
-    IP_SCHEMA,
-    UNSET_IS_MISSING,
-    ClusterId,
-    Entity,
-    EntityWarning,
-    ResponseModel,
-    StoredValue,
-    Time,
-    entity_json,
-    json_bytes,
-    json_texts,
-    rfc3339,
-    some_of_the_keys,
-)
+from app.http.models import entity_json, json_bytes, json_texts, rfc3339
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
-
-_TEXT: Final = {"type": "string"}
-
-IDENTITY: Final = WithJsonSchema(
-    {
-        "description": (
-            "A user with or without a client-id, or an address. An empty client-id equals a "
-            "missing one; answers leave it out and have addresses in canonical text."
-        ),
-        "oneOf": [
-            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
-            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
-        ],
-    }
-)
-
-
-class QuotaPlace(ResponseModel):
-    """An entity, and its level for an identity."""
-
-    entity: Entity
-    level: Annotated[int, Field(ge=1, le=8, description="1 is the most specific.")]
-    name: Annotated[QuotaSource, Field(description="The level's name.")]
-
-
-class OverriddenQuota(QuotaPlace):
-    """A less specific entity that has the key and loses."""
-
-    value: StoredValue
-
-
-class LevelTried(QuotaPlace):
-    """A level that was looked at."""
-
-    value: StoredValue | None
-    """What is stored there; null: nothing."""
-    applies: bool
-    """Whether the level can apply to this identity at all."""
-    reason: str | None
-    """Why it cannot."""
-
-
-_BUCKET: Final = WithJsonSchema(
-    {
-        "description": "The bucket: who spends from the same allowance, as metric tags.",
-        "oneOf": [
-            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
-            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
-        ],
-    }
-)
-
-
-class ResolvedQuota(ResponseModel):
-    """What applies for one key."""
-
-    value: StoredValue | None
-    """As stored; null: unlimited."""
-    unit: str
-    """Of the value, such as `bytes/s`."""
-    scope: Scope
-    """Where the limit is enforced."""
-    source: QuotaPlace | None
-    """Where the value comes from; null: nowhere."""
-    shared_by: Annotated[dict[str, str], _BUCKET]
-    overridden: list[OverriddenQuota]
-    """The less specific entities that have the key and lose."""
-    levels: Annotated[list[LevelTried] | MISSING, UNSET_IS_MISSING] = MISSING
-    """With `explain` only: every level, in order."""
-    usage: Usage | MISSING | None = MISSING
-    """With `usage` only; null: nothing is published."""
-
-
-class _Resolved(ResponseModel):
-    identity: Annotated[dict[str, str], IDENTITY]
-    authoritative: Annotated[
-        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
-    ]
-    quotas: Annotated[
-        dict[str, ResolvedQuota],
-        Field(
-            description=(
-                "Every key that applies to the identity: `connection_creation_rate` for an "
-                "address, the other four for a user and client-id."
-            ),
-            json_schema_extra=some_of_the_keys,
-        ),
-    ]
-    notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
-
-
-class Resolution(_Resolved):
-    """What applies, and why."""
-
-    cluster_id: ClusterId
-    as_of: Time
-
-
-class ProposedResolution(_Resolved):
-    """What would apply if the alterations had been applied."""
-
-
-class ResolveResult(_Resolved):
-    """What applies to one identity; `proposed` only where the request has alterations."""
-
-    proposed: ProposedResolution | MISSING = MISSING
-
-
-class ResolveAnswer(ResponseModel):
-    """What applies to many identities."""
-
-    cluster_id: ClusterId
-    as_of: Time
-    results: list[ResolveResult]
-    """In the order of the identities."""
-    impact: ImpactAnswer | MISSING = MISSING
-    warnings: Annotated[
-        Annotated[list[EntityWarning], Field(min_length=1)] | MISSING, UNSET_IS_MISSING
-    ] = MISSING
-    """About entities that the alterations set; only where there are some."""
 
 
 def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
@@ -164,7 +23,7 @@ def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
     return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
 
 
-def resolution_document(resolution: DomainResolution, callback_class: str | None) -> dict[str, Any]:
+def resolution_document(resolution: Resolution, callback_class: str | None) -> dict[str, Any]:
     """Return one resolution, of which ``Template`` is made; with its levels where it has them.
 
     It has the members of ``ProposedResolution``, whose validation would take three times as long.
@@ -183,7 +42,7 @@ def resolution_document(resolution: DomainResolution, callback_class: str | None
     }
 
 
-def _quota_json(quota: DomainQuota) -> dict[str, Any]:
+def _quota_json(quota: ResolvedQuota) -> dict[str, Any]:
     rule = QUOTA_KEY_RULES[quota.key]
     document: dict[str, Any] = {
         "value": _value_json(quota.value),
@@ -209,7 +68,7 @@ def _quota_json(quota: DomainQuota) -> dict[str, Any]:
     return document
 
 
-def _level_json(found: ConfiguredQuota | DomainLevel) -> dict[str, Any]:
+def _level_json(found: ConfiguredQuota | LevelTried) -> dict[str, Any]:
     return {"entity": entity_json(found.entity), "level": found.level, "name": str(found.name)}
 
 
@@ -220,7 +79,7 @@ def _value_json(value: float | None) -> JsonNumber | None:
 _NOT_NOW: Final = "The usage is left out: the database that holds it does not answer now."
 
 
-def buckets_of(resolution: DomainResolution) -> Mapping[QuotaKey, BucketName]:
+def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
     """Return the bucket of each key; an address has none that the pipeline knows."""
     return {
         key: spent_from(quota)
@@ -231,7 +90,7 @@ def buckets_of(resolution: DomainResolution) -> Mapping[QuotaKey, BucketName]:
 
 def add_usage(
     document: dict[str, Any],
-    resolution: DomainResolution,
+    resolution: Resolution,
     usage: Mapping[BucketName, BucketUsage] | None,
 ) -> None:
     """Put ``usage`` beside each quota of a document; null is a database in trouble."""
@@ -326,12 +185,6 @@ _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
 _IP: Final = EntityType.IP.value
 
-_LONGEST_CACHED_BYTES: Final = 4096
-"""Longer answers, for long names, are written anew each time."""
-
-_MOST_CACHED: Final = 1_000
-"""With so many answers they are forgotten."""
-
 Names = Mapping[str, Sequence[str]]
 """Of many identities, by type, in their order."""
 
@@ -358,39 +211,11 @@ def _results(basis: ResolutionBasis) -> Sequence[bytes]:
     ]
 
 
-def resolution_bytes(basis: ResolutionBasis) -> bytes:
-    """Return the answer for one identity; the same text as that of ``resolution_document``.
-
-    Texts are cached with the index. Call it on the event loop only.
-    """
-    writer = basis.image.memo.get(basis.image.callback_class)
-    if writer is None:
-        writer = _Writer(basis.image.index, basis.image.callback_class)
-        basis.image.memo[basis.image.callback_class] = writer
-    head = json_bytes(answer_head(basis.image.cluster_id, basis.image.as_of))[:-1]
-    return b"%b,%b\n" % (head, writer.cached_text(basis.query.identities[0]))
-
-
 class _Writer:
     def __init__(self, index: QuotaIndex, callback_class: str | None) -> None:
         self._index = index
         self._callback_class = callback_class
         self._patterns = Patterns(index)
-        self._texts: dict[Identity, bytes] = {}
-
-    def cached_text(self, identity: Identity) -> bytes:
-        """Return the resolution of an identity as JSON, without the brace that begins it.
-
-        The same callers are asked for again and again.
-        """
-        text = self._texts.get(identity)
-        if text is None:
-            text = json_bytes(self._document(identity))[1:]
-            if len(text) <= _LONGEST_CACHED_BYTES:
-                if len(self._texts) >= _MOST_CACHED:
-                    self._texts.clear()
-                self._texts[identity] = text
-        return text
 
     def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         """Return the resolution of each identity as JSON, in order."""

@@ -29,25 +29,28 @@ from app.http.models import (
     JsonResponse,
     child,
     has_lone_surrogate,
+    json_bytes,
     quote,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.request_body import JsonBody
+from app.http.resolve.models import IDENTITY, Resolution, ResolveAnswer
 from app.http.resolve.rendering import (
-    IDENTITY,
-    Resolution,
-    ResolveAnswer,
     add_usage,
     answer_head,
     buckets_of,
-    resolution_bytes,
     resolution_document,
     resolutions_bytes,
 )
 from app.http.responses import JSON, answers, request_examples
 from app.http.route import feature_router
 from app.http.validation import at_most, strict
-from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
+from app.service.queries.resolve import (
+    DEFAULT_RESOLVE_AGE_MS,
+    ResolutionBasis,
+    ResolveQuery,
+    resolved,
+)
 from app.service.queries.resolve import Identity as DomainIdentity
 from app.service.runtime.tasks import off_loop
 
@@ -168,6 +171,31 @@ def _pointer(base: str, name: str) -> str:
 
 def _is_ascii(identity: DomainIdentity) -> bool:
     return f"{identity.user}{identity.client_id}".isascii()
+
+
+_LONGEST_CACHED_BYTES: Final = 4096
+"""Longer answers, for long names, are written anew each time."""
+
+_MOST_CACHED: Final = 1_000
+"""With so many answers they are forgotten."""
+
+
+def resolution_bytes(basis: ResolutionBasis) -> bytes:
+    """Return the answer for one identity; the same callers are asked for again and again.
+
+    Texts are cached with the index. Call it on the event loop only.
+    """
+    image, identity = basis.image, basis.query.identities[0]
+    texts: dict[DomainIdentity, bytes] = image.memo.setdefault(image.callback_class, {})
+    text = texts.get(identity)
+    if text is None:
+        resolution = resolved(image.index, identity)
+        text = json_bytes(resolution_document(resolution, image.callback_class))[1:]
+        if len(text) <= _LONGEST_CACHED_BYTES:
+            if len(texts) >= _MOST_CACHED:
+                texts.clear()
+            texts[identity] = text
+    return b"%b,%b\n" % (json_bytes(answer_head(image.cluster_id, image.as_of))[:-1], text)
 
 
 router = feature_router("resolve")

@@ -16,13 +16,9 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
 from app.http.models import json_bytes, json_texts
-from app.http.resolve.rendering import (
-    ProposedResolution,
-    answer_head,
-    resolution_bytes,
-    resolution_document,
-    resolutions_bytes,
-)
+from app.http.resolve.models import ProposedResolution
+from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
+from app.http.resolve.routes import resolution_bytes
 from app.service.auth.actors import RefusedAtTheActError
 from app.service.queries.resolve import (
     Identity,
@@ -207,7 +203,7 @@ def test_answers_to_long_names_are_not_cached() -> None:
         query = ResolveQuery((Identity(name),))
         image = IndexedImage("Cluster", AT, index, None, memo)
         resolution_bytes(ResolutionBasis(query, image, None))
-    assert list(memo[None]._texts) == [Identity("alice")]
+    assert list(memo[None]) == [Identity("alice")]
 
 
 @given(QUOTAS, QUOTAS, QUOTAS)

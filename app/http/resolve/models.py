@@ -1,0 +1,142 @@
+"""Answers about resolutions, as models: they describe, and check in tests what is written."""
+
+from typing import Annotated, Final
+
+from pydantic import MISSING, Field, WithJsonSchema
+
+from app.domain.quota_keys import Scope
+from app.domain.resolution_levels import QuotaSource
+from app.http.alterations.impact import ImpactAnswer
+from app.http.alterations.models import object_schema
+from app.http.analytics.models import Usage
+from app.http.models import (
+    IP_SCHEMA,
+    UNSET_IS_MISSING,
+    ClusterId,
+    Entity,
+    EntityWarning,
+    ResponseModel,
+    StoredValue,
+    Time,
+    some_of_the_keys,
+)
+
+_TEXT: Final = {"type": "string"}
+
+IDENTITY: Final = WithJsonSchema(
+    {
+        "description": (
+            "A user with or without a client-id, or an address. An empty client-id equals a "
+            "missing one; answers leave it out and have addresses in canonical text."
+        ),
+        "oneOf": [
+            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
+            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
+        ],
+    }
+)
+
+
+class QuotaPlace(ResponseModel):
+    """An entity, and its level for an identity."""
+
+    entity: Entity
+    level: Annotated[int, Field(ge=1, le=8, description="1 is the most specific.")]
+    name: Annotated[QuotaSource, Field(description="The level's name.")]
+
+
+class OverriddenQuota(QuotaPlace):
+    """A less specific entity that has the key and loses."""
+
+    value: StoredValue
+
+
+class LevelTried(QuotaPlace):
+    """A level that was looked at."""
+
+    value: StoredValue | None
+    """What is stored there; null: nothing."""
+    applies: bool
+    """Whether the level can apply to this identity at all."""
+    reason: str | None
+    """Why it cannot."""
+
+
+_BUCKET: Final = WithJsonSchema(
+    {
+        "description": "The bucket: who spends from the same allowance, as metric tags.",
+        "oneOf": [
+            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
+            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
+        ],
+    }
+)
+
+
+class ResolvedQuota(ResponseModel):
+    """What applies for one key."""
+
+    value: StoredValue | None
+    """As stored; null: unlimited."""
+    unit: str
+    """Of the value, such as `bytes/s`."""
+    scope: Scope
+    """Where the limit is enforced."""
+    source: QuotaPlace | None
+    """Where the value comes from; null: nowhere."""
+    shared_by: Annotated[dict[str, str], _BUCKET]
+    overridden: list[OverriddenQuota]
+    """The less specific entities that have the key and lose."""
+    levels: Annotated[list[LevelTried] | MISSING, UNSET_IS_MISSING] = MISSING
+    """With `explain` only: every level, in order."""
+    usage: Usage | MISSING | None = MISSING
+    """With `usage` only; null: nothing is published."""
+
+
+class _Resolved(ResponseModel):
+    identity: Annotated[dict[str, str], IDENTITY]
+    authoritative: Annotated[
+        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
+    ]
+    quotas: Annotated[
+        dict[str, ResolvedQuota],
+        Field(
+            description=(
+                "Every key that applies to the identity: `connection_creation_rate` for an "
+                "address, the other four for a user and client-id."
+            ),
+            json_schema_extra=some_of_the_keys,
+        ),
+    ]
+    notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
+
+
+class Resolution(_Resolved):
+    """What applies, and why."""
+
+    cluster_id: ClusterId
+    as_of: Time
+
+
+class ProposedResolution(_Resolved):
+    """What would apply if the alterations had been applied."""
+
+
+class ResolveResult(_Resolved):
+    """What applies to one identity; `proposed` only where the request has alterations."""
+
+    proposed: ProposedResolution | MISSING = MISSING
+
+
+class ResolveAnswer(ResponseModel):
+    """What applies to many identities."""
+
+    cluster_id: ClusterId
+    as_of: Time
+    results: list[ResolveResult]
+    """In the order of the identities."""
+    impact: ImpactAnswer | MISSING = MISSING
+    warnings: Annotated[
+        Annotated[list[EntityWarning], Field(min_length=1)] | MISSING, UNSET_IS_MISSING
+    ] = MISSING
+    """About entities that the alterations set; only where there are some."""
