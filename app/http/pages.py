@@ -9,6 +9,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from string import Template
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from fastapi import Path, Request
@@ -190,33 +191,12 @@ async def show_docs(request: Request) -> Response:
 
 _SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
-_HTML: Final = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>{title}</title>
-<style>
-:root{{color-scheme:light dark}}
-body{{font:1rem/1.5 sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}</body>
-</html>
-"""
-
-_EXPLANATION: Final = """<p><code>{code}</code></p>
-<h2>What it means</h2>
-<p>{cause}</p>
-<h2>What to do</h2>
-<p>{action}</p>
-{operator}<h2>May the request be repeated?</h2>
-<p>The member <code>retry</code> of the answer tells: <code>safe</code>: as it is;
-<code>same-key-only</code>: with the same <code>Idempotency-Key</code>; <code>never</code>: change
-the request first. The member <code>sent_to_cluster</code> tells whether the cluster has seen
-it.</p>
-"""
-
 _FOR_OPERATORS: Final = "<h2>If you run this service</h2>\n<p>{}</p>\n"
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template((files("app.http") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def problem_page(code: str) -> str | None:
@@ -225,13 +205,13 @@ def problem_page(code: str) -> str | None:
     if problem is None:
         return None
     text = problem.words
-    explanation = _EXPLANATION.format(
+    explanation = _template("problem.html").substitute(
         code=escape(code),
         cause=escape(text.cause),
         action=escape(text.action),
         operator=_FOR_OPERATORS.format(escape(text.operator)) if text.operator else "",
     )
-    return _HTML.format(title=escape(text.title), body=explanation)
+    return _template("page.html").substitute(title=escape(text.title), body=explanation)
 
 
 _Code = Annotated[
@@ -277,7 +257,7 @@ async def list_problems() -> HTMLResponse:
         for code, problem in sorted(PROBLEMS.items())
     )
     body = "\n".join(("<ul>", *rows, "</ul>\n"))
-    return _page(_HTML.format(title="Problems", body=body))
+    return _page(_template("page.html").substitute(title="Problems", body=body))
 
 
 def _page(text: str) -> HTMLResponse:
