@@ -4,11 +4,11 @@ The models describe the parameters, too.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
@@ -108,11 +108,6 @@ class StrictQuery(Generic[Q]):
 
     def __init__(self, model: type[Q]) -> None:
         self.model = model
-
-    @property
-    def openapi_parameters(self) -> list[Schema]:
-        """The parameters as the document has them."""
-        return openapi_parameters(self.model)
 
     async def __call__(self, request: Request) -> Q:
         """Return the parameters."""
@@ -370,10 +365,7 @@ def page_token(position: object, fingerprint: str) -> str | None:
     Nothing in it is secret: its digest finds errors of copying and tokens of other queries, and the
     caller's rights are checked for each page.
     """
-    if position is None:
-        return None
-    body = json_bytes(position)
-    return _text(_digest(body, fingerprint) + body)
+    return None if position is None else _token_of(json_bytes(position), fingerprint)
 
 
 def read_page_token(token: str | None, fingerprint: str, position: TypeAdapter[P]) -> P | None:
@@ -384,29 +376,14 @@ def read_page_token(token: str | None, fingerprint: str, position: TypeAdapter[P
     """
     if token is None:
         return None
-    raw = _raw(token)
-    digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
-    if digest != _digest(body, fingerprint):
-        raise BadPageTokenError
-    try:
-        return position.validate_python(json.loads(body))
-    except (ValueError, RecursionError):
-        raise BadPageTokenError from None
+    with suppress(ValueError, RecursionError):
+        raw = base64.b64decode(f"{token}{'=' * (-len(token) % 4)}", b"-_", validate=True)
+        body = raw[_DIGEST_BYTES:]
+        if _token_of(body, fingerprint) == token:
+            return position.validate_python(json.loads(body))
+    raise BadPageTokenError
 
 
-def _digest(body: bytes, fingerprint: str) -> bytes:
-    return hashlib.sha256(fingerprint.encode() + b"\n" + body).digest()[:_DIGEST_BYTES]
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
-
-
-def _raw(token: str) -> bytes:
-    """Decode; text that is no token becomes bytes that no digest fits."""
-    try:
-        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
-        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
-    except (UnicodeEncodeError, binascii.Error):
-        return b""
-    return raw if _text(raw) == token else b""
+def _token_of(body: bytes, fingerprint: str) -> str:
+    digest = hashlib.sha256(fingerprint.encode() + b"\n" + body).digest()[:_DIGEST_BYTES]
+    return base64.urlsafe_b64encode(digest + body).rstrip(b"=").decode("ascii")

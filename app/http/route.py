@@ -9,7 +9,7 @@ from fastapi.utils import create_model_field
 from starlette.routing import BaseRoute
 
 from app.http.guards import Everybody, Guard
-from app.http.query_params import StrictQuery
+from app.http.query_params import StrictQuery, openapi_parameters
 from app.http.request_body import JsonBody
 from app.http.responses import CALLER, CHANGING, TIED, WITH_BODY, problems, reference
 
@@ -52,7 +52,7 @@ class GuardedRoute(APIRoute):
             raise UndeclaredRouteError(message)
         self.guard = guard
         queries = [call for call in calls if isinstance(call, StrictQuery)]
-        self.query = queries[0].openapi_parameters if queries else []
+        self.query = openapi_parameters(queries[0].model) if queries else []
         for body in (call for call in calls if isinstance(call, JsonBody)):
             # For the document alone: what answers requests was built without it.
             field = params.Body(annotation=body.model)

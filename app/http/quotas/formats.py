@@ -13,6 +13,7 @@ import orjson
 from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 
 from app.documents import API_VERSION
+from app.documents.tables import HEADER
 from app.documents.text import csv_lines, yaml_float, yaml_text
 from app.domain.alterations import Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
@@ -331,15 +332,6 @@ def _joined(texts: Sequence[bytes], separator: bytes) -> Iterator[bytes]:
 def _in_chunks(rows: Iterator[bytes]) -> Iterator[bytes]:
     while chunk := b"".join(islice(rows, AT_ONCE)):
         yield chunk
-
-
-HEADER: Final = (
-    *(f"{kind.replace('-', '_')}_kind" for kind in ENTITY_TYPES),
-    *(str(kind) for kind in ENTITY_TYPES),
-    "key",
-    "value",
-)
-"""``user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value``."""
 
 
 def csv_rows(entries: Iterable[Entry]) -> Iterator[bytes]:
