@@ -7,7 +7,7 @@ from pydantic import MISSING, Field, WithJsonSchema
 from app.domain.quota_keys import Scope
 from app.domain.resolution_levels import QuotaSource
 from app.http.alterations.impact import ImpactAnswer
-from app.http.alterations.models import object_schema
+from app.http.alterations.schemas import object_schema
 from app.http.analytics.models import Usage
 from app.http.models import (
     IP_SCHEMA,
