@@ -246,7 +246,8 @@ class RequestMiddleware:
                 raise  # the server then cuts the answer off, so that nobody takes it for whole
 
     def _record(self, scope: Scope, method: str, exchange: "_ResponseRecorder") -> None:
-        context = exchange.context
+        context, refusal = exchange.context, exchange.context.refusal
+        refused = refusal and {"authentication": refusal.method, "client_address": refusal.address}
         route = getattr(scope.get("route"), "path", None) or "unmatched"
         status = exchange.status or _NO_ANSWER
         seconds = time.perf_counter() - exchange.began
@@ -262,7 +263,7 @@ class RequestMiddleware:
             principal=context.principal,
             bytes=0 if method == "HEAD" else exchange.body_bytes,
             code=context.problem_code,
-            **_refused(context.refusal),
+            **(refused or {}),
         )
 
     def _count_judgements(self, context: RequestContext) -> None:
@@ -272,13 +273,6 @@ class RequestMiddleware:
             self._metrics.count_authentication(context.refusal.method, context.refusal.code)
         if context.problem_code is not None:
             self._metrics.rejected.labels(context.problem_code).inc()
-
-
-def _refused(refusal: RefusedCredential | None) -> Mapping[str, str]:
-    """Return what a request's line says of a refused credential."""
-    if refusal is None:
-        return {}
-    return {"authentication": refusal.method, "client_address": refusal.address}
 
 
 class _ResponseRecorder:

@@ -115,18 +115,15 @@ def _limit(violations: Sequence[Violation]) -> Sequence[Violation]:
 
 
 def _violation_json(violation: Violation) -> dict[str, Any]:
-    document: dict[str, Any] = {
+    document = {
         "pointer": violation.pointer,
         "code": violation.code,
         "detail": violation.detail,
+        "kafka_error": violation.kafka_error,
+        "line": violation.line,
+        "values": plain_json(violation.values),
     }
-    if violation.kafka_error is not None:
-        document["kafka_error"] = violation.kafka_error
-    if violation.line is not None:
-        document["line"] = violation.line
-    if violation.values is not None:
-        document["values"] = plain_json(violation.values)
-    return document
+    return {name: value for name, value in document.items() if value is not None}
 
 
 _HEADERS: Final = {

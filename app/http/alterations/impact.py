@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Request
-from pydantic import Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from app.domain.alterations import ClientQuotaAlteration, Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
-from app.domain.plan_impact import MAX_BUCKETS, TouchedBucket
+from app.domain.plan_impact import MAX_BUCKETS
 from app.domain.resolution_index import QuotaIndex
 from app.http.guards import actor_of, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
@@ -21,19 +21,25 @@ WITH_IMPACT: Final = Field(
 )
 
 
+def _of_bucket(*path: str) -> Any:
+    return Field(validation_alias=AliasPath("bucket", *path))
+
+
 class BucketTags(ResponseModel):
     """Who spends from a bucket, as metric tags: empty for any."""
 
     user: str
-    client_id: Annotated[str, Field(alias="client-id")]
+    client_id: Annotated[str, Field(serialization_alias="client-id")]
 
 
 class BucketImpact(ResponseModel):
     """What the change would have meant for one bucket."""
 
-    bucket_id: Annotated[str, Field(pattern=BUCKET_ID_PATTERN)]
-    key: str
-    shared_by: BucketTags
+    bucket_id: Annotated[
+        str, BeforeValidator(str), Field(pattern=BUCKET_ID_PATTERN), _of_bucket("bucket_id")
+    ]
+    key: Annotated[str, _of_bucket("name", "key")]
+    shared_by: Annotated[BucketTags, _of_bucket("name")]
     limit_now: StoredValue | None
     """Null: unlimited."""
     limit_new: StoredValue | None
@@ -42,13 +48,13 @@ class BucketImpact(ResponseModel):
     """The minutes on a broker in which its highest rate was over the new limit, 0 to 1; those less
     than 1 % over it are missed. Null: its callers would not share it any more, and its history
     does not tell them apart."""
-    peak: StoredValue
+    peak: Annotated[StoredValue, _of_bucket("peak")]
     """The highest rate of a minute on a broker, in the key's unit."""
-    days: Annotated[int, Field(ge=1)]
+    days: Annotated[int, Field(ge=1), _of_bucket("days")]
     """Days with data, at most 14."""
-    data_through: Time
+    data_through: Annotated[Time, _of_bucket("data_through")]
     """The end of the last minute with data."""
-    censored: bool
+    censored: Annotated[bool, _of_bucket("censored")]
     """Whether it was throttled or over its limit in those days: then it may want more than it
     had."""
 
@@ -100,22 +106,4 @@ async def impact_of(
     found = await services_of(request).analytics.impact(alterations, present, proposed)
     if isinstance(found, str):
         return NoImpact.model_validate({"reason": found})
-    return [_bucket(each) for each in found]
-
-
-def _bucket(touched: TouchedBucket) -> BucketImpact:
-    bucket = touched.bucket
-    return BucketImpact.model_validate(
-        {
-            "bucket_id": str(bucket.bucket_id),
-            "key": bucket.name.key,
-            "shared_by": {"user": bucket.name.user, "client-id": bucket.name.client_id},
-            "limit_now": touched.limit_now,
-            "limit_new": touched.limit_new,
-            "share_of_minutes_over": touched.share_of_minutes_over,
-            "peak": bucket.peak,
-            "days": bucket.days,
-            "data_through": bucket.data_through,
-            "censored": bucket.censored,
-        }
-    )
+    return [BucketImpact.model_validate(touched) for touched in found]

@@ -2,7 +2,7 @@
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -331,6 +331,12 @@ def _joined(texts: Sequence[bytes], separator: bytes) -> Iterator[bytes]:
 
 def _in_chunks(rows: Iterator[bytes]) -> Iterator[bytes]:
     while chunk := b"".join(islice(rows, AT_ONCE)):
+        yield chunk
+
+
+async def without_thread(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks that take no time to make, as fast as the caller takes them."""
+    for chunk in chunks:
         yield chunk
 
 

@@ -1,7 +1,7 @@
 """``GET /metrics/quotas``: the stored limits as gauges, to stand beside the brokers' rates."""
 
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Annotated, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from app.http.query_params import (
     StrictQuery,
     parse_filter,
 )
+from app.http.quotas.formats import without_thread
 from app.http.rate_limits import Turn
 from app.http.responses import problems, text_answer
 from app.http.route import feature_router
@@ -95,7 +96,7 @@ async def show_quota_gauges(
     async with services.limits.turns.of(Turn.READ, context_of(request).principal or ""):
         listing = await services.describe.select(asked, read)
         chunks = await off_loop(len(listing.entries), exposition, listing.entries, query.limit)
-    return StreamingResponse(_sent(chunks), media_type=_MEDIA_TYPE)
+    return StreamingResponse(without_thread(chunks), media_type=_MEDIA_TYPE)
 
 
 def exposition(entries: Sequence[Entry], limit: int) -> list[bytes]:
@@ -123,11 +124,6 @@ def exposition(entries: Sequence[Entry], limit: int) -> list[bytes]:
         "".join(f"{line}\n" for line in chunk).encode()
         for chunk in iter(lambda: list(islice(lines, _LINES_OF_CHUNK)), [])
     ]
-
-
-async def _sent(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
 
 
 def _family(name: str, text: str, lines: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -39,6 +39,7 @@ from app.http.quotas.formats import (
     metadata_headers,
     negotiate,
     quotas_etag,
+    without_thread,
     written_entries,
 )
 from app.http.rate_limits import Turn
@@ -149,13 +150,7 @@ async def describe_quotas(
     if media_type is not Format.JSON:
         return StreamingResponse(body, headers=headers)
     headers["Content-Length"] = str(written.size + sum(map(len, json_frame(answer))))
-    return StreamingResponse(_without_thread(body), headers=headers)
-
-
-async def _without_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield chunks that take no time to make, as fast as the caller takes them."""
-    for chunk in chunks:
-        yield chunk
+    return StreamingResponse(without_thread(body), headers=headers)
 
 
 async def _write(
