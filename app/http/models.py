@@ -134,6 +134,11 @@ def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
     return {**{kind: names[kind] for kind in _TYPES if kind in names}, **names}
 
 
+def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
+    """Return what an answer begins with."""
+    return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
+
+
 def quota_json(entity: ClientQuotaEntity, values: DomainValues) -> dict[str, Any]:
     """Return one element of ``quotas``."""
     return {"entity": entity_json(entity), "entity_key": entity.key, "values": values_json(values)}

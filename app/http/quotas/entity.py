@@ -17,7 +17,7 @@ from app.http.alterations.models import ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
-from app.http.models import MAX_WAIT_MS, JsonResponse, quota_json, rfc3339
+from app.http.models import MAX_WAIT_MS, JsonResponse, answer_head, quota_json
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
 from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
 from app.http.request_body import JsonBody, Key, key_of, read_denied
@@ -112,12 +112,8 @@ async def describe_entity(
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    document = {
-        "cluster_id": listing.cluster_id,
-        "as_of": rfc3339(listing.as_of),
-        **quota_json(*listing.entries[0]),
-    }
-    return JsonResponse(document, headers=headers)
+    head = answer_head(listing.cluster_id, listing.as_of)
+    return JsonResponse({**head, **quota_json(*listing.entries[0])}, headers=headers)
 
 
 def _denied_change(request: Request, body: bytes) -> RequestedChange:

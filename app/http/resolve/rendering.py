@@ -1,7 +1,6 @@
 """Resolutions in JSON: one as a document, many written by pattern."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from app.domain.addresses import canonical_ip
@@ -12,15 +11,10 @@ from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.domain.values import JsonNumber, quota_value_json
 from app.http.analytics.models import Usage
-from app.http.models import entity_json, json_bytes, json_texts, rfc3339
+from app.http.models import answer_head, entity_json, json_bytes, json_texts
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
-
-
-def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
-    """Return what an answer begins with."""
-    return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
 
 
 def resolution_document(resolution: Resolution, callback_class: str | None) -> dict[str, Any]:

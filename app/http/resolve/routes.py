@@ -27,6 +27,7 @@ from app.http.models import (
     MAX_IDENTITIES,
     EntityWarning,
     JsonResponse,
+    answer_head,
     child,
     has_lone_surrogate,
     json_bytes,
@@ -37,7 +38,6 @@ from app.http.request_body import JsonBody
 from app.http.resolve.models import IDENTITY, Resolution, ResolveAnswer
 from app.http.resolve.rendering import (
     add_usage,
-    answer_head,
     buckets_of,
     resolution_document,
     resolutions_bytes,

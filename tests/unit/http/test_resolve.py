@@ -15,9 +15,9 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
-from app.http.models import json_bytes, json_texts
+from app.http.models import answer_head, json_bytes, json_texts
 from app.http.resolve.models import ProposedResolution
-from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
+from app.http.resolve.rendering import resolution_document, resolutions_bytes
 from app.http.resolve.routes import resolution_bytes
 from app.service.auth.actors import RefusedAtTheActError
 from app.service.queries.resolve import (
