@@ -1,8 +1,9 @@
 """One Spark for all tests, and the command as people run it, in the process of the test."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.spark import spark_session
+from tests.testkit.class_archive import archive_of_spark, spark_home, written_at_exit
 from tests.testkit.hadoop import Hadoop
 from tests.testkit.processes import exit_code
 
@@ -26,8 +28,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(SOCKETS_OF_PYSPARK))
 
 
+_ALL_TESTS = 2000
+"""A run of fewer loads too few of Spark's classes to write an archive of them."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def classes_of_spark() -> Iterator[Path]:
+    """Let each JVM of Spark take its classes from the archive, where there is one."""
+    archive = archive_of_spark()
+    options = os.environ["SPARK_SUBMIT_OPTS"]
+    if archive.exists():
+        options += f" -XX:SharedArchiveFile={archive} -Xlog:disable"
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("SPARK_HOME", str(spark_home()))
+        environ.setenv("SPARK_SUBMIT_OPTS", options)
+        yield archive
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(classes_of_spark: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One Spark for all tests: it takes seconds to start."""
     settings = {
         "spark.sql.shuffle.partitions": "2",
@@ -35,8 +54,11 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
         "spark.python.daemon.module": "tests.testkit.spark_daemon",
     }
-    with spark_session("tests", master="local[2]", settings=settings) as session:
-        yield session
+    missing = not classes_of_spark.exists() and request.session.testscollected > _ALL_TESTS
+    with written_at_exit(classes_of_spark) if missing else nullcontext("") as options:
+        settings["spark.driver.extraJavaOptions"] += f" {options}"
+        with spark_session("tests", master="local[2]", settings=settings) as session:
+            yield session
 
 
 @pytest.fixture(scope="module")
