@@ -296,8 +296,8 @@ class Settings(BaseModel):
     """How long Postgres may take for a transaction before what needs it is refused, in ms; an
     outcome has twice as long, a report at least 30 s."""
     kafka_request_timeout_ms: TimeoutMs = 5000
-    """How long a broker may take to answer a read, in ms; a barrier and a check of readiness have
-    40 % of it, an alteration at least 15 s."""
+    """How long a broker may take to answer a read, in ms; a barrier and a probe of readiness wait
+    for 40 % of it, an alteration for at least 15 s."""
 
     # Alterations.
     drift_interval_s: Annotated[float, Field(ge=1, le=3600)] = 60.0

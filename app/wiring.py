@@ -371,7 +371,7 @@ class Wiring:
             alterations.tasks.watch(denials.run())
             alterations.tasks.watch(brokers.watch())
             reading = {
-                "kafka": partial(_brokers_answer, admin, patience.check_s),
+                "kafka": partial(_brokers_answer, admin, patience.broker_answer_s),
                 "acls": partial(_acls_answer, acls),
             }
             self._readiness = Readiness(
@@ -384,7 +384,7 @@ class Wiring:
                     "schema": partial(schema_problem, database),
                     "clock": partial(clock_problem, database),
                 },
-                within_s=patience.check_s,
+                patience=patience,
             )
             yield Services(
                 authenticators=authenticators,

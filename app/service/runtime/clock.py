@@ -162,7 +162,7 @@ class Patience:
 
     @property
     def check_s(self) -> float:
-        """Until a check of readiness is over."""
+        """Until a probe of readiness is answered; a check that takes longer goes on beside it."""
         return self.broker_answer_s * _CHECK_SHARE
 
     @property

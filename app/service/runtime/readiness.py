@@ -1,21 +1,51 @@
 """Readiness: what this process needs that is slow or down now."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final
 
 from app.domain.errors import NotSentError, QuotaError
-from app.service.runtime.clock import USUAL
+from app.service.runtime.clock import USUAL, Patience
 from app.service.runtime.tasks import Cache
 
 CHECK_TTL_S: Final = 2.0
 """How long a check is believed."""
 
+STANDS_S: Final = 10.0
+"""How long its answer stands where the next one is late: a busy broker is not one that is down."""
+
 _UNREACHABLE: Final = "cluster-unreachable"
 
 Check = Callable[[], Awaitable[str | None]]
 """Returns what is wrong, or null; a ``QuotaError`` says it as well."""
+
+
+class _LastingCheck:
+    """A check that may take longer than whoever asks for it waits."""
+
+    def __init__(self, check: Check, patience: Patience) -> None:
+        self._check = check
+        self._patience = patience
+        self._cache = Cache(self._ask)
+        self._answer: str | None = None
+        self._answered_at = float("-inf")
+
+    async def problem(self) -> str | None:
+        """Return what is wrong, or null; where that is not known in time, what it was before."""
+        within_s = self._patience.check_s
+        try:
+            async with asyncio.timeout(within_s):
+                problem, _ = await self._cache.get(CHECK_TTL_S)
+                return problem
+        except TimeoutError:
+            stands = time.monotonic() - self._answered_at <= STANDS_S
+            return self._answer if stands else _silent(within_s)
+
+    async def _ask(self) -> str | None:
+        self._answer = await _problem(self._check, self._patience.broker_answer_s)
+        self._answered_at = time.monotonic()
+        return self._answer
 
 
 class Readiness:
@@ -24,7 +54,7 @@ class Readiness:
     Args:
         reading: What reads need, by the dependency's name.
         writing: What alterations need beyond that.
-        within_s: How long a check may take, in seconds.
+        patience: How long a check may take, and how long it is waited for.
     """
 
     def __init__(
@@ -32,10 +62,10 @@ class Readiness:
         reading: Mapping[str, Check],
         writing: Mapping[str, Check],
         *,
-        within_s: float = USUAL.check_s,
+        patience: Patience = USUAL,
     ) -> None:
         self._reading, self._writing = (
-            {name: Cache(partial(_problem, check, within_s)) for name, check in checks.items()}
+            {name: _LastingCheck(check, patience) for name, check in checks.items()}
             for checks in (reading, writing)
         )
         self.draining = False
@@ -45,8 +75,8 @@ class Readiness:
         if self.draining:
             return {"service": "The service is stopping."}
         checks = {**self._reading, **(self._writing if for_write else {})}
-        found = await asyncio.gather(*(check.get(CHECK_TTL_S) for check in checks.values()))
-        return {name: problem for name, (problem, _) in zip(checks, found, strict=True) if problem}
+        found = await asyncio.gather(*(check.problem() for check in checks.values()))
+        return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
 
 
 def without_addresses(check: Check, number: Callable[[], int]) -> Check:
@@ -72,6 +102,10 @@ async def _problem(check: Check, within_s: float) -> str | None:
         async with asyncio.timeout(within_s):
             return await check()
     except TimeoutError:
-        return f"No answer within {within_s:g} s."
+        return _silent(within_s)
     except QuotaError as error:
         return error.detail
+
+
+def _silent(within_s: float) -> str:
+    return f"No answer within {within_s:g} s."

@@ -24,7 +24,13 @@ from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, Patience, boot_time
-from app.service.runtime.readiness import Check, Readiness, without_addresses
+from app.service.runtime.readiness import (
+    CHECK_TTL_S,
+    STANDS_S,
+    Check,
+    Readiness,
+    without_addresses,
+)
 from app.service.runtime.tasks import MANY, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
@@ -183,6 +189,62 @@ async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they
         "acls": "None of the brokers responds (3 tried); the log says why.",
         "account": missing.detail,
     }
+
+
+@in_virtual_time
+async def test_who_answers_late_is_ready_once_it_has_answered():
+    async def check() -> str | None:
+        await asyncio.sleep(USUAL.check_s + 1)
+        return None
+
+    readiness = Readiness({"kafka": check}, {})
+    assert await readiness.problems(for_write=False) == {"kafka": "No answer within 2 s."}
+    await asyncio.sleep(USUAL.check_s)
+    for _ in range(20):
+        assert not await readiness.problems(for_write=False)
+        await asyncio.sleep(CHECK_TTL_S)
+
+
+@in_virtual_time
+async def test_who_falls_silent_is_not_ready_until_it_answers_again():
+    answers = asyncio.Event()
+    answers.set()
+
+    async def check() -> str | None:
+        await answers.wait()
+        return None
+
+    readiness = Readiness({"kafka": check}, {})
+    for _ in range(3):
+        assert not await readiness.problems(for_write=False)
+        await asyncio.sleep(CHECK_TTL_S)
+    answers.clear()
+    begun = asyncio.get_running_loop().time()
+    while not await readiness.problems(for_write=False):
+        await asyncio.sleep(0.5)
+    assert asyncio.get_running_loop().time() - begun < STANDS_S
+    for _ in range(10):
+        assert await readiness.problems(for_write=False) == {"kafka": "No answer within 5 s."}
+        await asyncio.sleep(CHECK_TTL_S)
+    answers.set()
+    await asyncio.sleep(CHECK_TTL_S)
+    assert not await readiness.problems(for_write=False)
+
+
+@in_virtual_time
+async def test_an_answer_of_long_ago_stands_for_nothing():
+    answers = asyncio.Event()
+    answers.set()
+
+    async def check() -> str | None:
+        await answers.wait()
+        return None
+
+    readiness = Readiness({"kafka": check}, {})
+    assert not await readiness.problems(for_write=False)
+    answers.clear()
+    await asyncio.sleep(STANDS_S)
+    assert await readiness.problems(for_write=False) == {"kafka": "No answer within 2 s."}
 
 
 NEEDED = {
