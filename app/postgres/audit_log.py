@@ -1,220 +1,306 @@
-"""The audit log: intents before anything is sent, outcomes after. Rows are only ever added."""
+"""The audit log: intents before anything is sent, outcomes after. Rows are only ever added.
+
+Two functions of the database write it, for one entity and for 10,000: ``record_intents`` takes
+idempotency keys and locks and writes the first events of what it could take all of;
+``record_conclusions`` writes what follows, and frees locks. Both take the database's time, once the
+locks are held: the order of ``at`` is the order of the cluster.
+"""
 
 import asyncio
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
-from operator import itemgetter
-from typing import Final
+from itertools import chain, count
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import psycopg
 
 from app.domain.alterations import AlterationResult, Outcome, Quotas
-from app.domain.entities import Caller, ClientQuotaEntity, show_entity
-from app.domain.errors import NotSentError, QuotaError
+from app.domain.entities import Caller
+from app.domain.errors import NotFoundError, NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
-from app.postgres.locks import find_key, recent_values
-from app.postgres.log_writer import (
-    BatchRejectedError,
-    append,
-    can_share,
-    write_intent,
-    write_intents,
-    write_outcomes,
+from app.postgres.locks import (
+    KEEP_KEY_S,
+    check_owners,
+    find_key,
+    lock_error,
+    ownership,
+    quarantined_ordinals,
+    recent_values,
+    why_not,
 )
 from app.postgres.payload import (
     Document,
-    change_from_json,
+    Event,
+    bytes_text,
+    canonical_json,
+    encoded_events,
+    entity_text,
     is_record_id,
-    listed_op,
-    refusal_from_json,
-    result_document,
-    result_from_json,
+    outcome_event,
+    result_to_json,
     start_event,
-    values_from_json,
+    superseded_event,
 )
-from app.postgres.pool import Database, Lease, Row
+from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
+from app.postgres.records import EVENTS, alteration_record, page_of
 from app.service.ports.alterations import (
-    DEFAULT_WAIT_MS,
     Alteration,
     AlterationRecord,
     Conclusion,
-    Wait,
+    may_be_repeated,
 )
-from app.service.ports.audit_log import AuditPage, AuditQuery, AuditRow, StoredKey
+from app.service.ports.audit_log import AuditPage, AuditQuery, RecoveryKey, StoredKey
+from app.service.ports.brokers import STANDSTILL_S
 from app.service.runtime.clock import new_alteration_id, time_of
 from app.service.runtime.tasks import off_loop
 
+MAX_BATCH_ROWS: Final = 500
+"""Requests of more rows share their transaction with nobody."""
 
-def page_of(rows: Sequence[Row], limit: int) -> AuditPage:
-    """Return the page that the rows make."""
-    page = rows[:limit]
-    requests = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: json.loads(record) for alteration_id, record in requests.items()}
-    listed = [
-        audit_row(
-            row.at,
-            read[row.alteration_id],
-            json.loads(row.start),
-            None if row.conclusion is None else json.loads(row.conclusion),
-        )
-        for row in page
-    ]
-    if len(rows) <= limit:
-        return AuditPage(listed, None)
-    last = page[-1]
-    return AuditPage(listed, (last.at.astimezone(UTC), str(last.alteration_id), last.ordinal))
+_RECORD: Final = """
+    select lost from record_intents(%(keys)s::json, %(locks)s::json, %(events)s::json,
+      %(entities)s::json, %(handed_over_within)s, %(keep_key_s)s, %(lock_timeout_ms)s)
+    """
 
-
-_DETAILS: Final[Mapping[str, tuple[str, str]]] = {
-    "intent": ("intent", "committed before anything was sent"),
-    "denied": ("outcome", "denied; nothing was sent"),
-    "validated": ("outcome", "judged; nothing was changed"),
-    "drift": ("outcome", "seen in the cluster; this service did not make the change"),
-}
-"""The first event of a history, by its kind: event and detail."""
-
-
-_EVENTS: Final = """
-    select at, occurred_at, payload, rejected, (
-        select string_agg(document, ',' order by ordinal) from audit_entity
-        where received_at = event.received_at and alteration_id = event.alteration_id
-          and seq = event.seq
-      ) as documents
-    from audit_event as event
-    where received_at = %(received_at)s and alteration_id = %(alteration_id)s
-    order by seq
+_CONCLUDE: Final = """
+    select recorded_at, refused from record_conclusions(%(events)s::json, %(entities)s::json,
+      %(alterations)s, %(repeatable)s, %(keep_key_s)s)
     """
 
 
-def alteration_record(events: Sequence[Row]) -> AlterationRecord:
-    """Return an alteration from its events, in order."""
-    start, *later = map(_whole_event, events)
-    at = start["occurred_at"]
-    entities = [entry for entry in start["entities"] if entry["entity"] is not None]
-    started = {entry["ordinal"]: entry for entry in entities}
-    rejected = _results(start["rejected"])
-    for event in later:
-        rejected |= _results(event["rejected"])
-    concluded = _results(entities) | _ends(later, started)
-    open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
-    reported = {entry["ordinal"] for event in later for entry in event["entities"]}
-    return AlterationRecord(
-        alteration=_alteration(start, entities, rejected),
-        results=dict(sorted({**rejected, **concluded, **open_results}.items())),
-        at=at,
-        concluded=reported.issuperset(open_results),
-        history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
-    )
+class BatchRejectedError(Exception):
+    """The transaction failed for a reason that is not everybody's; each is to be tried alone."""
 
 
-def audit_row(
-    at: datetime, request: Document, start: Document, conclusion: Document | None
-) -> AuditRow:
-    """Return one row of the log: from the record of the request, and the entity's documents."""
-    result = result_document(conclusion or start)
-    return AuditRow(
-        cluster_id=request["cluster_id"],
-        alteration_id=request["alteration_id"],
-        at=at.astimezone(UTC),
-        principal=request["principal"],
-        authentication=request["authentication"],
-        client_address=request["client_address"],
-        action=request["action"],
-        entity=None if start["entity"] is None else ClientQuotaEntity.of(start["entity"]),
-        ops=None if start["ops"] is None else [listed_op(op) for op in start["ops"]],
-        before=values_from_json(result.get("before")),
-        after=values_from_json(result.get("after")),
-        outcome=result.get("outcome", Outcome.UNKNOWN.value),
-        reason=request["reason"],
-        request_id=request["request_id"],
-        error=refusal_from_json(result.get("error")),
-        plan=_plan(request, start),
-        denied=request["decision"].get("denied"),
-    )
+class Appended(NamedTuple):
+    """What became of events.
+
+    Attributes:
+        at: The time that the log gave them.
+        refused: The entities that have a conclusion already, with the document of that and the
+            kind of its event; null where the log has no such entity. All others are written.
+    """
+
+    at: datetime
+    refused: Mapping[RecoveryKey, Document | None]
 
 
-def _whole_event(row: Row) -> Document:
+async def append(
+    events: Sequence[Event],
+    lease: Lease,
+    frees: Mapping[str, bool] | None = None,
+    *,
+    commit: bool = True,
+) -> Appended:
+    """Write events that lock nothing; those with a verdict free the lock of their entity.
+
+    Where some entities have a conclusion already nothing is written, and the rest is tried again.
+
+    Args:
+        events: Any number, no two of them of one entity.
+        lease: With the transaction.
+        frees: The alterations whose locks are freed, or quarantined where the verdict is unknown;
+            true where the idempotency key is freed, too, unless anything was applied. Null: none.
+        commit: Whether nothing else belongs to the transaction.
+    """
+    number = sum(len(event.entities) for event in events)
+    await lease.extend(number * SECONDS_PER_ROW)
+    ids = {
+        "alterations": list(map(UUID, frees or ())),
+        "repeatable": [UUID(text) for text, repeatable in (frees or {}).items() if repeatable],
+        "keep_key_s": KEEP_KEY_S,
+    }
+    refused: dict[RecoveryKey, Document | None] = {}
+    while True:
+        parameters = await off_loop(number, encoded_events, events)
+        at, left_out = await lease.call(_CONCLUDE, {**parameters, **ids}, commit=commit)
+        if left_out is None:
+            return Appended(at.astimezone(UTC), refused)
+        for entity in left_out:
+            kind, document = entity["event_type"], entity["document"]
+            standing = None if kind is None else {"event": kind, **json.loads(document)}
+            refused[entity["alteration_id"], entity["ordinal"]] = standing
+        events = [left for event in events if (left := event.without(refused)) is not None]
+        if not events:
+            return Appended(at.astimezone(UTC), refused)
+
+
+def can_share(intent: Alteration) -> bool:
+    """Tell whether others may be written with it: it is small, and takes only its own entities."""
+    return intent.supersedes is None and intent.plan is None and _rows(intent) < MAX_BATCH_ROWS
+
+
+def _rows(intent: Alteration) -> int:
+    return 1 + len(intent.locked)
+
+
+async def write_intents(
+    batch: Sequence[Alteration], lease: Lease, *, lock_s: float
+) -> list[Alteration | None]:
+    """Write those that get their keys and locks at once, and commit; null for the others.
+
+    Args:
+        batch: Of which none is written where one waits for a lock longer than ``lock_s`` seconds.
+        lease: With the transaction.
+        lock_s: As it says.
+
+    Raises:
+        BatchRejectedError: Another transaction has locked one of the rows; nothing was written.
+    """
+    try:
+        return await _write(batch, lease, lock_s=lock_s, commit=True)
+    except psycopg.errors.LockNotAvailable as error:
+        raise BatchRejectedError from error
+
+
+async def write_intent(intent: Alteration, lease: Lease, *, lock_s: float) -> Alteration:
+    """Write an intent with everything that it claims; wait for those who are about to commit.
+
+    Args:
+        intent: What is written.
+        lease: With the transaction.
+        lock_s: How long it may wait for each of them, in seconds.
+
+    Raises:
+        KeyTakenError: The key was used before.
+        EntityBusyError: An entity is locked, or the key is being recorded.
+        OwnerConflictError: Another owner holds a key that a plan would change.
+        ExpectationFailedError: Owners have changed since the plan was made.
+    """
+    try:
+        if intent.supersedes is not None:
+            await _supersede(intent, intent.supersedes, lease)
+        commit = intent.supersedes is None and intent.plan is None
+        (committed,) = await _write([intent], lease, lock_s=lock_s, commit=commit)
+    except psycopg.errors.LockNotAvailable as error:
+        raise lock_error(error) or error from error
+    lease.commits = False  # nothing that is committed is in doubt
+    if committed is None:
+        raise await why_not(intent, lease)
+    if intent.plan is not None:
+        await check_owners(intent, intent.plan, lease)
+    return committed
+
+
+async def _write(
+    batch: Sequence[Alteration], lease: Lease, *, lock_s: float, commit: bool
+) -> list[Alteration | None]:
+    number = sum(map(_rows, batch))
+    await lease.extend(number * SECONDS_PER_ROW)
+    parameters = await off_loop(number, _parameters, batch)
+    limits = {"keep_key_s": KEEP_KEY_S, "lock_timeout_ms": round(lock_s * 1000)}
+    (lost,) = await lease.call(_RECORD, {**parameters, **limits}, commit=commit)
+    without = set(map(str, lost or ()))
+    return [None if intent.alteration_id in without else intent for intent in batch]
+
+
+def _parameters(batch: Sequence[Alteration]) -> Mapping[str, Any]:
+    locks = chain.from_iterable(map(_locks, count(1), batch))
+    keys = [
+        {
+            "alteration_id": intent.alteration_id,
+            "key_hash": bytes_text(key_hash),
+            "fingerprint": bytes_text(intent.key.fingerprint),
+        }
+        for intent in batch
+        if intent.key is not None and (key_hash := intent.key_hash) is not None
+    ]
     return {
-        **json.loads(row.payload),
-        "occurred_at": row.occurred_at.astimezone(UTC),
-        "entities": json.loads(f"[{row.documents or ''}]"),
-        "rejected": json.loads(row.rejected or "[]"),
+        **encoded_events([start_event(intent) for intent in batch]),
+        "keys": canonical_json(keys),
+        "locks": canonical_json(list(locks)),
+        "handed_over_within": STANDSTILL_S + max(intent.send_within_s for intent in batch),
     }
 
 
-def _plan(request: Document, start: Document) -> Document | None:
-    """Return the plan behind a request, as far as it concerns one entity; null where none is."""
-    plan: Document | None = request["options"].get("plan")
-    if plan is None:
-        return None
-    return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
+def _locks(n: int, intent: Alteration) -> Iterator[Document]:
+    owner = None if intent.plan is None else intent.plan.owner
+    for change in intent.changes:
+        yield {
+            "n": n,
+            "ordinal": change.ordinal,
+            "rests_on": False,
+            "entity": entity_text(change.entity),
+            "claim": None if owner is None else ownership(owner, change),
+        }
+    for ordinal, entity in enumerate(intent.rests_on):
+        yield {"n": n, "ordinal": ordinal, "rests_on": True, "entity": entity_text(entity)}
 
 
-def _alteration(
-    start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
-) -> Alteration:
-    options = start["options"]
-    return Alteration(
-        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
-        request_id=start["request_id"],
-        changes=tuple(map(change_from_json, entities)),
-        action=start["action"],
-        reason=start["reason"],
-        evidence=start["decision"],
-        validate_only=start["action"] == "validate",
-        all_or_nothing=options.get("all_or_nothing", True),
-        wait=Wait(options.get("wait", Wait.READABLE)),
-        wait_ms=options.get("wait_ms", DEFAULT_WAIT_MS),
-        local_refusals=rejected,
-        alteration_id=start["alteration_id"],
-        cluster_id=start["cluster_id"],
-        broker_id=start["broker_id"],
-    )
+async def _supersede(intent: Alteration, superseded: str, lease: Lease) -> None:
+    """End what another alteration has in quarantine, as far as this one alters it."""
+    if ordinals := await quarantined_ordinals(intent, superseded, lease):
+        event = superseded_event(superseded, ordinals, intent.alteration_id)
+        await append([event], lease, {superseded: False}, commit=False)
 
 
-def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
-    return {
-        entry["ordinal"]: result_from_json(
-            ClientQuotaEntity.of(entry["entity"]), result_document(entry)
-        )
-        for entry in documents
-        if "result" in entry
+async def write_outcomes(
+    batch: Sequence[Conclusion], lease: Lease
+) -> list[QuotaError | ValueError | None]:
+    """Write an outcome for each result that the log does not have yet, and commit.
+
+    Locks are freed, or quarantined where the outcome is unknown. What recovery has found stands; an
+    owner that comes late and knows nothing agrees with it.
+
+    Returns:
+        For each conclusion null, or what is wrong with it; the rest of it is written all the same.
+
+    Raises:
+        BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
+            nothing was written.
+    """
+    frees = {
+        item.alteration_id: item.is_repeatable or may_be_repeated(item.results.values())
+        for item in batch
     }
+    number = sum(len(item.results) for item in batch)
+    try:
+        events = await off_loop(number, list, map(outcome_event, batch))
+        appended = await append(events, lease, frees)
+    except _NOT_EVERYBODYS as error:
+        raise BatchRejectedError from error
+    return [_fault(item, appended.refused) for item in batch]
 
 
-def _ends(
-    later: Iterable[Document], started: Mapping[int, Document]
-) -> dict[int, AlterationResult]:
-    """A final result comes last; an observation is not a result yet."""
-    return _results(
-        {**entry, "entity": started[entry["ordinal"]]["entity"]}
-        for event in later
-        for entry in event["entities"]
-        if entry.get("final", True)
-    )
+_NOT_EVERYBODYS: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
 
 
-def _open(document: Document) -> AlterationResult:
-    change = change_from_json(document)
-    return AlterationResult(change.entity, Outcome.UNKNOWN, warnings=change.warnings)
+def _fault(
+    conclusion: Conclusion, refused: Mapping[RecoveryKey, Document | None]
+) -> QuotaError | ValueError | None:
+    alteration_id = conclusion.alteration_id
+    recorded = {
+        ordinal: refused[alteration_id, ordinal]
+        for ordinal in conclusion.results
+        if (alteration_id, ordinal) in refused
+    }
+    other = []
+    for ordinal, record in recorded.items():
+        if record is None:
+            return NotFoundError(f"The log has no intent {ordinal} of {alteration_id}.")
+        result = conclusion.results[ordinal]
+        if not _agrees(result, record):
+            outcome = record["result"]["outcome"]
+            other.append(f"entity {ordinal} is already {outcome}, not {result.outcome.value}")
+    if other:
+        return ValueError(f"the log says of {alteration_id}: {'; '.join(other)}")
+    return None
 
 
-def _history(
-    later: Iterable[Document], started: Mapping[int, Document]
-) -> Iterator[tuple[datetime, str, str]]:
-    """In the order of the database's clock; what concerns one of several entities names it."""
-    names = {n: show_entity(entry["entity"]) for n, entry in started.items()}
-    for event in sorted(later, key=itemgetter("occurred_at")):
-        for time, kind, detail in event.get("events", ()):
-            yield datetime.fromisoformat(time), kind, detail
-        for entry in event["entities"]:
-            if "detail" in entry:
-                of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
-                yield event["occurred_at"], "recovery", f"{entry['detail']}{of}"
+def _agrees(result: AlterationResult, record: Document) -> bool:
+    if record["event"] != "outcome":
+        return result.outcome in {Outcome.UNKNOWN, Outcome(record["result"]["outcome"])}
+    return bool(json.loads(canonical_json(result_to_json(result))) == record["result"])
 
 
 def _in_doubt(intent: Alteration, error: QuotaError) -> QuotaError:
@@ -234,27 +320,25 @@ class PostgresJournal:
     async def record_intents(self, intents: Sequence[Alteration]) -> Sequence[Exception | None]:
         """See ``AuditJournal``; who cannot share the transaction, or not be served, goes alone."""
         shared = [intent for intent in intents if can_share(intent)]
-        errors: dict[int, Exception | None] = {}
-        if len(shared) > 1:
-            try:
-                written = await self._database.writing.run(
-                    partial(write_intents, shared, lock_s=self._patience.shared_lock_s)
-                )
-            except BatchRejectedError:
-                written = []
-            except QuotaError as error:
-                errors = {id(intent): _in_doubt(intent, error) for intent in shared}
-                written = []
-            errors |= {id(intent): None for intent in written if intent is not None}
-        alone = [intent for intent in intents if id(intent) not in errors]
-        answers = await asyncio.gather(*map(self._record_alone, alone), return_exceptions=True)
-        for intent, answer in zip(alone, answers, strict=True):
-            if isinstance(answer, BaseException) and not isinstance(answer, Exception):
-                raise answer
-            errors[id(intent)] = answer if isinstance(answer, Exception) else None
-        return [errors[id(intent)] for intent in intents]
+        answers = await self._record_shared(shared) if len(shared) > 1 else {}
+        alone = [intent for intent in intents if intent not in answers]
+        answers |= zip(alone, await asyncio.gather(*map(self._record_alone, alone)), strict=True)
+        return [answers[intent] for intent in intents]
 
-    async def _record_alone(self, intent: Alteration) -> None:
+    async def _record_shared(
+        self, intents: Sequence[Alteration]
+    ) -> dict[Alteration, Exception | None]:
+        """Return null for what was written, and the error where it was everybody's."""
+        work = partial(write_intents, intents, lock_s=self._patience.shared_lock_s)
+        try:
+            written = await self._database.writing.run(work)
+        except BatchRejectedError:
+            return {}
+        except QuotaError as error:
+            return {intent: _in_doubt(intent, error) for intent in intents}
+        return {intent: None for intent in written if intent is not None}
+
+    async def _record_alone(self, intent: Alteration) -> Exception | None:
         if intent.supersedes is not None and not is_record_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
@@ -262,7 +346,10 @@ class PostgresJournal:
                 partial(write_intent, intent, lock_s=self._patience.lock_s)
             )
         except QuotaError as error:
-            raise _in_doubt(intent, error) from error
+            return _in_doubt(intent, error)
+        except Exception as error:  # noqa: BLE001 - it is one intent's, and others are written
+            return error
+        return None
 
     async def recent_values(self, intent: Alteration) -> Quotas:
         """See ``AuditJournal``."""
@@ -273,24 +360,19 @@ class PostgresJournal:
         return await self._database.writing.run(partial(find_key, key_hash))
 
     async def record_conclusions(
-        self, conclusions: Sequence[Conclusion]
+        self, conclusions: Sequence[Conclusion], *, alone: bool = False
     ) -> Sequence[Exception | None]:
         """See ``AuditJournal``; where a transaction is rejected, each is written alone."""
-        return await self._write_outcomes(conclusions)
-
-    async def _write_outcomes(
-        self, batch: Sequence[Conclusion], *, alone: bool = False
-    ) -> Sequence[Exception | None]:
-        work = partial(write_outcomes, batch)
+        work = partial(write_outcomes, conclusions)
         try:
             return await self._database.writing.run(work, within_s=self._patience.conclusion_s)
         except QuotaError as error:
-            return [error] * len(batch)
+            return [error] * len(conclusions)
         except BatchRejectedError as error:
             if alone:
                 return [failure(error.__cause__)]
-        each = await asyncio.gather(*(self._write_outcomes([item], alone=True) for item in batch))
-        return list(chain.from_iterable(each))
+        each = (self.record_conclusions([item], alone=True) for item in conclusions)
+        return list(chain.from_iterable(await asyncio.gather(*each)))
 
     async def record_final(
         self, alteration: Alteration, results: Mapping[int, AlterationResult]
@@ -305,9 +387,7 @@ class PostgresJournal:
         if not is_record_id(alteration_id):
             return None
         values = {"received_at": time_of(alteration_id), "alteration_id": uuid.UUID(alteration_id)}
-        rows = await self._database.querying.rows(
-            _EVENTS, values, within_s=self._patience.look_up_s
-        )
+        rows = await self._database.querying.rows(EVENTS, values, within_s=self._patience.look_up_s)
         if not rows:
             return None
         read = sum(len(row.documents or "") + len(row.rejected or "") for row in rows)

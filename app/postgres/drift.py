@@ -23,8 +23,8 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import EntityBusyError
+from app.postgres.audit_log import append
 from app.postgres.locks import by_hash
-from app.postgres.log_writer import append
 from app.postgres.payload import (
     Event,
     entity_text,

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+import psycopg
+
 from app.domain.alterations import (
-    AlterationResult,
     ClientQuotaAlteration,
-    Outcome,
     Quotas,
     apply_ops,
 )
@@ -26,7 +26,7 @@ from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease, Row
 from app.service.ports.alterations import Alteration
-from app.service.ports.audit_log import StoredKey
+from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
 
@@ -118,8 +118,6 @@ async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
 KEEP_KEY_S: Final = 24 * 3600.0
 """For how many seconds after the outcome an idempotency key is remembered."""
 
-_THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
-
 _STORED_KEY: Final = """
     select alteration_id, fingerprint from idempotency
     where key_hash = %(key_hash)s and expires_at > clock_timestamp()
@@ -137,23 +135,6 @@ async def find_key(key_hash: bytes, lease: Lease) -> StoredKey | None:
     """Return what the key was used for; null where it was not, or long ago."""
     rows = await lease.rows(_STORED_KEY, {"key_hash": key_hash})
     return StoredKey(str(rows[0].alteration_id), rows[0].fingerprint) if rows else None
-
-
-def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
-    """Tell whether the answer to these results asks for a repeat: the key is free again then.
-
-    That is so where nothing was sent, all was throttled, or recovery found that nothing was
-    applied. Where anything was applied, or may have been, the log keeps the key all the same.
-
-    Args:
-        results: What an alteration was concluded with.
-        found: Whether recovery found them, so that what is not applied was not held back.
-    """
-    outcomes = list(results)
-    undone = {Outcome.NOT_SENT, Outcome.NOT_APPLIED} if found else {Outcome.NOT_SENT}
-    refusals = [result.error for result in outcomes if result.outcome is Outcome.REFUSED]
-    throttled = all(error is not None and error.kafka_error == _THROTTLED for error in refusals)
-    return any(result.outcome in undone for result in outcomes) or (bool(refusals) and throttled)
 
 
 _HELD: Final = """
@@ -220,3 +201,28 @@ def ownership(owner: str, alteration: ClientQuotaAlteration) -> Document:
         "values": {key: number_to_json(value) for key, value in values.items()},
         "removed": [op.key for op in alteration.ops if op.remove],
     }
+
+
+def lock_error(error: psycopg.Error) -> EntityBusyError | None:
+    """Return what it means that a lock was not got in time; null where it is the log's own."""
+    if error.diag.table_name is None:
+        return None
+    if error.diag.table_name == "idempotency":
+        return EntityBusyError(
+            "A request with this idempotency key is just being recorded; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            retry_after_s=1,
+        )
+    detail = "Another alteration is taking one of these entities; nothing was sent. Try again."
+    return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
+
+
+async def why_not(intent: Alteration, lease: Lease) -> Exception:
+    """Return why an intent did not get its key, or one of its locks."""
+    key_hash = intent.key_hash
+    stored = None if key_hash is None else await find_key(key_hash, lease)
+    if stored is not None:
+        return KeyTakenError(stored)
+    hashes = {entity_hash(entity): entity for entity in intent.locked}
+    return await busy_error(intent, hashes, lease)

@@ -20,7 +20,6 @@ import orjson
 
 from app.domain.alterations import (
     AlterationResult,
-    KafkaRefusal,
     Op,
     Outcome,
     Values,
@@ -123,23 +122,6 @@ def op_to_json(op: Op) -> Document:
     return document
 
 
-def op_from_json(document: Mapping[str, Any]) -> Op:
-    """Return the operation that was written, its value with every digit."""
-    value = document.get("value")
-    exact = Decimal(repr(value)) if isinstance(value, float) else value
-    return Op(
-        document["key"], None if exact is None else Decimal(exact), document.get("remove", False)
-    )
-
-
-def listed_op(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an operation as a reader of the log sees it: its value as the float64 sent."""
-    value = document.get("value")
-    if isinstance(value, str) and math.isfinite(float(value)):
-        return {**document, "value": number_to_json(float(value))}
-    return document
-
-
 def result_to_json(result: AlterationResult) -> Document:
     """Return what became of an entity, without the entity."""
     error = result.error
@@ -152,48 +134,6 @@ def result_to_json(result: AlterationResult) -> Document:
         and {"kafka_error": error.kafka_error, "message": error.message[:MESSAGE_LENGTH]},
         "warnings": list(result.warnings),
     }
-
-
-def result_document(document: Document) -> Document:
-    """Return what an entity's document says of the result; empty where it has none.
-
-    Where recovery found it, what held before is proven by the answer, or by what the owner has read
-    under its lock; a document of layout 2 does not say so, and may have what nobody had locked.
-    """
-    result: Document = document.get("result", {})
-    is_found = "final" in document and "late_answer" not in document["evidence"]
-    if not is_found or document["evidence"].get("before_is_proven", False):
-        return result
-    return {**result, "before": None, "changed": None}
-
-
-def result_from_json(entity: ClientQuotaEntity, document: Mapping[str, Any]) -> AlterationResult:
-    """Return what became of the entity."""
-    return AlterationResult(
-        entity,
-        Outcome(document["outcome"]),
-        document["changed"],
-        values_from_json(document["before"]),
-        values_from_json(document["after"]),
-        refusal_from_json(document["error"]),
-        tuple(document["warnings"]),
-    )
-
-
-def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None:
-    """Return why an entity was refused, or null."""
-    return None if document is None else KafkaRefusal(document["kafka_error"], document["message"])
-
-
-def change_from_json(document: Document) -> Change:
-    """Return one entity of an alteration, from its document in the first event."""
-    return Change(
-        ClientQuotaEntity.of(document["entity"]),
-        tuple(map(op_from_json, document["ops"])),
-        document["ordinal"],
-        before=values_from_json(document["before"]),
-        warnings=tuple(document["warnings"]),
-    )
 
 
 def _decimal_to_json(value: Decimal) -> int | float | str:

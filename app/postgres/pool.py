@@ -110,6 +110,29 @@ class Lease:
         cursor = await self.driver.execute(statement, values)
         return await cursor.fetchall() if cursor.description else ()
 
+    async def call(self, statement: str, parameters: Mapping[str, Any], *, commit: bool) -> Row:
+        """Call a function that returns one row; ``commit`` in one round trip that also commits.
+
+        The commit is in doubt from the first byte on until the server has answered. An error from
+        the server is an answer, and nothing was committed then.
+
+        Raises:
+            psycopg.Error: The server reports an error, or the connection has ended.
+        """
+        driver = self.driver
+        if not commit or driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            return (await self.rows(statement, parameters))[0]
+        await driver.set_autocommit(True)
+        self.commits = True
+        try:
+            return (await self.rows(statement, parameters))[0]
+        except psycopg.Error:
+            self.commits = driver.closed
+            raise
+        finally:
+            if not driver.closed:
+                await driver.set_autocommit(False)
+
     async def extend(self, seconds: float) -> None:
         """Allow more time, once the server has answered.
 

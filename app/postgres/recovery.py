@@ -8,16 +8,16 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.locks import may_be_repeated
-from app.postgres.log_writer import append
+from app.postgres.audit_log import append
 from app.postgres.payload import (
     Document,
-    change_from_json,
     recovery_events,
     values_from_json,
     values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
+from app.postgres.records import change_from_json
+from app.service.ports.alterations import may_be_repeated
 from app.service.ports.audit_log import OpenAlteration, OpenIntents, Recovered, RecoveryKey
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop

@@ -14,10 +14,10 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
-from app.postgres.audit_log import PostgresJournal
-from app.postgres.log_writer import (
+from app.postgres.audit_log import (
     MAX_BATCH_ROWS,
     BatchRejectedError,
+    PostgresJournal,
     can_share,
     write_intents,
     write_outcomes,

@@ -17,8 +17,7 @@ from app.domain.errors import (
 )
 from app.domain.plans import Conflict, Holding, PlannedChange, Unpruned, WhyKept
 from app.postgres import plans as postgres_plans
-from app.postgres.audit_log import PostgresJournal
-from app.postgres.log_writer import MAX_BATCH_ROWS, append
+from app.postgres.audit_log import MAX_BATCH_ROWS, PostgresJournal, append
 from app.postgres.payload import outcome_event
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease

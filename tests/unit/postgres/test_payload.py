@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from app.domain.alterations import Op
 from app.postgres.payload import (
     canonical_json,
-    listed_op,
     number_to_json,
-    op_from_json,
     op_to_json,
     values_from_json,
     values_to_json,
 )
+from app.postgres.records import listed_op, op_from_json
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))
 
