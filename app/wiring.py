@@ -20,7 +20,7 @@ from app.http.authentication.proxies import TrustedProxies
 from app.http.errors import LoginFailedError
 from app.http.guards import Services
 from app.http.rate_limits import Limits, RateLimits
-from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
+from app.kafka.acls import KafkaCallerRights, cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, scram_users
 from app.kafka.config import KafkaLogin, ssl_context
@@ -48,6 +48,7 @@ from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
 from app.service.auth.actors import Actor, CallerQuotaAdmin
 from app.service.auth.authorize import (
+    ACL_REFRESH_AFTER_S,
     MAX_ACL_AGE_S,
     AuditTrail,
     AuthorizationPolicy,
@@ -60,7 +61,7 @@ from app.service.auth.authorize import (
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.sessions import Sessions
 from app.service.drift import DriftWatch
-from app.service.ports.brokers import Described, QuotaReader
+from app.service.ports.brokers import AclSnapshot, Described, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
@@ -340,7 +341,7 @@ class Wiring:
                 DATABASE_CLOCK.ahead_s,
             )
             cluster = KafkaCluster(brokers)
-            acls = KafkaClusterAclSource(brokers)
+            acls = Cache(partial(cluster_acls, brokers), refresh_after_s=ACL_REFRESH_AFTER_S)
             deadline = AdaptiveDeadline(patience.broker_answer_s)
             queries = QueryReader(admin)
             image = QuotaImage(
@@ -439,6 +440,6 @@ async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None
     await admin.live_brokers(timeout_s=within_s)
 
 
-async def _acls_answer(acls: KafkaClusterAclSource) -> None:
+async def _acls_answer(acls: Cache[AclSnapshot]) -> None:
     """Without them nobody passes, whatever the brokers answer to this service itself."""
-    await acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])
+    await acls.get(MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])

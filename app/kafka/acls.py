@@ -1,11 +1,10 @@
-"""The ports ``ClusterAclSource`` and ``ClusterRights``: what callers may do, by the brokers.
+"""What callers may do, by the brokers: the cluster's ACLs, and the port ``ClusterRights``.
 
 Not asked through librdkafka, whose DescribeAcls answers an empty list where the broker returned
 CLUSTER_AUTHORIZATION_FAILED or SECURITY_DISABLED: "no ACL" and "unknown" must not look alike.
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -36,7 +35,6 @@ from app.service.runtime.tasks import Cache
 
 T = TypeVar("T")
 
-_REFRESH_AFTER_S: Final = 5.0
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
 _SECURITY_DISABLED: Final = "SECURITY_DISABLED"
 _UNREACHABLE: Final = "acl-source-unreachable"
@@ -50,35 +48,18 @@ def _name_of(kind: type[IntEnum], number: int) -> str:
         return "UNKNOWN"
 
 
-class KafkaClusterAclSource:
-    """Asks when the copy is older than the caller allows, and in the background from 5 s on.
+async def cluster_acls(brokers: Brokers) -> AclSnapshot:
+    """Ask a broker for every ACL on the Cluster resource.
 
-    Only calls make it ask: a service that decides nothing asks nothing.
+    Raises:
+        NotSentError: None could tell; the caller must fail closed.
     """
-
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-        self._timeout_s = brokers.patience.fact_s
-        self._cache = Cache(self._ask)
-
-    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
-        """See ``ClusterAclSource``."""
-        acls, age_s = await self._cache.get(max_age_s)
-        if age_s > _REFRESH_AFTER_S:
-            self._cache.refresh()
-        return acls._replace(age_s=age_s)
-
-    async def close(self) -> None:
-        """Stop asking."""
-        await self._cache.close()
-
-    async def _ask(self) -> AclSnapshot:
-        try:
-            return await self._brokers.read(_describe_acls, timeout_s=self._timeout_s)
-        except QuotaError as error:
-            if error.code == _UNREACHABLE:
-                raise
-            raise _acls_unknown(error.detail) from error
+    try:
+        return await brokers.read(_describe_acls, timeout_s=brokers.patience.fact_s)
+    except QuotaError as error:
+        if error.code == _UNREACHABLE:
+            raise
+        raise _acls_unknown(error.detail) from error
 
 
 async def _describe_acls(lease: BrokerLease) -> AclSnapshot:
@@ -92,15 +73,14 @@ async def _describe_acls(lease: BrokerLease) -> AclSnapshot:
         operation=ACLOperation.ANY,
         permission_type=ACLPermissionType.ANY,
     )
-    taken_at = datetime.now(UTC)
     answer = await ask(
         lease.connection, request, DescribeAclsResponse, largest_answer=_LARGEST_ANSWER_BYTES
     )
     if answer.error_code == 0:
-        return AclSnapshot(_bindings(answer), taken_at, 0.0)
+        return AclSnapshot(_bindings(answer))
     name = code_name(answer.error_code)
     if name == _SECURITY_DISABLED:
-        return AclSnapshot((), taken_at, 0.0, has_authorizer=False)
+        return AclSnapshot((), has_authorizer=False)
     if name == NOT_AUTHORIZED:
         raise _acls_unknown(missing_acl("DESCRIBE"))
     refusal = f"The broker refused with {name}. {answer.error_message or ''}"

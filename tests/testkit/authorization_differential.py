@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from confluent_kafka.admin import AclBinding, ResourceType
@@ -15,7 +16,7 @@ from confluent_kafka.admin import AclBinding, ResourceType
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
-from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
+from app.kafka.acls import KafkaCallerRights, cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
@@ -26,6 +27,7 @@ from app.service.auth.authorize import (
     BrokerAuthorizer,
     ClusterAuthorizer,
 )
+from app.service.runtime.tasks import Cache
 from tests.testkit.accounts import own_acls
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
 from tests.testkit.patience import PATIENT
@@ -104,11 +106,11 @@ class Differential:
     @asynccontextmanager
     async def _from_acls(self) -> AsyncIterator[ClusterAuthorizer]:
         brokers = Brokers(KafkaSettings(self.kafka.bootstrap_servers), patience=PATIENT)
-        source = KafkaClusterAclSource(brokers)
+        acls = Cache(partial(cluster_acls, brokers))
         try:
-            yield ClusterAuthorizer(source, self.policy)
+            yield ClusterAuthorizer(acls, self.policy)
         finally:
-            await source.close()
+            await acls.close()
             await brokers.close()
 
     @asynccontextmanager

@@ -27,8 +27,8 @@ from app.metrics import PolicyMetrics
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord
 from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
-from app.service.ports.brokers import ClusterAclSource, ClusterIdentity, ClusterRights
-from app.service.runtime.tasks import off_loop
+from app.service.ports.brokers import AclSnapshot, ClusterIdentity, ClusterRights
+from app.service.runtime.tasks import Cache, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,9 @@ MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
     Operation.DESCRIBE: 60.0,
 }
 """How old the ACLs may be that a decision rests on."""
+
+ACL_REFRESH_AFTER_S: Final = 5.0
+"""Older ones are asked for again in the background, so that nobody waits for them."""
 
 NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
@@ -122,7 +125,7 @@ class Grant:
 class ClusterAuthorizer:
     """Decides like the broker's StandardAuthorizer, from its ACLs; fails closed."""
 
-    def __init__(self, acls: ClusterAclSource, policy: AuthorizationPolicy) -> None:
+    def __init__(self, acls: Cache[AclSnapshot], policy: AuthorizationPolicy) -> None:
         self._acls = acls
         self._policy = policy
 
@@ -138,7 +141,7 @@ class ClusterAuthorizer:
         """
         asked, settings = (caller.principal, caller.host, operation), self._policy.authorizer
         try:
-            snapshot = await self._acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[operation])
+            snapshot, age_s = await self._acls.get(MAX_ACL_AGE_S[operation])
         except NotSentError:
             decision = authorize(*asked, (), settings)
             if decision.rule is not DecisionRule.SUPER_USER:
@@ -147,7 +150,7 @@ class ClusterAuthorizer:
         if not snapshot.has_authorizer:
             return self.without_authorizer(operation)
         decision = authorize(*asked, snapshot.bindings, settings)
-        evidence = {**decision.as_dict(), "acl_age_s": round(snapshot.age_s, 3)}
+        evidence = {**decision.as_dict(), "acl_age_s": round(age_s, 3)}
         return Access(evidence, None if decision.allowed else _denial(caller, operation))
 
     def without_authorizer(self, operation: Operation) -> Access:

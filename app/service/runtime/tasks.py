@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -155,12 +156,19 @@ class Cache(Generic[T]):
     Args:
         ask: Asks the question.
         keeps_answer: Whether it is cached for later callers; else only those who wait share it.
+        refresh_after_s: Whoever gets an answer that is older lets it be asked for again, and does
+            not wait for that; in seconds.
     """
 
     def __init__(
-        self, ask: Callable[[], Coroutine[Any, Any, T]], *, keeps_answer: bool = True
+        self,
+        ask: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        keeps_answer: bool = True,
+        refresh_after_s: float = math.inf,
     ) -> None:
         self._ask = ask
+        self._refresh_after_s = refresh_after_s
         self._keeps_answer = keeps_answer
         self._in_flight: _Asked[T] | None = None
         self._answered: _Asked[T] | None = None
@@ -175,7 +183,10 @@ class Cache(Generic[T]):
         while True:
             answered = self._answered
             if answered is not None and answered.begun_at >= earliest:
-                return answered.task.result(), time.monotonic() - answered.begun_at
+                age_s = time.monotonic() - answered.begun_at
+                if age_s > self._refresh_after_s:
+                    self.refresh()
+                return answered.task.result(), age_s
             asked = self.refresh()
             if asked.begun_at >= earliest:
                 answer = await asyncio.shield(asked.task)

@@ -13,7 +13,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from app.domain.alterations import Outcome
 from app.domain.entities import ALL_ENTITIES
 from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
-from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.acls import cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
@@ -150,7 +150,7 @@ async def test_acls_that_cannot_be_read_are_never_no_acls(subtests: pytest.Subte
         with subtests.test(reply=reply):
             async with single({DESCRIBE_ACLS: reply}, patience=patience) as (_, brokers, _):
                 with pytest.raises(NotSentError) as caught:
-                    await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
+                    await cluster_acls(brokers)
                 assert caught.value.code == "acl-source-unreachable"
 
 
@@ -158,7 +158,7 @@ async def test_an_acl_error_of_another_kind_names_it():
     answer = acls_answer(code=-1, message="not loaded")
     async with single({DESCRIBE_ACLS: answering(answer)}) as (_, brokers, _):
         with pytest.raises(NotSentError, match=r"UNKNOWN_SERVER_ERROR\. not loaded"):
-            await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
+            await cluster_acls(brokers)
 
 
 async def another_correlation_id(writer: asyncio.StreamWriter, request: bytes) -> None:

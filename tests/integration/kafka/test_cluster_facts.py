@@ -3,20 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import ResourceType
 
 from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError
-from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.acls import cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.barrier import Barrier, CurrentValues
-from app.service.ports.brokers import BarrierUnavailableError
+from app.service.ports.brokers import AclSnapshot, BarrierUnavailableError
 from app.service.queries.resolve import QuotaImage
+from app.service.runtime.tasks import Cache
 from tests.testkit.accounts import granted
 from tests.testkit.fake_ports import no_callback
 from tests.testkit.kafka import (
@@ -110,18 +112,18 @@ ACLS = (
 
 
 @pytest.fixture
-async def source(brokers: Brokers) -> AsyncIterator[KafkaClusterAclSource]:
-    acls = KafkaClusterAclSource(brokers)
+async def acls(brokers: Brokers) -> AsyncIterator[Cache[AclSnapshot]]:
+    acls = Cache(partial(cluster_acls, brokers))
     yield acls
     await acls.close()
 
 
 async def test_the_snapshot_holds_every_acl_on_the_cluster_in_kafka_s_words(
-    broker: LocalKafka, source: KafkaClusterAclSource
+    broker: LocalKafka, acls: Cache[AclSnapshot]
 ):
-    others = set((await source.cluster_acls(max_age_s=0.0)).bindings)
+    others = set((await acls.get(0.0))[0].bindings)
     with granted(broker, *ACLS):
-        found = set((await source.cluster_acls(max_age_s=0.0)).bindings)
+        found = set((await acls.get(0.0))[0].bindings)
     assert found - others == {
         AclBinding("kafka-cluster", "LITERAL", "User:carol", "*", "ALTER_CONFIGS", "ALLOW"),
         AclBinding("kafka-cluster", "LITERAL", "User:*", "10.0.0.5", "ALL", "DENY"),
@@ -130,23 +132,20 @@ async def test_the_snapshot_holds_every_acl_on_the_cluster_in_kafka_s_words(
 
 
 async def test_a_snapshot_has_an_age_and_is_cached_while_young(
-    broker: LocalKafka, source: KafkaClusterAclSource
+    broker: LocalKafka, acls: Cache[AclSnapshot]
 ):
-    before = datetime.now(UTC)
-    first = await source.cluster_acls(max_age_s=0.0)
+    first, young_s = await acls.get(0.0)
     with granted(broker, acl("late", "ALL")):
-        again = await source.cluster_acls(max_age_s=60.0)
-    assert again.bindings == first.bindings
-    assert again.taken_at == first.taken_at
-    assert before <= first.taken_at <= datetime.now(UTC)
-    assert 0 <= first.age_s < again.age_s
+        again, older_s = await acls.get(60.0)
+    assert again is first
+    assert 0 <= young_s < older_s
     assert first.has_authorizer
 
 
 async def test_an_error_names_the_acl_that_the_account_lacks(broker: LocalKafka):
     async with brokers_of(as_user(broker, "nobody")) as brokers:
         with pytest.raises(NotSentError, match="ALLOW DESCRIBE on Cluster kafka-cluster") as caught:
-            await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
+            await cluster_acls(brokers)
     assert caught.value.code == "acl-source-unreachable"
 
 

@@ -37,7 +37,6 @@ from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.readiness import Readiness
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
-    EPOCH,
     FakeAnalytics,
     FakeBrokers,
     FakeImage,
@@ -182,12 +181,12 @@ class Acls:
             ("bob", "DESCRIBE"),
         ]
 
-    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+    async def get(self, max_age_s: float) -> tuple[AclSnapshot, float]:
         bindings = tuple(
             AclBinding("kafka-cluster", "LITERAL", f"User:{name}", "*", operation, "ALLOW")
             for name, operation in self.may
         )
-        return AclSnapshot(bindings, EPOCH, self.age_s)
+        return AclSnapshot(bindings), self.age_s
 
 
 @dataclass

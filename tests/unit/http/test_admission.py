@@ -16,7 +16,6 @@ from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
 from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.brokers import AclSnapshot
-from tests.testkit.fake_ports import EPOCH
 from tests.unit.http.fake_service import (
     ALTERATIONS,
     UNLIMITED,
@@ -236,10 +235,10 @@ async def test_callers_see_what_they_may(service: FakeService, principal: str, m
 
 
 async def test_without_acls_nothing_is_claimed(service: FakeService):
-    async def nobody_answers(**_: float) -> None:
+    async def nobody_answers(_: float) -> None:
         raise NotSentError("No broker answers.")
 
-    service.acls.cluster_acls = nobody_answers
+    service.acls.get = nobody_answers
     answer = await service.send("GET", "/me")
     assert (answer.status, answer.document["retry"]) == (503, "safe")
 
@@ -248,10 +247,10 @@ async def test_without_acls_nothing_is_claimed(service: FakeService):
 async def test_without_an_authorizer_nobody_may_unless_a_setting_says_so(allow: bool):
     service = FakeService()
 
-    async def none(**_: float) -> AclSnapshot:
-        return AclSnapshot((), EPOCH, 1.5, has_authorizer=False)
+    async def none(_: float) -> tuple[AclSnapshot, float]:
+        return AclSnapshot((), has_authorizer=False), 1.5
 
-    service.acls.cluster_acls = none
+    service.acls.get = none
     policy = AuthorizationPolicy(AuthorizerSettings(), allow_without_authorizer=allow)
     authorizer = ClusterAuthorizer(service.acls, policy)
     service.act_with(authorizer=authorizer)

@@ -36,11 +36,11 @@ class Acls:
     reachable: bool = True
     asked: list[float] = field(default_factory=list)
 
-    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+    async def get(self, max_age_s: float) -> tuple[AclSnapshot, float]:
         self.asked.append(max_age_s)
         if not self.reachable:
             raise NotSentError("No ACLs.", code="acl-source-unreachable")
-        return AclSnapshot(self.bindings, EPOCH, 1.5, self.has_authorizer)
+        return AclSnapshot(self.bindings, self.has_authorizer), 1.5
 
 
 @dataclass
@@ -128,7 +128,7 @@ class FakeRights:
 
 
 class NoAcls:
-    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+    async def get(self, max_age_s: float) -> tuple[AclSnapshot, float]:
         raise AssertionError("the broker decides")
 
 

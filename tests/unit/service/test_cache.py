@@ -50,6 +50,19 @@ async def test_a_question_carries_nothing_of_the_caller_who_happens_to_ask_it():
     assert (await Cache(ask).get(0.0))[0] is None
 
 
+async def test_whoever_gets_an_answer_that_grows_old_has_it_asked_for_again_and_does_not_wait(
+    question: Question,
+):
+    cache = Cache(question, refresh_after_s=0.0)
+    await cache.get(60.0)
+    question.gate.clear()
+    assert (await cache.get(60.0))[0] == 1
+    await until(lambda: question.asked == 2)
+    question.gate.set()
+    await until(lambda: cache._in_flight is None)
+    assert (await cache.get(60.0))[0] == 2
+
+
 async def test_an_answer_that_is_young_enough_is_returned_again(question: Question):
     cache = Cache(question)
     await cache.get(0.0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.acls import cluster_acls
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back
@@ -71,9 +71,7 @@ def test_without_the_setting_nobody_may_where_there_is_no_acl(
 
 async def test_the_acls_of_a_cluster_without_an_authorizer_are_none(bare_kafka: LocalKafka) -> None:
     async with brokers_of(bare_kafka.bootstrap_servers) as brokers:
-        source = KafkaClusterAclSource(brokers)
-        snapshot = await source.cluster_acls(max_age_s=10.0)
-        await source.close()
+        snapshot = await cluster_acls(brokers)
     assert not snapshot.has_authorizer
     assert snapshot.bindings == ()
 
