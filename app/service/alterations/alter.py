@@ -20,7 +20,7 @@ from app.domain.errors import (
     Sent,
 )
 from app.domain.validation import judge
-from app.service.alterations.pipeline import AlterPipeline, Concluded
+from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.results import (
     NOT_AS_EXPECTED,
     applied_quotas,
@@ -173,7 +173,7 @@ class AlterQuotas:
     async def _alter(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         try:
             work = self._validate if alteration.validate_only else self._change
-            conclusion, readable = await work(actor, alteration)
+            conclusion = await work(actor, alteration)
         except KeyTakenError as error:
             return await self._replay(alteration, error.stored)
         except EntityBusyError:
@@ -184,7 +184,7 @@ class AlterQuotas:
         record = AlterationRecord(
             alteration,
             in_order({**conclusion.rejected, **conclusion.results}),
-            readable=await self._wait(actor, alteration, conclusion, readable),
+            readable=await self._wait(actor, alteration, conclusion),
         )
         raise_unless_done(record, conclusion, all_or_nothing=alteration.all_or_nothing)
         return record
@@ -194,22 +194,20 @@ class AlterQuotas:
         broker_id = await actor.admin.preferred_broker()
         return alteration.identified(new_alteration_id(), cluster_id, broker_id)
 
-    async def _validate(self, actor: Actor, alteration: Alteration) -> tuple[Conclusion, None]:
-        return await self.pipeline.validate(actor, await alteration.confirmed()), None
+    async def _validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
+        return await self.pipeline.validate(actor, await alteration.confirmed())
 
-    async def _change(
-        self, actor: Actor, alteration: Alteration
-    ) -> tuple[Conclusion, "asyncio.Future[bool] | None"]:
+    async def _change(self, actor: Actor, alteration: Alteration) -> Conclusion:
         entities = alteration.locked
         async with self.locks.hold(entities, alteration.alteration_id) as deadline:
             confirmed = await alteration.confirmed()
-            concluded = await self._run_when_free(actor, confirmed, deadline)
-            await self._recorded(concluded)
-        return concluded.conclusion, concluded.readable
+            conclusion = await self._run_when_free(actor, confirmed, deadline)
+            await self._recorded(conclusion)
+        return conclusion
 
     async def _run_when_free(
         self, actor: Actor, alteration: Alteration, deadline: float
-    ) -> Concluded:
+    ) -> Conclusion:
         """Run, waiting until the deadline for other processes that will soon be done."""
         pause = _FIRST_RETRY_S
         while True:
@@ -222,15 +220,14 @@ class AlterQuotas:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, _LONGEST_RETRY_S)
 
-    async def _recorded(self, concluded: Concluded) -> None:
+    async def _recorded(self, conclusion: Conclusion) -> None:
         """Wait for the record; what was applied shows in the image in any case.
 
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
         """
-        conclusion = concluded.conclusion
         results = conclusion.results.values()
-        written = await self.pipeline.is_written(concluded)
+        written = await self.pipeline.outcomes.is_written(conclusion)
         await self._renew_image(results)
         unknown = any(each.outcome is Outcome.UNKNOWN for each in results)
         if not written and conclusion.sent and not unknown:
@@ -251,11 +248,7 @@ class AlterQuotas:
             await self.image.note(after)
 
     async def _wait(
-        self,
-        actor: Actor,
-        alteration: Alteration,
-        conclusion: Conclusion,
-        readable: "asyncio.Future[bool] | None",
+        self, actor: Actor, alteration: Alteration, conclusion: Conclusion
     ) -> bool | None:
         """Wait until the brokers that count show what was applied; null where nobody looks."""
         after = applied_quotas(conclusion.results.values())
@@ -265,9 +258,9 @@ class AlterQuotas:
         shows = False
         if alteration.wait is Wait.ALL_BROKERS:
             shows = await self._is_readable_everywhere(actor, after, within_s)
-        elif readable is not None:
-            await asyncio.wait({readable}, timeout=within_s)
-            shows = readable.done() and readable.result()
+        elif conclusion.readable is not None:
+            await asyncio.wait({conclusion.readable}, timeout=within_s)
+            shows = conclusion.readable.done() and conclusion.readable.result()
         await self.image.note(after)
         return shows
 

@@ -14,7 +14,7 @@ from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from app.domain.alterations import (
@@ -52,19 +52,6 @@ from app.service.runtime.tasks import BrokerBatchers, off_loop
 logger = logging.getLogger(__name__)
 
 
-class Concluded(NamedTuple):
-    """What became of an alteration of a group.
-
-    Attributes:
-        recorded: Ends when the log has the conclusion.
-        readable: Tells whether the broker shows what was applied; null where nobody waits for it.
-    """
-
-    conclusion: Conclusion
-    recorded: asyncio.Task[None]
-    readable: "asyncio.Future[bool] | None"
-
-
 Executed = dict[Alteration, Conclusion]
 """Each alteration as it was executed, with what held before, and what is to be recorded of it."""
 
@@ -95,7 +82,7 @@ class AlterPipeline:
 
     def __post_init__(self) -> None:
         """Begin with no group at all."""
-        self._groups: WeakKeyDictionary[ClientQuotaAdmin, BrokerBatchers[Acting, Concluded]]
+        self._groups: WeakKeyDictionary[ClientQuotaAdmin, BrokerBatchers[Acting, Conclusion]]
         self._groups = WeakKeyDictionary()
 
     def begun(self, actor: Actor, alteration: Alteration) -> Alteration:
@@ -108,13 +95,7 @@ class AlterPipeline:
         )
         return alteration.begun(self.owner, within_s, time.monotonic())
 
-    async def is_written(self, concluded: Concluded) -> bool:
-        """Wait for the record; tell whether the log had it in time."""
-        with self.metrics.timed(Phase.TX2):
-            number = len(concluded.conclusion.results)
-            return await self.outcomes.is_written(concluded.recorded, number)
-
-    async def run(self, actor: Actor, alteration: Alteration) -> Concluded:
+    async def run(self, actor: Actor, alteration: Alteration) -> Conclusion:
         """Run one alteration with whoever begins together with it.
 
         Raises:
@@ -132,7 +113,7 @@ class AlterPipeline:
 
     async def _run(
         self, broker_id: int | None, acting: Sequence[Acting]
-    ) -> Sequence[Concluded | Exception]:
+    ) -> Sequence[Conclusion | Exception]:
         actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
             self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
@@ -317,36 +298,33 @@ class AlterPipeline:
 
     def record(
         self, actor: Actor, broker_id: int | None, executed: Executed
-    ) -> Mapping[str, Concluded]:
+    ) -> Mapping[str, Conclusion]:
         """Begin to commit what became of all, and to look whether it can be read.
 
         Returns:
-            By the alteration's id.
+            By the alteration's id, each with ``readable``.
         """
-        conclusions = [found.with_refused(each) for each, found in executed.items()]
-        recorded = self.outcomes.write(conclusions)
-        concluded: dict[str, Concluded] = {}
+        conclusions = {each: found.with_refused(each) for each, found in executed.items()}
+        self.outcomes.write(list(conclusions.values()))
         waiting: dict[asyncio.Future[bool], Quotas] = {}
-        for alteration, conclusion in zip(executed, conclusions, strict=True):
-            written = recorded[conclusion.alteration_id]
+        concluded: dict[str, Conclusion] = {}
+        for alteration, conclusion in conclusions.items():
             readable = None
             after = applied_quotas(conclusion.results.values())
             if alteration.wait is Wait.READABLE and after:
                 readable = asyncio.get_running_loop().create_future()
                 waiting[readable] = after
             if conclusion.late is not None:
-                actor.tasks.watch(self._record_late(alteration, conclusion.late, written))
-            concluded[conclusion.alteration_id] = Concluded(conclusion, written, readable)
+                actor.tasks.watch(self._record_late(alteration, conclusion.late))
+            concluded[conclusion.alteration_id] = replace(conclusion, readable=readable)
         if waiting:
             within_s = max(alteration.wait_ms for alteration in executed) / 1000
             show = actor.barrier.present.show_each(waiting, broker_id, within_s=within_s)
             actor.tasks.watch(show)
         return concluded
 
-    async def _record_late(
-        self, alteration: Alteration, late: Awaitable[Handover], recorded: asyncio.Task[None]
-    ) -> None:
-        await asyncio.wait({recorded})
+    async def _record_late(self, alteration: Alteration, late: Awaitable[Handover]) -> None:
+        await self.outcomes.until_written(alteration.alteration_id)
         await record_late_answer(alteration, late, self.recoveries, self.metrics)
 
 

@@ -6,7 +6,7 @@ An entity has one alteration in flight: they queue in this process, and the log 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,7 +43,12 @@ class OutcomeWriter:
     tasks: AlterationTasks
     metrics: AlterationMetrics
     wait_s: float = USUAL.record_s
-    waiting: int = field(default=0, init=False)
+    _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+
+    @property
+    def waiting(self) -> int:
+        """How many are not written yet."""
+        return len(self._writing)
 
     def refuse_if_full(self) -> None:
         """Take no new alteration while too many outcomes wait.
@@ -55,25 +60,29 @@ class OutcomeWriter:
             detail = f"{self.waiting} outcomes wait for the audit log; nothing was sent."
             raise NotSentError(detail, code="audit-log-unavailable")
 
-    def write(self, conclusions: Sequence[Conclusion]) -> Mapping[str, asyncio.Task[None]]:
+    def write(self, conclusions: Sequence[Conclusion]) -> None:
         """Write them in one transaction, each again and again where it fails; begin, do not wait.
 
         An intent that turns out not to exist needs no conclusion.
-
-        Returns:
-            By the alteration's id, what ends when the log has the conclusion.
         """
         first = self.tasks.start(self._try(conclusions))
-        return {
-            conclusion.alteration_id: self.tasks.start(self._until_written(n, conclusion, first))
-            for n, conclusion in enumerate(conclusions)
-        }
+        for n, conclusion in enumerate(conclusions):
+            task = self.tasks.start(self._until_written(n, conclusion, first))
+            self._writing[conclusion.alteration_id] = task
+        self.metrics.outcomes_are_waiting(self.waiting)
 
-    async def is_written(self, recorded: asyncio.Task[None], number: int) -> bool:
-        """Wait; tell whether it was done in the time for so many entities."""
-        wait_s = self.wait_s + number * WAIT_S_PER_ENTITY
-        done, _ = await asyncio.wait({recorded}, timeout=wait_s)
-        return bool(done)
+    async def is_written(self, conclusion: Conclusion) -> bool:
+        """Wait for the record; tell whether the log had it in the time for so many entities."""
+        wait_s = self.wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
+        with self.metrics.timed(Phase.TX2):
+            return await self.until_written(conclusion.alteration_id, wait_s)
+
+    async def until_written(self, alteration_id: str, within_s: float | None = None) -> bool:
+        """Wait for the record of what ``write`` has begun with; tell whether the log has it."""
+        task = self._writing.get(alteration_id)
+        if task is not None:
+            await asyncio.wait({task}, timeout=within_s)
+        return task is None or task.done()
 
     async def _try(self, conclusions: Sequence[Conclusion]) -> Sequence[Exception | None]:
         try:
@@ -88,7 +97,6 @@ class OutcomeWriter:
         first: asyncio.Task[Sequence[Exception | None]],
     ) -> None:
         pause = _FIRST_PAUSE_S
-        self._count(1)
         try:
             error = (await asyncio.shield(first))[number]
             while error is not None and self._is_to_be_repeated(conclusion, error):
@@ -96,7 +104,8 @@ class OutcomeWriter:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
                 (error,) = await self._try([conclusion])
         finally:
-            self._count(-1)
+            self._writing.pop(conclusion.alteration_id, None)
+            self.metrics.outcomes_are_waiting(self.waiting)
 
     def _is_to_be_repeated(self, conclusion: Conclusion, error: Exception) -> bool:
         alteration_id = conclusion.alteration_id
@@ -110,10 +119,6 @@ class OutcomeWriter:
         unexpected = None if isinstance(error, NotSentError) else error
         logger.warning("outcome of %s not yet recorded", alteration_id, exc_info=unexpected)
         return True
-
-    def _count(self, step: int) -> None:
-        self.waiting += step
-        self.metrics.outcomes_are_waiting(self.waiting)
 
 
 SEND_BY_S: Final = 1.0

@@ -1,5 +1,6 @@
 """An alteration on its way: what is asked, concluded, and in the log; the steps that tests end."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -310,6 +311,7 @@ class Conclusion:
         error: What the caller gets once it is in the log, where that is no report.
         is_repeatable: Whether the idempotency key is free again, as where nothing was recorded.
         late: The broker's answer that may still come, up to 95 s after the sending.
+        readable: Tells whether the broker shows what was applied; null where nobody waits for it.
     """
 
     alteration_id: str
@@ -322,6 +324,7 @@ class Conclusion:
     late: Awaitable[Handover] | None = None
     rejected: Mapping[int, AlterationResult] = field(default_factory=dict)
     is_repeatable: bool = False
+    readable: "asyncio.Future[bool] | None" = None
 
     def with_refused(self, alteration: Alteration) -> "Conclusion":
         """Return it with what our own rules refused; the log has rows of the late."""

@@ -16,9 +16,9 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import pipeline
-from app.service.alterations.pipeline import AlterGroup, Concluded
+from app.service.alterations.pipeline import AlterGroup
 from app.service.auth.actors import Actor
-from app.service.ports.alterations import Alteration, Change, IdempotencyKey, Wait
+from app.service.ports.alterations import Alteration, Change, Conclusion, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import boot_time, new_alteration_id
@@ -262,10 +262,10 @@ class Sender:
     def actor_at(self, broker: Broker) -> Actor:
         return fake_actor(broker, self._tasks)
 
-    async def run(self, call: Call) -> Concluded:
+    async def run(self, call: Call) -> Conclusion:
         return await self.pipeline.run(self.actor, call.ready())
 
-    async def meanwhile(self, *calls: Call) -> list[Concluded]:
+    async def meanwhile(self, *calls: Call) -> list[Conclusion]:
         """Run changes while a request is in flight; return what became of them."""
         gate = self.broker.gate = asyncio.Event()
         first = asyncio.create_task(self.run(Call("first")))
@@ -282,8 +282,8 @@ def sender() -> Sender:
     return Sender(Broker())
 
 
-def outcomes(concluded: Concluded) -> Mapping[str | None, Outcome]:
-    results = concluded.conclusion.results.values()
+def outcomes(conclusion: Conclusion) -> Mapping[str | None, Outcome]:
+    results = conclusion.results.values()
     return {result.entity.entries[0][1]: result.outcome for result in results}
 
 
