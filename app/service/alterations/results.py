@@ -1,7 +1,7 @@
 """What became of an alteration: results of its entities, its conclusion, the caller's answer."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -92,16 +92,16 @@ def result_of(change: Change, verdict: Verdict) -> AlterationResult:
 
 
 def results_of(
-    changes: Iterable[Change], outcome: Outcome, error: KafkaRefusal
+    alteration: Alteration, verdict_of: Callable[[Change], Verdict]
 ) -> dict[int, AlterationResult]:
-    """Return the same outcome for each entity, by ordinal."""
-    verdict = Verdict(outcome, error)
-    return {change.ordinal: result_of(change, verdict) for change in changes}
+    """Return the result of each entity, by ordinal."""
+    return {change.ordinal: result_of(change, verdict_of(change)) for change in alteration.changes}
 
 
-def answered_results(changes: Iterable[Change], answer: Handover) -> dict[int, AlterationResult]:
-    """Return the broker's verdicts as results, by ordinal."""
-    return {change.ordinal: result_of(change, answer.verdicts[change.entity]) for change in changes}
+def _of_all(
+    alteration: Alteration, outcome: Outcome, error: KafkaRefusal | None = None
+) -> dict[int, AlterationResult]:
+    return results_of(alteration, lambda _: Verdict(outcome, error))
 
 
 def as_unchanged(
@@ -113,25 +113,6 @@ def as_unchanged(
         if result.outcome is judged
         else result
         for ordinal, result in results.items()
-    }
-
-
-def unexpected_results(
-    changes: Sequence[Change], failed: Sequence[Violation]
-) -> dict[int, AlterationResult]:
-    """Return the results where expectations do not hold: refused, and not applied the others.
-
-    Where no entity is to blame every one is refused.
-    """
-    why = {each.index: each.detail for each in failed if each.index is not None}
-    why = why or {change.ordinal: failed[0].detail for change in changes}
-    refused = {
-        ordinal: Verdict(Outcome.REFUSED, KafkaRefusal(None, detail))
-        for ordinal, detail in why.items()
-    }
-    others = Verdict(Outcome.NOT_APPLIED)
-    return {
-        change.ordinal: result_of(change, refused.get(change.ordinal, others)) for change in changes
     }
 
 
@@ -153,7 +134,7 @@ def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
     if not isinstance(error, QuotaError):
         error = fault_before_sending(alteration, error)
     refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(alteration.changes, Outcome.NOT_SENT, refusal)
+    results = _of_all(alteration, Outcome.NOT_SENT, refusal)
     event = (utc_now(), "outcome", f"not sent: {error.detail}")
     # a copy: others who shared the request have the same error
     own = replace(error, alteration_id=alteration.alteration_id)
@@ -192,16 +173,25 @@ def breaking_rules(alteration: Alteration, error: InvalidRequestError) -> Conclu
 
     Where no entity is to blame every one is refused.
     """
-    blame = Verdict(Outcome.REFUSED, KafkaRefusal(error.kafka_error, error.violations[0].detail))
-    others = Verdict(Outcome.NOT_APPLIED) if alteration.refused_late else blame
-    results = {change.ordinal: result_of(change, others) for change in alteration.changes}
+    if alteration.refused_late:
+        results = _of_all(alteration, Outcome.NOT_APPLIED)
+    else:
+        why = KafkaRefusal(error.kafka_error, error.violations[0].detail)
+        results = _of_all(alteration, Outcome.REFUSED, why)
     event = (utc_now(), "outcome", "a rule is broken; nothing was sent")
     return Conclusion(alteration.alteration_id, results, (event,), error=error, is_repeatable=True)
 
 
 def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusion:
-    """Conclude an intent whose expectations do not hold; nothing is sent."""
-    results = unexpected_results(alteration.changes, failed)
+    """Conclude an intent whose expectations do not hold: refused, and not applied the others.
+
+    Where no entity is to blame every one is refused; nothing is sent.
+    """
+    why = {each.index: each.detail for each in failed if each.index is not None}
+    why = why or {change.ordinal: failed[0].detail for change in alteration.changes}
+    refused = {n: Verdict(Outcome.REFUSED, KafkaRefusal(None, detail)) for n, detail in why.items()}
+    others = Verdict(Outcome.NOT_APPLIED)
+    results = results_of(alteration, lambda change: refused.get(change.ordinal, others))
     event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
     error = expectation_failed(failed, alteration.alteration_id)
     return Conclusion(alteration.alteration_id, results, (event,), error=error)
@@ -209,7 +199,7 @@ def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusio
 
 def judgement(alteration: Alteration, answer: Handover) -> Conclusion:
     """A validation without an answer changed nothing: it is not sent, not unknown."""
-    results = answered_results(alteration.changes, answer)
+    results = results_of(alteration, lambda change: answer.verdicts[change.entity])
     return Conclusion(
         alteration.alteration_id,
         as_unchanged(results, Outcome.UNKNOWN, Outcome.NOT_SENT),
@@ -227,7 +217,7 @@ def held_back(judged: Conclusion) -> Conclusion:
 
 def answered(alteration: Alteration, answer: Handover) -> Conclusion:
     """Conclude an intent that was handed over and answered, or not answered in time."""
-    results = answered_results(alteration.changes, answer)
+    results = results_of(alteration, lambda change: answer.verdicts[change.entity])
     words = ", ".join(sorted({result.outcome.value for result in results.values()}))
     events = (
         (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
@@ -247,7 +237,7 @@ def answered(alteration: Alteration, answer: Handover) -> Conclusion:
 def in_doubt(alteration: Alteration) -> Conclusion:
     """Conclude an intent of which a fault leaves open whether it was sent."""
     reason = KafkaRefusal(None, "A fault of this service came between.")
-    results = results_of(alteration.changes, Outcome.UNKNOWN, reason)
+    results = _of_all(alteration, Outcome.UNKNOWN, reason)
     event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
     return Conclusion(alteration.alteration_id, results, (event,), sent=True)
 

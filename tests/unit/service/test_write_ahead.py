@@ -280,7 +280,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 async def test_an_answer_that_is_not_understood_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.results.answered_results", _raise_fault)
+    monkeypatch.setattr("app.service.alterations.results.throttle_time_s", _raise_fault)
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))
     assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
