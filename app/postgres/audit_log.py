@@ -49,11 +49,11 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.postgres.records import EVENTS, alteration_record, page_of
+from app.service.alterations.results import may_be_repeated
 from app.service.ports.alterations import (
     Alteration,
     AlterationRecord,
     Conclusion,
-    may_be_repeated,
 )
 from app.service.ports.audit_log import AuditPage, AuditQuery, RecoveryKey, StoredKey
 from app.service.ports.brokers import STANDSTILL_S

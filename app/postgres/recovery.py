@@ -17,7 +17,7 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
 from app.postgres.records import change_from_json
-from app.service.ports.alterations import may_be_repeated
+from app.service.alterations.results import may_be_repeated
 from app.service.ports.audit_log import OpenAlteration, OpenIntents, Recovered, RecoveryKey
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop

@@ -47,7 +47,7 @@ from app.service.ports.alterations import Alteration, Conclusion, Failpoints, Wa
 from app.service.ports.audit_log import AuditJournal, KeyTakenError, RecoveryJournal
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.runtime.clock import USUAL, Patience, boot_time
-from app.service.runtime.tasks import BrokerBatchers, off_loop
+from app.service.runtime.tasks import Batcher, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,12 @@ Executed = dict[Alteration, Conclusion]
 
 Acting = tuple[Actor, Alteration]
 """An alteration, and who acts."""
+
+Groups = Batcher[Acting, Conclusion]
+"""Those of one admin and broker, one after the other."""
+
+MAX_BATCH_WAIT_S: Final = 1.0
+"""A group that takes longer holds up nobody else."""
 
 
 @dataclass(eq=False)
@@ -82,7 +88,7 @@ class AlterPipeline:
 
     def __post_init__(self) -> None:
         """Begin with no group at all."""
-        self._groups: WeakKeyDictionary[ClientQuotaAdmin, BrokerBatchers[Acting, Conclusion]]
+        self._groups: WeakKeyDictionary[ClientQuotaAdmin, dict[int | None, Groups]]
         self._groups = WeakKeyDictionary()
 
     def begun(self, actor: Actor, alteration: Alteration) -> Alteration:
@@ -106,10 +112,11 @@ class AlterPipeline:
         """
         self.outcomes.refuse_if_full()
         self.failpoints.reach("before_intent")
-        groups = self._groups.get(actor.admin)
-        if groups is None:
-            groups = self._groups[actor.admin] = BrokerBatchers(self._run, AlterGroup)
-        return await groups.submit(alteration.broker_id, (actor, alteration))
+        of_admin, broker_id = self._groups.setdefault(actor.admin, {}), alteration.broker_id
+        if broker_id not in of_admin:
+            run = partial(self._run, broker_id)
+            of_admin[broker_id] = Batcher(run, AlterGroup, MAX_BATCH_WAIT_S)
+        return await of_admin[broker_id].submit((actor, alteration))
 
     async def _run(
         self, broker_id: int | None, acting: Sequence[Acting]

@@ -256,12 +256,32 @@ def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
     }
 
 
+_THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
+
+
+def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
+    """Tell whether the answer to these results asks for a repeat: the key is free again then.
+
+    That is so where nothing was sent, all was throttled, or recovery found that nothing was
+    applied. Where anything was applied, or may have been, the log keeps the key all the same.
+
+    Args:
+        results: What an alteration was concluded with.
+        found: Whether recovery found them, so that what is not applied was not held back.
+    """
+    outcomes = list(results)
+    undone = {Outcome.NOT_SENT, Outcome.NOT_APPLIED} if found else {Outcome.NOT_SENT}
+    refusals = [result.error for result in outcomes if result.outcome is Outcome.REFUSED]
+    throttled = all(error is not None and error.kafka_error == _THROTTLED for error in refusals)
+    return any(result.outcome in undone for result in outcomes) or (bool(refusals) and throttled)
+
+
 _REFUSED: Final = "refused-by-broker"
 
 _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
     "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
     "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
-    "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
+    _THROTTLED: (TooManyRequestsError, "throttled-by-broker"),
     "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
 }
 """A broker's refusal of a whole request, by Kafka's error; any other is an invalid request."""

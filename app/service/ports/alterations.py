@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -331,26 +331,6 @@ class Conclusion:
         refused = alteration.local_refusals
         late = {ordinal: refused[ordinal] for ordinal in alteration.refused_late}
         return replace(self, results={**self.results, **late}, rejected=refused)
-
-
-_THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
-
-
-def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
-    """Tell whether the answer to these results asks for a repeat: the key is free again then.
-
-    That is so where nothing was sent, all was throttled, or recovery found that nothing was
-    applied. Where anything was applied, or may have been, the log keeps the key all the same.
-
-    Args:
-        results: What an alteration was concluded with.
-        found: Whether recovery found them, so that what is not applied was not held back.
-    """
-    outcomes = list(results)
-    undone = {Outcome.NOT_SENT, Outcome.NOT_APPLIED} if found else {Outcome.NOT_SENT}
-    refusals = [result.error for result in outcomes if result.outcome is Outcome.REFUSED]
-    throttled = all(error is not None and error.kafka_error == _THROTTLED for error in refusals)
-    return any(result.outcome in undone for result in outcomes) or (bool(refusals) and throttled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Lock
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -233,11 +232,6 @@ class _PendingItem(Generic[Item, Done]):
     )
 
 
-def admit_all() -> Callable[[object], bool]:
-    """Let any number of items share a batch."""
-    return lambda _: True
-
-
 @dataclass(eq=False)
 class Batcher(Generic[Item, Done]):
     """Does the work of many callers in batches, one after the other.
@@ -251,8 +245,8 @@ class Batcher(Generic[Item, Done]):
     """
 
     work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]]
-    admits: Callable[[], Callable[[Item], bool]] = admit_all
-    max_batch_wait_s: float = field(kw_only=True)
+    admits: Callable[[], Callable[[Item], bool]]
+    max_batch_wait_s: float
     _waiting: list[_PendingItem[Item, Done]] = field(default_factory=list, init=False)
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _blocking: asyncio.Task[None] | None = field(default=None, init=False)
@@ -332,32 +326,6 @@ def _own(error: Exception) -> Exception:
     own.__dict__.update(error.__dict__)
     own.__cause__ = error
     return own
-
-
-MAX_BATCH_WAIT_S: Final = 1.0
-"""A request without an answer for so long holds up nobody else."""
-
-
-class BrokerBatchers(Generic[Item, Done]):
-    """A batcher for each broker: who asks one waits for no other; null is the preferred broker."""
-
-    def __init__(
-        self,
-        work: Callable[[int | None, Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
-        admits: Callable[[], Callable[[Item], bool]] = admit_all,
-    ) -> None:
-        self._work = work
-        self._admits = admits
-        self._batchers: dict[int | None, Batcher[Item, Done]] = {}
-
-    def submit(self, broker_id: int | None, item: Item) -> Awaitable[Done]:
-        """Do this with others who ask the same broker; see ``Batcher``."""
-        batcher = self._batchers.get(broker_id)
-        if batcher is None:
-            work = partial(self._work, broker_id)
-            batcher = Batcher(work, self._admits, max_batch_wait_s=MAX_BATCH_WAIT_S)
-            self._batchers[broker_id] = batcher
-        return batcher.submit(item)
 
 
 MANY: Final = 200

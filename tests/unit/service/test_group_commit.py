@@ -20,7 +20,6 @@ from app.service.alterations.pipeline import AlterGroup
 from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Change, Conclusion, IdempotencyKey, Wait
 from app.service.ports.brokers import Handover, Verdict
-from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.tasks import MAX_BATCHES, AlterationTasks, Batcher
 from tests.testkit.counted_metrics import CountedMetrics
@@ -434,7 +433,7 @@ async def test_each_caller_gets_the_late_answer(sender: Sender) -> None:
 async def test_a_group_that_stands_still_holds_up_nobody_for_long(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_tasks, "MAX_BATCH_WAIT_S", 0.01)
+    monkeypatch.setattr(pipeline, "MAX_BATCH_WAIT_S", 0.01)
     sender.broker.gate = asyncio.Event()
     first = asyncio.create_task(sender.run(Call("first")))
     await until(lambda: sender.broker.requests)
