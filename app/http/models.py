@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
@@ -352,9 +352,21 @@ class AlterationResult(ResponseModel):
     """Only where there are some."""
 
 
-def alteration_results(results: Iterable[DomainResult]) -> list[AlterationResult]:
-    """Return them one by one, because no single call into C may take long."""
-    return [AlterationResult.model_validate(result) for result in results]
+def result_json(result: DomainResult) -> dict[str, Any]:
+    """Return what became of one entity, with the members of ``AlterationResult``.
+
+    A request has up to 10,000 of them: the model's validation takes six times as long.
+    """
+    error = result.error
+    document = {
+        "entity": entity_json(result.entity),
+        "outcome": result.outcome.value,
+        "changed": result.changed,
+        "before": None if result.before is None else values_json(result.before),
+        "after": None if result.after is None else values_json(result.after),
+        "error": error and {"kafka_error": error.kafka_error, "message": error.message},
+    }
+    return {**document, "warnings": list(result.warnings)} if result.warnings else document
 
 
 class EntityWarning(ResponseModel):

@@ -19,7 +19,7 @@ from app.domain.errors import (
 )
 from app.http.errors import InvalidTokenError
 from app.http.headers import REPLAYED_HEADER
-from app.http.models import alteration_results, json_bytes, plain_json
+from app.http.models import json_bytes, plain_json, result_json
 from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -64,8 +64,7 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
     if error.alteration_id is not None:
         document["alteration_id"] = error.alteration_id
     if error.results is not None:
-        results = alteration_results(error.results)
-        document["results"] = [result.model_dump() for result in results]
+        document["results"] = [result_json(result) for result in error.results]
     return document
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Request
-from pydantic import AliasPath, BeforeValidator, Field
+from pydantic import AliasPath, BeforeValidator, Field, TypeAdapter
 
 from app.domain.alterations import ClientQuotaAlteration, Values
 from app.domain.entities import ClientQuotaEntity
@@ -77,6 +77,14 @@ ImpactAnswer = Annotated[
         )
     ),
 ]
+
+
+_IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
+
+
+def impact_json(impact: Any) -> Any:
+    """Return an impact as a document."""
+    return _IMPACT.dump_python(impact, by_alias=True)
 
 
 def impact_of_nothing(of: str) -> Violation:

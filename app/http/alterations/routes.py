@@ -6,17 +6,16 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Request, Response
-from pydantic import MISSING
 
 from app.domain.alterations import AlterationResult, Outcome, Overall
 from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError, Violation
-from app.http.alterations.impact import impact_of_values
-from app.http.alterations.models import AlterationEvent, AlterationRequest, RevertRequest
+from app.http.alterations.impact import impact_json, impact_of_values
 from app.http.alterations.models import AlterationRecord as RecordDocument
+from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER
-from app.http.models import UUID7_PATTERN, JsonResponse, alteration_results
+from app.http.models import UUID7_PATTERN, JsonResponse, result_json, rfc3339
 from app.http.request_body import JsonBody, Key, read_denied, read_superseded
 from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import feature_router, path_id
@@ -158,23 +157,23 @@ async def alteration_response(
         _record_metrics(metrics, alteration, error, error.results or ())
         raise
     _record_metrics(metrics, alteration, record, record.results.values())
-    impact = await _impact(request, alteration, record) if with_impact else MISSING
-    return await off_loop(len(record.results), _response, record, impact)
+    more = {"impact": await _impact(request, alteration, record)} if with_impact else {}
+    return await off_loop(len(record.results), _response, record, more)
 
 
 async def _impact(request: Request, alteration: Alteration, record: AlterationRecord) -> Any:
     pairs = zip(alteration.changes, record.results.values(), strict=True)
     valid = [pair for pair in pairs if pair[1].outcome is Outcome.VALIDATED]
     values = {result.entity: result.after or {} for _, result in valid}
-    return await impact_of_values(request, [change for change, _ in valid], values)
+    return impact_json(await impact_of_values(request, [change for change, _ in valid], values))
 
 
-def _response(record: AlterationRecord, impact: Any) -> Response:
+def _response(record: AlterationRecord, more: Mapping[str, Any]) -> Response:
     status = HTTPStatus.MULTI_STATUS if record.overall is Overall.PARTIAL else HTTPStatus.OK
     headers = {"Location": f"/quotas/alterations/{record.alteration.alteration_id}"}
     if record.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return JsonResponse(alteration_document(record, impact=impact), status, headers=headers)
+    return JsonResponse({**alteration_document(record), **more}, status, headers=headers)
 
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {
@@ -211,30 +210,31 @@ def _key_result(ending: AlterationRecord | QuotaError) -> str | None:
     return "new" if recorded else None
 
 
-def alteration_document(record: AlterationRecord, **more: Any) -> RecordDocument:
+def alteration_document(record: AlterationRecord) -> dict[str, Any]:
     """Return the answer to an alteration."""
     alteration = record.alteration
-    return RecordDocument(
-        alteration_id=alteration.alteration_id,
-        cluster_id=alteration.cluster_id,
-        validate_only=alteration.validate_only,
-        outcome=record.overall,
-        readable=record.readable,
-        results=alteration_results(record.results.values()),
-        **more,
-    )
+    return {
+        "alteration_id": alteration.alteration_id,
+        "cluster_id": alteration.cluster_id,
+        "validate_only": alteration.validate_only,
+        "outcome": record.overall.value,
+        "readable": record.readable,
+        "results": [result_json(result) for result in record.results.values()],
+    }
 
 
-def logged_document(record: AlterationRecord) -> RecordDocument:
+def logged_document(record: AlterationRecord) -> dict[str, Any]:
     """Return what the log has of an alteration."""
     alteration = record.alteration
-    events = [{"at": at, "event": event, "detail": detail} for at, event, detail in record.history]
-    return alteration_document(
-        record,
-        principal=alteration.caller.principal,
-        client_address=alteration.caller.host,
-        action=alteration.action,
-        reason=alteration.reason,
-        request_id=alteration.request_id,
-        history=[AlterationEvent.model_validate(event) for event in events],
-    )
+    return {
+        **alteration_document(record),
+        "principal": alteration.caller.principal,
+        "client_address": alteration.caller.host,
+        "action": alteration.action,
+        "reason": alteration.reason,
+        "request_id": alteration.request_id,
+        "history": [
+            {"at": rfc3339(at), "event": event, "detail": detail}
+            for at, event, detail in record.history
+        ],
+    }

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Annotated, Any, Final, NotRequired
 
 from fastapi import Depends, Request, Response
-from pydantic import Field, PrivateAttr, TypeAdapter, WithJsonSchema
+from pydantic import Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
 from app.domain.validation import alteration_warnings
-from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of, impact_of_nothing
+from app.http.alterations.impact import WITH_IMPACT, impact_json, impact_of, impact_of_nothing
 from app.http.alterations.models import (
     LONE_SURROGATE,
     UP_TO_MAX_ENTITIES,
@@ -200,8 +200,6 @@ def resolution_bytes(basis: ResolutionBasis) -> bytes:
 
 router = feature_router("resolve")
 
-_IMPACT: Final = TypeAdapter[Any](ImpactAnswer)
-
 
 @router.get(
     "/quotas/resolve",
@@ -254,7 +252,7 @@ async def resolve_many(
     alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:
         found = await impact_of(request, alterations, basis.image.index, basis.proposed)
-        more["impact"] = _IMPACT.dump_python(found, by_alias=True)
+        more["impact"] = impact_json(found)
     if warnings := alteration_warnings(alterations):
         more["warnings"] = [
             EntityWarning.model_validate(warning).model_dump() for warning in warnings

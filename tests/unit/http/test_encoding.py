@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.http.models import AlterationResult as ResultModel
 from app.http.models import (
     json_bytes,
-    model_bytes,
     quota_json,
     quota_value_json,
     read_time,
+    result_json,
     rfc3339,
 )
 from app.http.validation import parse_json
@@ -71,7 +70,7 @@ def test_a_quota_has_its_entity_its_key_and_its_values_sorted():
 
 
 def written(result: AlterationResult) -> Any:
-    return json.loads(model_bytes(ResultModel.model_validate(result)))
+    return json.loads(json_bytes(result_json(result)))
 
 
 def test_a_result_has_every_member_even_where_the_outcome_is_unknown():
