@@ -19,7 +19,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection, framed
 from app.kafka.handshake import connect
 from app.kafka.quota_messages import (
-    alter_request,
+    alter_frame,
     describe_request,
     read_described,
     read_verdicts,
@@ -125,7 +125,9 @@ class WireQuotas:
         Raises:
             BenchmarkError: It did not.
         """
-        payload = await self._ask(alter_request(alterations, validate_only=False))
+        correlation_id = self._connection.next_correlation_id()
+        frame = alter_frame(alterations, VERSION, correlation_id, validate_only=False)
+        payload = await self._connection.send(frame, LARGEST_ANSWER_BYTES)
         verdicts = read_verdicts(payload, VERSION, validate_only=False)
         outcomes = {verdicts[alteration.entity].outcome for alteration in alterations}
         if outcomes != {Outcome.APPLIED}:

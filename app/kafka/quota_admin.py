@@ -48,7 +48,7 @@ from app.kafka.errors import (
 )
 from app.kafka.quota_messages import (
     UnreadableAnswerError,
-    alter_request,
+    alter_frame,
     decoded,
     describe_request,
     read_described,
@@ -194,7 +194,7 @@ class KafkaClientQuotaAdmin:
         try:
             frame, version = await _encode(
                 AlterClientQuotasRequest,
-                partial(alter_request, alterations, validate_only=validate_only),
+                partial(alter_frame, alterations, validate_only=validate_only),
                 lease.connection,
                 len(alterations),
             )
@@ -254,7 +254,7 @@ class KafkaClientQuotaAdmin:
     async def _describe(self, quota_filter: ClientQuotaFilter, lease: BrokerLease) -> Described:
         frame, version = await _encode(
             DescribeClientQuotasRequest,
-            partial(describe_request, quota_filter),
+            lambda *numbers: framed(describe_request(quota_filter), *numbers),
             lease.connection,
             len(quota_filter.components),
         )
@@ -318,7 +318,10 @@ class QueryReader:
 
 
 async def _encode(
-    request_class: Any, build: Callable[[], Any], connection: BrokerConnection, entries: int
+    request_class: Any,
+    frame_of: Callable[[int, int], bytes],
+    connection: BrokerConnection,
+    entries: int,
 ) -> tuple[bytes, int]:
     """Return a quota request as bytes for this connection, and the version that it is in.
 
@@ -329,7 +332,7 @@ async def _encode(
     version = newest_common(connection, request_class)
     correlation_id = connection.next_correlation_id()
     try:
-        frame = await off_loop(entries, lambda: framed(build(), version, correlation_id))
+        frame = await off_loop(entries, frame_of, version, correlation_id)
     except (ValueError, struct.error) as error:
         detail = f"Kafka's protocol cannot say this: {error}."
         raise InvalidRequestError(detail, kafka_error="INVALID_REQUEST") from error

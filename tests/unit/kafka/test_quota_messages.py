@@ -27,9 +27,9 @@ from app.kafka.errors import describe_error
 from app.kafka.quota_messages import (
     Reader,
     UnreadableAnswerError,
+    alter_frame,
     alter_outcome,
     alter_refusal,
-    alter_request,
     describe_request,
     read_described,
     read_verdicts,
@@ -169,8 +169,8 @@ def test_an_entity_with_two_different_answers_is_unknown():
 def test_requests_say_what_was_asked_for():
     of = ClientQuotaEntity.of({"user": "a", "client-id": None})
     change = ClientQuotaAlteration(of, (Op("k", Decimal("1.5")), Op("gone", remove=True)))
-    written = alter_request([change], validate_only=True).encode(version=1)
-    assert AlterClientQuotasRequest.decode(written, version=1).to_dict() == {
+    written = alter_frame([change], 1, 7, validate_only=True)
+    assert AlterClientQuotasRequest.decode(written, 1, header=True, framed=True).to_dict() == {
         "entries": [
             {
                 "entity": [
@@ -215,7 +215,31 @@ def test_a_name_that_the_protocol_cannot_say_is_not_written(
 ):
     change = ClientQuotaAlteration(ClientQuotaEntity.of({"user": name}), ())
     with pytest.raises(error):
-        framed(alter_request([change], validate_only=False), version, 1)
+        alter_frame([change], version, 1, validate_only=False)
+
+
+ops = st.builds(
+    Op,
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+    st.none() | st.decimals(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+)
+alterations = st.lists(
+    st.builds(ClientQuotaAlteration, entities.map(ClientQuotaEntity.of), st.lists(ops).map(tuple))
+)
+
+
+@given(alterations, versions, st.booleans())
+def test_an_alter_has_the_bytes_that_kafka_python_writes(
+    asked: list[ClientQuotaAlteration], version: int, validate_only: bool
+):
+    entries = [
+        (each.entity.entries, [(op.key, float(op.value or 0), op.remove) for op in each.ops])
+        for each in asked
+    ]
+    message = AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
+    frame = alter_frame(asked, version, 7, validate_only=validate_only)
+    assert frame == framed(message, version, 7)
 
 
 def test_a_code_means_what_the_table_of_verdicts_says(subtests: pytest.Subtests):
