@@ -252,9 +252,9 @@ class AlterPipeline:
         )
         refused: Executed = {}
         for each in judged:
-            verdicts = await off_loop(len(each.changes), judgement, each, answer)
-            if any(found.outcome is not Outcome.VALIDATED for found in verdicts.results.values()):
-                refused[each] = held_back(verdicts)
+            verdicts = [answer.verdicts[change.entity] for change in each.changes]
+            if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
+                refused[each] = held_back(await off_loop(len(verdicts), judgement, each, answer))
         return refused
 
     async def _hand_over(

@@ -204,6 +204,8 @@ class Alteration:
         changes = zip(self.changes, judgement.alterations, judgement.warnings, strict=True)
         spelled = tuple(
             replace(change, entity=sent.entity, warnings=warnings)
+            if sent is not change or warnings != change.warnings
+            else change
             for change, sent, warnings in changes
         )
         judged = replace(self, changes=spelled, violations=(), is_unjudged=is_unjudged)
