@@ -22,8 +22,9 @@ from app.documents import API_VERSION, nodes, tables
 from app.documents.faults import MAX_FAULTS, Faults, UnreadableDocumentError
 from app.documents.nodes import Kind, items_of, kind_of, line_of, members
 from app.documents.quotas import Document, read_yaml
+from app.domain.alterations import DesiredValue, quota_value_json
 from app.domain.entities import ENTITY_TYPES, visible
-from app.domain.values import UNSET, DesiredValue, quota_value_json
+from app.domain.quantities import UNSET
 
 _MAX_LINES: Final = 100
 

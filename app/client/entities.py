@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from app.client.errors import UsageError, did_you_mean
 from app.domain.entities import ENTITY_TYPES, visible
+from app.domain.quantities import read_value
 from app.domain.quota_keys import QUOTA_KEY_RULES, TWO_TO_63
-from app.domain.values import read_value
 
 Entity = Mapping[str, str | None]
 """Type to name; null is the default entity."""

@@ -10,10 +10,11 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from app.documents import API_VERSION
 from app.documents.faults import Fault, Faults, UnreadableDocumentError
 from app.documents.nodes import Kind, items_of, kind_of, line_of, members, members_of, parse
+from app.domain.alterations import DesiredValue, read_decimal
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, show_entity
 from app.domain.errors import pointer_token
 from app.domain.plans import DesiredQuota
-from app.domain.values import DesiredValue, read_decimal, read_value
+from app.domain.quantities import read_value
 
 _NODES_OF_A_QUOTA: Final = 40
 """So many at most, on average: two of them are the item and its entity, ten five values."""

@@ -16,11 +16,12 @@ from typing import Final, NamedTuple
 from app.documents.faults import Fault, Faults, UnreadableDocumentError
 from app.documents.quotas import Document, Lines, twice
 from app.documents.text import unguard_cell
+from app.domain.alterations import DesiredValue
 from app.domain.entities import DEFAULT, DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.domain.errors import pointer_token
 from app.domain.plans import DesiredQuota
+from app.domain.quantities import NUMBER, read_value
 from app.domain.quota_keys import QUOTA_KEY_RULES, unknown_key
-from app.domain.values import NUMBER, DesiredValue, read_value
 
 TYPES: Final = tuple(kind.value for kind in ENTITY_TYPES)
 KINDS: Final = tuple(f"{kind.replace('-', '_')}_kind" for kind in TYPES)

@@ -1,10 +1,11 @@
-"""Alterations: what is to change and to hold, the inverse, and what is observed afterwards."""
+"""Alterations: values as numbers, what is to change and to hold, the inverse, what is observed."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
@@ -16,8 +17,11 @@ Values = Mapping[str, float]
 Quotas = Mapping[ClientQuotaEntity, Values]
 """The stored values of many entities."""
 
-Expected = Mapping[str, Decimal | float | None]
-"""The values that must hold now: as written, NaN or infinity; null means not set."""
+DesiredValue = Decimal | float
+"""A value as written; a float only for NaN and the infinities, which JSON writes as text."""
+
+Expected = Mapping[str, DesiredValue | None]
+"""The values that must hold now; null means not set."""
 
 Precondition = Callable[[Values], bool]
 """Tells whether an entity's present values are those that the caller has seen."""
@@ -100,6 +104,53 @@ class AlterationResult:
     after: Values | None = None
     error: KafkaRefusal | None = None
     warnings: tuple[str, ...] = field(default=())
+
+
+JsonNumber = int | float | str
+
+NOT_NUMBERS: Final[Mapping[str, float]] = {
+    text: float(text) for text in ("NaN", "Infinity", "-Infinity")
+}
+"""Stored values that JSON lacks, by their text in documents."""
+
+_TEXT_OF: Final = {str(value): text for text, value in NOT_NUMBERS.items()}
+
+
+def quota_value_json(value: float) -> JsonNumber:
+    """Return a stored value for JSON.
+
+    Integral values have no fraction; 2^63 is 9223372036854775807; beyond it a float is written,
+    because no 64-bit integer holds it; NaN and infinity are strings.
+    """
+    if value == TWO_TO_63:
+        return LONG_MAX
+    if abs(value) < TWO_TO_63:
+        return int(value) if value.is_integer() else value
+    return _TEXT_OF.get(str(value), value)
+
+
+MAX_EXPONENT: Final = 9_999
+"""Numbers beyond 10^±9999 are read as that power: float64 ends at 10^308, so no rule can tell
+the difference, and nobody's arithmetic meets an exponent that fills the memory."""
+
+
+def read_decimal(text: str) -> Decimal:
+    """Return a number as JSON writes it, with every digit."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return _beyond(text, shrinking="e-" in text.lower())
+    if abs(number.adjusted()) <= MAX_EXPONENT:
+        return number
+    return _beyond(text, shrinking=number.adjusted() < 0)
+
+
+def _beyond(text: str, *, shrinking: bool) -> Decimal:
+    sign = "-" if text.startswith("-") else ""
+    mantissa = text.lower().partition("e")[0]
+    if not mantissa.strip("+-0."):
+        return Decimal(f"{sign}0")
+    return Decimal(f"{sign}1e{-MAX_EXPONENT if shrinking else MAX_EXPONENT}")
 
 
 def meant(value: Decimal) -> Decimal:
@@ -312,7 +363,7 @@ def failed_expectation(ordinal: int, detail: str, present: Values) -> Violation:
     )
 
 
-def _holds(present: float | None, expected: Decimal | float | None) -> bool:
+def _holds(present: float | None, expected: DesiredValue | None) -> bool:
     if isinstance(expected, Decimal):
         exact = exact_float(expected)
         return exact is not None and present == exact

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from app.domain.alterations import (
     ClientQuotaAlteration,
+    DesiredValue,
     Op,
     Quotas,
     ReadSet,
@@ -32,7 +33,6 @@ from app.domain.entity_warnings import EntityWarning, entity_warnings
 from app.domain.errors import Violation, pointer_token
 from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import canonical_entity, judge
-from app.domain.values import DesiredValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,10 @@ from starlette.responses import Response
 from typing_extensions import TypeAliasType
 
 from app.domain.alterations import AlterationResult as DomainResult
-from app.domain.alterations import Outcome
+from app.domain.alterations import JsonNumber, Outcome, quota_value_json
 from app.domain.alterations import Values as DomainValues
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import TWO_TO_63, QuotaKey
-from app.domain.values import JsonNumber, quota_value_json
 
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"

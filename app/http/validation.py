@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import is_typeddict
 
+from app.domain.alterations import read_decimal
 from app.domain.errors import (
     MAX_VIOLATIONS,
     InvalidRequestError,
@@ -31,7 +32,6 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.domain.values import read_decimal
 from app.http.models import child, has_lone_surrogate, quote
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"

@@ -10,10 +10,10 @@ from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
+from app.domain.alterations import DesiredValue
 from app.domain.entities import ClientQuotaEntity, show_entity, visible
 from app.domain.entity_warnings import entity_warnings
 from app.domain.plans import holds
-from app.domain.values import DesiredValue
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""

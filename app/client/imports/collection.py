@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from app.client.entities import show_value
 from app.client.output import counted
+from app.domain.alterations import JsonNumber, quota_value_json
 from app.domain.entities import (
     DEFAULT_NAME,
     ENTITY_TYPES,
@@ -21,7 +22,6 @@ from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
     USER_CLIENT_TYPES,
 )
-from app.domain.values import JsonNumber, quota_value_json
 
 
 class NotReadError(Exception):

@@ -26,7 +26,7 @@ from app.client.imports.trees import (
 from app.documents.nodes import kind_of, line_of, members_of
 from app.documents.tables import read_csv
 from app.domain.entities import show_entity
-from app.domain.values import UNSET, read_value
+from app.domain.quantities import UNSET, read_value
 
 _NAMES: Final[Mapping[str, str]] = {
     "user": "user",

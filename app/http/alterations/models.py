@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import MISSING, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.domain.alterations import Op, Overall
+from app.domain.alterations import NOT_NUMBERS, DesiredValue, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, Violation
-from app.domain.values import NOT_NUMBERS, DesiredValue
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_nothing
 from app.http.alterations.schemas import ALTERATION_SCHEMA
 from app.http.models import (

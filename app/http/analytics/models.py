@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from app.domain.values import JsonNumber
+from app.domain.alterations import JsonNumber
 from app.http.models import (
     BUCKET_ID_PATTERN,
     PLAIN,

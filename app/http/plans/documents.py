@@ -20,10 +20,11 @@ from app.documents import API_VERSION
 from app.documents.faults import Fault, UnreadableDocumentError
 from app.documents.quotas import Document, read_yaml
 from app.documents.tables import read_csv
+from app.domain.alterations import DesiredValue
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota
-from app.domain.values import DesiredValue, read_value
+from app.domain.quantities import read_value
 from app.http.alterations.models import MAX_ENTITIES, UP_TO_MAX_ENTITIES
 from app.http.models import QUOTA_VALUES, Entity, EntityKey, quote
 from app.http.validation import StrictModel, kind_of, own_error, strict

@@ -15,10 +15,9 @@ from pydantic import MISSING, BeforeValidator, Field, WithJsonSchema
 from app.documents import API_VERSION
 from app.documents.tables import HEADER
 from app.documents.text import csv_lines, yaml_float, yaml_text
-from app.domain.alterations import Values
+from app.domain.alterations import JsonNumber, Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import Scope
-from app.domain.values import JsonNumber
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match
 from app.http.models import (

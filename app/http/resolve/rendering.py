@@ -4,12 +4,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from app.domain.addresses import canonical_ip
+from app.domain.alterations import JsonNumber, quota_value_json
 from app.domain.entities import EntityType
 from app.domain.plan_impact import BucketName, spent_from
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
-from app.domain.values import JsonNumber, quota_value_json
 from app.http.analytics.models import Usage
 from app.http.models import answer_head, entity_json, json_bytes, json_texts
 from app.service.queries.analytics import BucketUsage

@@ -9,6 +9,7 @@ from typing import Final
 from app.domain.alterations import (
     AlterationResult,
     ClientQuotaAlteration,
+    DesiredValue,
     Op,
     Outcome,
     Values,
@@ -26,7 +27,6 @@ from app.domain.errors import (
 )
 from app.domain.quota_keys import keys_for
 from app.domain.validation import canonical_entity
-from app.domain.values import DesiredValue
 from app.service.alterations.alter import AlterQuotas
 from app.service.auth.actors import Actor
 from app.service.auth.authorize import AuditTrail

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.alterations import quota_value_json
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
 from app.domain.plans import (
     DesiredQuota,
@@ -18,7 +19,6 @@ from app.domain.plans import (
     base_of,
     make_plan,
 )
-from app.domain.values import quota_value_json
 
 P, C, R, I = (  # noqa: E741
     "producer_byte_rate",
