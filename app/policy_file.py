@@ -24,13 +24,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from app.domain.alterations import meant
 from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
-from app.domain.entities import (
-    ClientQuotaFilter,
-    ClientQuotaFilterComponent,
-    MatchType,
-    filter_violations,
-)
+from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.domain.quota_keys import QUOTA_KEY_RULES
+from app.domain.validation import filter_violations
 from app.http.authentication.bearer import is_principal
 from app.http.models import quote
 from app.http.query_params import GRAMMAR, parse_component

@@ -7,9 +7,12 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Final
 
-from app.domain.entities import ClientQuotaEntity
+from app.domain.addresses import canonical_ip
+from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import Violation
 from app.domain.quota_keys import JAVASCRIPT_TWO_TO_63, LONG_MAX, TWO_TO_63
+
+_IP: Final = EntityType.IP.value
 
 Values = Mapping[str, float]
 """The values of one entity by key. Float64, as on the wire; NaN and infinity can be stored."""
@@ -80,6 +83,38 @@ class ClientQuotaAlteration:
     def only_removes(self) -> bool:
         """Whether nothing is set."""
         return all(op.remove and op.value is None for op in self.ops)
+
+
+def canonical_entity(alteration: ClientQuotaAlteration, stored: Quotas) -> ClientQuotaEntity:
+    """Return the entity as it is sent: an address in its canonical text.
+
+    An alteration that only removes keeps a spelling that the broker lists, so nothing that other
+    tools stored is stuck.
+    """
+    entity = alteration.entity
+    name = entity.as_dict().get(_IP)
+    canonical = canonical_ip(name) if name else None
+    if canonical is None or canonical == name:
+        return entity
+    if entity in stored and alteration.only_removes:
+        return entity
+    return ClientQuotaEntity.of({**entity.as_dict(), _IP: canonical})
+
+
+_RECORD_OVERHEAD_BYTES: Final = 40
+
+
+def encoded_bytes(alteration: ClientQuotaAlteration) -> int:
+    """Return an upper bound for the bytes of this alteration's records in the metadata log.
+
+    Source: ``ClientQuotaRecord``, one record for each key with the whole entity in it.
+    """
+    entity = sum([_size(kind) + _size(name or "") + 8 for kind, name in alteration.entity.entries])
+    return sum([_RECORD_OVERHEAD_BYTES + entity + _size(op.key) for op in alteration.ops])
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)

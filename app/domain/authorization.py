@@ -6,10 +6,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Op, meant
+from app.domain.alterations import ClientQuotaAlteration, Op, canonical_entity, meant
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
-from app.domain.validation import canonical_entity
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one Cluster resource. Source: ``Resource.CLUSTER_NAME``."""

@@ -1,13 +1,12 @@
-"""Client-quota entities: who a quota is for, how names are printed, and the caller who asks."""
+"""Client-quota entities: who a quota is for, names for people, names that mislead, filters."""
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
-
-from app.domain.errors import InvalidRequestError, Violation
 
 DEFAULT_NAME: Final = None
 """The name of the default entity: null on the wire, never the text ``<default>``."""
@@ -145,6 +144,99 @@ def escape_of(character: str) -> str:
     if number <= 0xFF:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
+_PREFIX: Final = "User:"
+_DEFAULT: Final = re.compile(rf"\*+|\.[*+]|{DEFAULT}", re.IGNORECASE)
+"""How other tools write the default: a wildcard, a regular expression, Kafka's own text for it."""
+
+_PATTERN: Final = re.compile(r"\^|.*(?<!=)\*", re.DOTALL)
+"""A regular expression, or a wildcard; that of a certificate (``CN=*.example``) is a name."""
+
+_FIRST: Final = (_PREFIX, "^", "<", ".")
+"""How each name begins that has a warning, no wildcard and no blank at its ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityWarning:
+    """Why an entity is probably not what was intended: another tool means something else by it.
+
+    A broker compares names as they are: it knows no pattern, no text for the default and no type
+    before a user, and drops no blank. So a rule for ``User:alice``, ``*``, ``tenant-*`` or a name
+    that a spreadsheet gave a blank is accepted and limits nobody.
+
+    Attributes:
+        code: ``user-prefix``, ``literal-default``, ``literal-pattern`` or ``literal-blank``.
+        detail: A sentence.
+    """
+
+    entity: ClientQuotaEntity
+    code: str
+    detail: str
+
+
+def is_misleading(kind: str, name: str) -> bool:
+    """Tell whether a name of an entity type has a warning; fast for names that have none."""
+    may_be = "*" in name or name.startswith(_FIRST) or name != name.strip()
+    return may_be and _misreading(kind, name) is not None
+
+
+def entity_warnings(entity: ClientQuotaEntity) -> tuple[EntityWarning, ...]:
+    """Return the warnings about the names of an entity, by type; most entities have none."""
+    return tuple(
+        [
+            EntityWarning(entity, *found)
+            for kind, name in entity.entries
+            if name and is_misleading(kind, name) and (found := _misreading(kind, name))
+        ]
+    )
+
+
+def _misreading(kind: str, name: str) -> tuple[str, str] | None:
+    """Return the code and the sentence about a name that another tool reads otherwise, or null."""
+    text = visible(name)
+    literal = f"this is the {kind} '{text}'"
+    if kind == _USER and name.startswith(_PREFIX):
+        return "user-prefix", (
+            "A quota's user is the principal's name without its type: this is the principal "
+            f"'User:{text}', and the user of '{text}' is '{text.removeprefix(_PREFIX)}'."
+        )
+    if _DEFAULT.fullmatch(name):
+        return "literal-default", (
+            f"Kafka matches names literally: {literal} alone, and not the default, which is "
+            f"{{{kind}={DEFAULT}}}."
+        )
+    if _PATTERN.match(name):
+        sentence = f"Kafka matches names literally and has no patterns: {literal} alone."
+        return "literal-pattern", sentence
+    if name != name.strip():
+        return "literal-blank", (
+            f"Kafka matches names literally, with the blanks at their ends: {literal}, and not "
+            f"'{visible(name.strip())}'."
+        )
+    return None
+
+
+def intended_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity | None:
+    """Return the entity that was probably intended.
+
+    Null where there is none: a pattern stands for many, and ``User:`` alone for nobody.
+    """
+    names = {kind: _intended_name(kind, name) for kind, name in entity.entries}
+    is_expressible = all(
+        name is DEFAULT_NAME or (name and not is_misleading(kind, name))
+        for kind, name in names.items()
+    )
+    return ClientQuotaEntity.of(names) if is_expressible else None
+
+
+def _intended_name(kind: str, name: str | None) -> str | None:
+    if name is DEFAULT_NAME:
+        return DEFAULT_NAME
+    bare = name.strip()
+    if kind == _USER:
+        bare = bare.removeprefix(_PREFIX).strip()
+    return DEFAULT_NAME if _DEFAULT.fullmatch(bare) else bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,69 +413,3 @@ class ClientQuotaFilter:
 
 ALL_ENTITIES = ClientQuotaFilter()
 """The filter that describes everything, ip entities included."""
-
-
-def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> list[Violation]:
-    """Return what a broker would refuse, in its order. Source: ``ClientQuotasImage.describe``."""
-    violations = list(_component_violations(quota_filter, pointer))
-    types = {component.entity_type for component in quota_filter.components if component.names_type}
-    if EntityType.IP in types and types & {EntityType.USER, EntityType.CLIENT_ID}:
-        violations.append(
-            Violation(
-                pointer,
-                "invalid-filter-combination",
-                "ip cannot be combined with user or client-id: no entity has both.",
-                "INVALID_REQUEST",
-            )
-        )
-    return violations
-
-
-def check_filter(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> None:
-    """Refuse a filter that a broker would refuse.
-
-    Raises:
-        InvalidRequestError: With every violation, and the error that the broker gives.
-    """
-    violations = filter_violations(quota_filter, pointer)
-    if violations:
-        subject = "filter" if pointer == "filter" else f"{pointer} filter"
-        raise InvalidRequestError(
-            f"The {subject} breaks a rule of the broker.",
-            kafka_error=violations[0].kafka_error,
-            violations=violations,
-        )
-
-
-def _component_violations(quota_filter: ClientQuotaFilter, pointer: str) -> Iterator[Violation]:
-    seen: set[str] = set()
-    for component in quota_filter.components:
-        kind = component.entity_type
-        if kind == ANY_TYPE:
-            if component.match_type is not MatchType.CONTAINS:
-                yield Violation(
-                    pointer,
-                    "unknown-entity-type",
-                    "any stands for a type in any~=TEXT alone.",
-                    "UNSUPPORTED_VERSION",
-                )
-            continue
-        if not kind:
-            yield Violation(
-                pointer, "empty-entity-type", "An entity type is empty.", "INVALID_REQUEST"
-            )
-        elif kind not in ENTITY_TYPES:
-            yield Violation(
-                pointer,
-                "unknown-entity-type",
-                f"Unknown entity type {kind!r}; a broker knows user, client-id and ip.",
-                "UNSUPPORTED_VERSION",
-            )
-        elif kind in seen:
-            yield Violation(
-                pointer,
-                "repeated-entity-type",
-                f"The entity type {kind} appears more than once; components are ANDed.",
-                "INVALID_REQUEST",
-            )
-        seen.add(kind)

@@ -25,14 +25,19 @@ from app.domain.alterations import (
     ReadSet,
     Values,
     apply_ops,
+    canonical_entity,
     exact_float,
     same_value,
 )
-from app.domain.entities import ClientQuotaEntity, ClientQuotaFilterComponent
-from app.domain.entity_warnings import EntityWarning, entity_warnings
+from app.domain.entities import (
+    ClientQuotaEntity,
+    ClientQuotaFilterComponent,
+    EntityWarning,
+    entity_warnings,
+)
 from app.domain.errors import Violation, pointer_token
 from app.domain.quota_keys import TWO_TO_63
-from app.domain.validation import canonical_entity, judge
+from app.domain.validation import judge
 
 
 @dataclass(frozen=True, slots=True)

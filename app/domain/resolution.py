@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.addresses import canonical_ip
-from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
-from app.domain.entity_warnings import entity_warnings
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType, entity_warnings
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex, Spellings
 from app.domain.resolution_levels import (

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from app.domain.addresses import enforced_address
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
-from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
-from app.domain.entity_warnings import is_misleading
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType, is_misleading
 from app.domain.quota_keys import USER_CLIENT_TYPES, QuotaKey, keys_for
 from app.domain.resolution_levels import (
     IP_PRECEDENCE,

@@ -16,12 +16,23 @@ from app.domain.alterations import (
     Quotas,
     Values,
     apply_ops,
+    canonical_entity,
+    encoded_bytes,
     is_rounded,
     meant,
     same_value,
 )
-from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
-from app.domain.entity_warnings import EntityWarning, entity_warnings
+from app.domain.entities import (
+    ANY_TYPE,
+    DEFAULT_NAME,
+    ENTITY_TYPES,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    EntityType,
+    EntityWarning,
+    MatchType,
+    entity_warnings,
+)
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, Violation, pointer_token
 from app.domain.quota_keys import (
     QUOTA_KEY_RULES,
@@ -126,34 +137,14 @@ MAX_NAME_BYTES = 512
 """The longest name accepted, in bytes of UTF-8; the wire would take 32,767."""
 
 
-def canonical_entity(alteration: ClientQuotaAlteration, stored: Quotas) -> ClientQuotaEntity:
-    """Return the entity as it is sent: an address in its canonical text.
-
-    An alteration that only removes keeps a spelling that the broker lists, so nothing that other
-    tools stored is stuck.
-    """
-    entity = alteration.entity
-    name = entity.as_dict().get(_IP)
-    canonical = canonical_ip(name) if name else None
-    if canonical is None or canonical == name:
-        return entity
-    if entity in stored and alteration.only_removes:
-        return entity
-    return ClientQuotaEntity.of({**entity.as_dict(), _IP: canonical})
-
-
 def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> Iterator[Violation]:
     """Yield every broken rule of an entity.
 
     Source: ``ClientQuotaControlManager`` (kafka_error set); the rest is this service's.
     """
     if not entity.entries:
-        yield _kafka(
-            pointer,
-            "empty-entity",
-            "The entity is empty; name a user, a client-id or an ip.",
-            index,
-        )
+        detail = "The entity is empty; name a user, a client-id or an ip."
+        yield _kafka(pointer, "empty-entity", detail, index)
     for kind, name in entity.entries:
         for code, detail, kafka_error in _name_problems(kind, name):
             yield Violation(f"{pointer}/{pointer_token(kind)}", code, detail, kafka_error, index)
@@ -166,8 +157,7 @@ def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> It
 def _name_problems(kind: str, name: str | None) -> Sequence[Problem]:
     kafka_error = "INVALID_REQUEST"
     if kind not in ENTITY_TYPES:
-        detail = f"Unknown entity type {kind!r}; a broker knows user, client-id and ip."
-        return [("unknown-entity-type", detail, kafka_error)]
+        return [("unknown-entity-type", _unknown_type(kind), kafka_error)]
     if name is DEFAULT_NAME:
         return ()
     if not name:
@@ -199,7 +189,7 @@ def _text_problems(name: str) -> Sequence[Problem]:
     return problems
 
 
-def _kafka(pointer: str, code: str, detail: str, index: int) -> Violation:
+def _kafka(pointer: str, code: str, detail: str, index: int | None = None) -> Violation:
     return Violation(pointer, code, detail, "INVALID_REQUEST", index)
 
 
@@ -208,8 +198,6 @@ MAX_CHANGES = 10_000
 
 MAX_ENCODED_BYTES = 2 * 1024 * 1024
 """Encoded records in one request; from 8 MiB on the controller resigns."""
-
-_RECORD_OVERHEAD_BYTES = 40
 
 CURABLE = frozenset(
     {
@@ -329,7 +317,7 @@ def _alteration_violations(
         yield from _op_violations(op, types, present or {}, op_pointer, index)
         if op.key in repeated:
             detail = f"The key {key_text(op.key)} appears more than once for this entity."
-            yield Violation(f"{op_pointer}/key", "duplicate-key", detail, "INVALID_REQUEST", index)
+            yield _kafka(f"{op_pointer}/key", "duplicate-key", detail, index)
 
 
 def _repeated_keys(alteration: ClientQuotaAlteration) -> set[str]:
@@ -344,13 +332,11 @@ def _duplicate_entities(alterations: Sequence[ClientQuotaAlteration]) -> Iterato
     for index, alteration in enumerate(alterations):
         earlier = first.setdefault(alteration.entity, index)
         if earlier != index:
-            yield Violation(
-                f"/alterations/{index}/entity",
-                "duplicate-entity",
-                f"The same entity as alteration {earlier}; the broker would apply one of them "
-                "and report an error.",
-                "INVALID_REQUEST",
+            detail = (
+                f"The same entity as alteration {earlier}; the broker would apply one of them and "
+                "report an error."
             )
+            yield _kafka(f"/alterations/{index}/entity", "duplicate-entity", detail)
 
 
 def _size_violations(
@@ -375,22 +361,7 @@ def _changes(alteration: ClientQuotaAlteration, before: Values) -> int:
     return sum(not same_value(before.get(key), after.get(key)) for key in keys)
 
 
-def encoded_bytes(alteration: ClientQuotaAlteration) -> int:
-    """Return an upper bound for the bytes of this alteration's records in the metadata log.
-
-    Source: ``ClientQuotaRecord``, one record for each key with the whole entity in it.
-    """
-    entity = sum([_size(kind) + _size(name or "") + 8 for kind, name in alteration.entity.entries])
-    return sum([_RECORD_OVERHEAD_BYTES + entity + _size(op.key) for op in alteration.ops])
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def alteration_warnings(
-    alterations: Iterable[ClientQuotaAlteration],
-) -> list[EntityWarning]:
+def alteration_warnings(alterations: Iterable[ClientQuotaAlteration]) -> list[EntityWarning]:
     """Return what is odd about the names that are set; what only removes is how that is mended."""
     return [
         warning
@@ -398,3 +369,52 @@ def alteration_warnings(
         if not alteration.only_removes
         for warning in entity_warnings(alteration.entity)
     ]
+
+
+def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> list[Violation]:
+    """Return what a broker would refuse, in its order. Source: ``ClientQuotasImage.describe``."""
+    problems = list(_component_problems(quota_filter))
+    types = {component.entity_type for component in quota_filter.components if component.names_type}
+    if EntityType.IP in types and types & {EntityType.USER, EntityType.CLIENT_ID}:
+        detail = "ip cannot be combined with user or client-id: no entity has both."
+        problems.append(("invalid-filter-combination", detail, "INVALID_REQUEST"))
+    return [Violation(pointer, *problem) for problem in problems]
+
+
+def _component_problems(quota_filter: ClientQuotaFilter) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for component in quota_filter.components:
+        kind = component.entity_type
+        if kind == ANY_TYPE:
+            if component.match_type is not MatchType.CONTAINS:
+                detail = "any stands for a type in any~=TEXT alone."
+                yield "unknown-entity-type", detail, "UNSUPPORTED_VERSION"
+            continue
+        if not kind:
+            yield "empty-entity-type", "An entity type is empty.", "INVALID_REQUEST"
+        elif kind not in ENTITY_TYPES:
+            yield "unknown-entity-type", _unknown_type(kind), "UNSUPPORTED_VERSION"
+        elif kind in seen:
+            detail = f"The entity type {kind} appears more than once; components are ANDed."
+            yield "repeated-entity-type", detail, "INVALID_REQUEST"
+        seen.add(kind)
+
+
+def _unknown_type(kind: str) -> str:
+    return f"Unknown entity type {kind!r}; a broker knows user, client-id and ip."
+
+
+def check_filter(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> None:
+    """Refuse a filter that a broker would refuse.
+
+    Raises:
+        InvalidRequestError: With every violation, and the error that the broker gives.
+    """
+    violations = filter_violations(quota_filter, pointer)
+    if violations:
+        subject = "filter" if pointer == "filter" else f"{pointer} filter"
+        raise InvalidRequestError(
+            f"The {subject} breaks a rule of the broker.",
+            kafka_error=violations[0].kafka_error,
+            violations=violations,
+        )

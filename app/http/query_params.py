@@ -33,7 +33,6 @@ from app.domain.entities import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
-    filter_violations,
 )
 from app.domain.errors import (
     BadPageTokenError,
@@ -41,6 +40,7 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
+from app.domain.validation import filter_violations
 from app.http.models import json_bytes, quote, read_time
 from app.http.validation import StrictModel, fault_of, own_error
 

@@ -16,11 +16,13 @@ from app.domain.addresses import canonical_ip
 from app.domain.entities import (
     ENTITY_TYPES,
     ClientQuotaEntity,
+    entity_warnings,
+    intended_entity,
+    is_misleading,
     show_entity,
     show_name,
     visible,
 )
-from app.domain.entity_warnings import entity_warnings, intended_entity, is_misleading
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
 from app.domain.resolution_index import QuotaIndex, Rule

@@ -11,8 +11,7 @@ from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
 from app.domain.alterations import DesiredValue
-from app.domain.entities import ClientQuotaEntity, show_entity, visible
-from app.domain.entity_warnings import entity_warnings
+from app.domain.entities import ClientQuotaEntity, entity_warnings, show_entity, visible
 from app.domain.plans import holds
 
 _NOW: Final = ("max_age_ms", "0")

@@ -13,10 +13,10 @@ from app.domain.entities import (
     DEFAULT_NAME,
     ENTITY_TYPES,
     ClientQuotaEntity,
+    entity_warnings,
     show_entity,
     visible,
 )
-from app.domain.entity_warnings import entity_warnings
 from app.domain.quota_keys import (
     IP_TYPES,
     QUOTA_KEY_RULES,

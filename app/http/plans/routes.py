@@ -9,13 +9,10 @@ from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, Wi
 
 from app.documents.quotas import Document
 from app.domain import plans
-from app.domain.entities import (
-    ClientQuotaFilter,
-    ClientQuotaFilterComponent,
-    filter_violations,
-)
+from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota, WhyKept
+from app.domain.validation import filter_violations
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
 from app.http.alterations.models import Waiting
 from app.http.alterations.routes import alteration_of, alteration_response, altered

@@ -13,13 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
-from app.domain.entities import (
-    ALL_ENTITIES,
-    ClientQuotaEntity,
-    ClientQuotaFilter,
-    filter_violations,
-)
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError, QuotaError
+from app.domain.validation import filter_violations
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     MetadataQuorum,

@@ -20,9 +20,10 @@ from weakref import WeakKeyDictionary
 from app.domain.alterations import (
     Outcome,
     Quotas,
+    encoded_bytes,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
+from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES
 from app.metrics import AlterationMetrics, Phase
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.results import (

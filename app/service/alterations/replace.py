@@ -13,6 +13,7 @@ from app.domain.alterations import (
     Op,
     Outcome,
     Values,
+    canonical_entity,
     expected_after,
     inverse,
     same_value,
@@ -26,7 +27,6 @@ from app.domain.errors import (
     Violation,
 )
 from app.domain.quota_keys import keys_for
-from app.domain.validation import canonical_entity
 from app.service.alterations.alter import AlterQuotas
 from app.service.auth.actors import Actor
 from app.service.auth.authorize import AuditTrail

@@ -16,13 +16,14 @@ from app.domain.authorization import (
     PolicyRule,
     authorize,
 )
-from app.domain.entities import Caller, check_filter
+from app.domain.entities import Caller
 from app.domain.errors import (
     ClusterAuthorizationError,
     NotFoundError,
     NotSentError,
     PolicyViolationError,
 )
+from app.domain.validation import check_filter
 from app.metrics import PolicyMetrics
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord

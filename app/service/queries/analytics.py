@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration
-from app.domain.entities import ClientQuotaFilter, EntityType, check_filter
+from app.domain.entities import ClientQuotaFilter, EntityType
 from app.domain.errors import (
     NotFoundError,
     NotSentError,
 )
 from app.domain.plan_impact import BucketName, PublishedBucket, TouchedBucket, touched_buckets
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
+from app.domain.validation import check_filter
 from app.service.ports.brokers import ClusterIdentity
 from app.service.runtime.tasks import off_loop
 

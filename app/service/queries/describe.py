@@ -9,15 +9,9 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
-from app.domain.entities import (
-    ALL_ENTITIES,
-    ClientQuotaEntity,
-    ClientQuotaFilter,
-    SortKey,
-    check_filter,
-    filter_violations,
-)
+from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter, SortKey
 from app.domain.errors import NoSuchEntityError
+from app.domain.validation import check_filter, filter_violations
 from app.service.auth.actors import Actor
 from app.service.ports.brokers import Described
 from app.service.queries.resolve import QuotaImage

@@ -13,6 +13,7 @@ from app.domain.alterations import (
     Expected,
     Quotas,
     Values,
+    canonical_entity,
     failed_expectations,
     same_values,
 )
@@ -21,7 +22,7 @@ from app.domain.errors import ExpectationFailedError, InvalidRequestError, Viola
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
-from app.domain.validation import canonical_entity, judge
+from app.domain.validation import judge
 from app.service.auth.actors import Actor
 from app.service.ports.brokers import CustomCallback, Described, QuotaReader
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, utc_now

@@ -12,8 +12,8 @@ from app.domain.entities import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     MatchType,
-    filter_violations,
 )
+from app.domain.validation import filter_violations
 from tests.testkit.resolution_cases import describe_fixture
 
 ALICE = ClientQuotaEntity.of({"user": "ali???"}).key

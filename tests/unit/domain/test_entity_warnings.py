@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.domain.entities import ClientQuotaEntity
-from app.domain.entity_warnings import entity_warnings, intended_entity, is_misleading
+from app.domain.entities import ClientQuotaEntity, entity_warnings, intended_entity, is_misleading
 
 NO_ENTITY = None
 

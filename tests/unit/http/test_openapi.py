@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from app.domain.addresses import canonical_ip
-from app.domain.entities import ClientQuotaFilter, filter_violations
+from app.domain.entities import ClientQuotaFilter
 from app.domain.errors import InvalidRequestError, UnknownOutcomeError, UnreadableRequestError
-from app.domain.validation import judge
+from app.domain.validation import filter_violations, judge
 from app.http.alterations.models import AlterationRequest
 from app.http.models import IP_SCHEMA
 from app.http.problem_catalog import PROBLEMS
