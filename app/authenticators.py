@@ -1,22 +1,41 @@
-"""Builds the configured authenticators; a file that cannot be used is a ``SettingsError``."""
+"""Builds the configured authenticators, and the sessions of callers with a broker password.
 
+A file that cannot be used is a ``SettingsError``.
+"""
+
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import httpx
 
+from app.domain.entities import ALL_ENTITIES
+from app.domain.errors import NotSentError
 from app.http.authentication.authenticator import Authenticator
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
 from app.http.authentication.certificates import ClientCertificates
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
+from app.http.errors import LoginFailedError
 from app.http.rate_limits import LoginAttempts
-from app.kafka.config import KafkaLogin, key_password
-from app.metrics import Metrics
+from app.kafka.acls import KafkaCallerRights
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaLogin, key_password, ssl_context
+from app.kafka.handshake import LoginRefusedError
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.metrics import DependencyMetrics, Metrics
+from app.service.alterations.barrier import Barrier
+from app.service.auth.actors import Actor, CallerQuotaAdmin
+from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
 from app.service.auth.sessions import Sessions
+from app.service.ports.brokers import Described, QuotaReader
+from app.service.runtime.clock import Patience
+from app.service.runtime.tasks import AlterationTasks, Cache, SessionTasks
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
 OpenSessions = Callable[[KafkaLogin], Sessions]
@@ -118,3 +137,113 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
             raise unusable_file("tls_client_ca_file", error) from None
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+_LOGINS_AT_ONCE: Final = 16
+"""So that a crowd of unknown callers takes no more of the brokers."""
+
+
+class CallerSession:
+    """One caller's connections, and what acts through them."""
+
+    def __init__(
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, principal: str, logins: "CallerLogins"
+    ) -> None:
+        self._brokers = brokers
+        self._admin = admin
+        self._rights = KafkaCallerRights(brokers, admin)
+        self._tasks = SessionTasks(logins.tasks)
+        as_caller = CallerQuotaAdmin(admin, self._rights, principal)
+        everything = partial(
+            as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
+        )
+        self._everything = Cache(everything, keeps_answer=False)
+        for_record = CallerQuotaAdmin(admin, self._rights, principal, stand_in=logins.own_account)
+        self.actor = partial(
+            Actor,
+            authorizer=BrokerAuthorizer(self._rights, logins.authorizer),
+            admin=as_caller,
+            reader=as_caller,
+            describe_now=self._describe_now,
+            barrier=logins.barrier(for_record),
+            tasks=self._tasks,
+            is_logged_in=True,
+        )
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether the brokers have refused the password since."""
+        return self._brokers.login_was_refused
+
+    async def close(self, *, at_once: bool) -> None:
+        """Drop the connections, when the last alteration has ended or at once."""
+        try:
+            if not at_once:
+                await self._tasks.quiet()
+        finally:
+            await self._everything.close()
+            await self._rights.close()
+            await self._admin.close()
+
+    async def _describe_now(self) -> Described:
+        described, _ = await self._everything.get(0)
+        return described
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLogins:
+    """Logs callers in at the brokers, and shares with them what asks no broker for a caller."""
+
+    own_account: KafkaClientQuotaAdmin
+    tasks: AlterationTasks
+    barrier: Callable[[QuotaReader], Barrier]
+    authorizer: ClusterAuthorizer
+    metrics: DependencyMetrics
+    patience: Patience
+
+    def sessions(self, login: KafkaLogin) -> Sessions:
+        """Return the sessions of callers who log in like this, of which there are none yet."""
+        context = ssl_context(login("user", "password"))
+        pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
+
+        async def open_session(user: str, password: str) -> CallerSession:
+            brokers = Brokers(
+                login(user, password),
+                self.metrics,
+                context=context,
+                one_login=True,
+                patience=self.patience,
+            )
+            try:
+                await self._log_in(brokers, pending)
+                admin = KafkaClientQuotaAdmin(brokers, keeps_everything=False)
+                return CallerSession(brokers, admin, f"User:{user}", self)
+            except BaseException:
+                await brokers.close()
+                raise
+
+        return Sessions(open_session)
+
+    async def _log_in(self, brokers: Brokers, pending: asyncio.Semaphore) -> None:
+        """Log in.
+
+        Raises:
+            LoginFailedError: The brokers do not accept the user with this password.
+            NotSentError: They cannot be reached in time, or are of another cluster.
+        """
+        within_s = brokers.patience.broker_answer_s
+        deadline = asyncio.get_running_loop().time() + within_s
+        try:
+            async with asyncio.timeout(within_s):
+                try:
+                    async with pending:
+                        view = await brokers.view(deadline)
+                except LoginRefusedError:
+                    detail = "The brokers do not accept this user with this password."
+                    raise LoginFailedError(detail) from None
+                ours = await self.own_account.cluster_id()
+        except TimeoutError:
+            raise NotSentError("The login took too long.", code="cluster-unreachable") from None
+        if view.cluster_id != ours:
+            detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
+            raise NotSentError(detail, code="cluster-unreachable")

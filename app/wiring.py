@@ -1,6 +1,5 @@
 """Wiring: every object of the service is built here and passed in."""
 
-import asyncio
 import logging
 import os
 import secrets
@@ -12,21 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from app.authenticators import open_authenticators
+from app.authenticators import CallerLogins, open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
-from app.domain.entities import ALL_ENTITIES
-from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
-from app.http.errors import LoginFailedError
 from app.http.guards import Services
 from app.http.rate_limits import Limits, RateLimits
-from app.kafka.acls import KafkaCallerRights, cluster_acls
+from app.kafka.acls import cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, scram_users
-from app.kafka.config import KafkaLogin, ssl_context
-from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum, QueryReader
-from app.metrics import AlterationMetrics, DependencyMetrics, Metrics
+from app.metrics import AlterationMetrics, Metrics
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
@@ -46,29 +40,27 @@ from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
-from app.service.auth.actors import Actor, CallerQuotaAdmin
+from app.service.auth.actors import Actor
 from app.service.auth.authorize import (
     ACL_REFRESH_AFTER_S,
     MAX_ACL_AGE_S,
     AuditTrail,
     AuthorizationPolicy,
-    BrokerAuthorizer,
     ClusterAuthorizer,
     NarrowingPolicy,
     NoPolicy,
     PolicyGuard,
 )
 from app.service.auth.denials import DeniedAttempts
-from app.service.auth.sessions import Sessions
 from app.service.drift import DriftWatch
-from app.service.ports.brokers import AclSnapshot, Described, QuotaReader
+from app.service.ports.brokers import AclSnapshot, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.readiness import Readiness, without_addresses
-from app.service.runtime.tasks import AlterationTasks, Cache, SessionTasks, run_forever
+from app.service.runtime.tasks import AlterationTasks, run_forever
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -105,7 +97,7 @@ class Alterations:
         in_progress: CountEntities,
     ) -> None:
         admin, database, patience = backends.admin, backends.database, settings.patience
-        self.backends, self.metrics, self.patience = backends, metrics, patience
+        self.backends, self.metrics = backends, metrics
         self.tasks = AlterationTasks()
         journal, final_after_s = PostgresJournal(database), settings.test_final_after_s
         recoveries = PostgresRecovery(database, final_after_s=final_after_s)
@@ -168,115 +160,6 @@ class Alterations:
 def owner_name() -> str:
     """Return a name for this process in the log, which no other process has had."""
     return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
-
-
-_LOGINS_AT_ONCE: Final = 16
-"""So that a crowd of unknown callers takes no more of the brokers."""
-
-
-class CallerSession:
-    """One caller's connections, and what acts through them."""
-
-    def __init__(
-        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, principal: str, logins: "CallerLogins"
-    ) -> None:
-        alterations = logins.alterations
-        self._brokers = brokers
-        self._admin = admin
-        self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = SessionTasks(alterations.tasks)
-        as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        everything = partial(
-            as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
-        )
-        self._everything = Cache(everything, keeps_answer=False)
-        own_account = alterations.backends.admin
-        for_record = CallerQuotaAdmin(admin, self._rights, principal, stand_in=own_account)
-        self.actor = partial(
-            Actor,
-            authorizer=BrokerAuthorizer(self._rights, logins.authorizer),
-            admin=as_caller,
-            reader=as_caller,
-            describe_now=self._describe_now,
-            barrier=alterations.barrier(for_record),
-            tasks=self._tasks,
-            is_logged_in=True,
-        )
-
-    @property
-    def is_spoilt(self) -> bool:
-        """Whether the brokers have refused the password since."""
-        return self._brokers.login_was_refused
-
-    async def close(self, *, at_once: bool) -> None:
-        """Drop the connections, when the last alteration has ended or at once."""
-        try:
-            if not at_once:
-                await self._tasks.quiet()
-        finally:
-            await self._everything.close()
-            await self._rights.close()
-            await self._admin.close()
-
-    async def _describe_now(self) -> Described:
-        described, _ = await self._everything.get(0)
-        return described
-
-
-@dataclass(frozen=True, slots=True)
-class CallerLogins:
-    """Logs callers in at the brokers, and shares with them what asks no broker for a caller."""
-
-    alterations: Alterations
-    authorizer: ClusterAuthorizer
-    metrics: DependencyMetrics
-
-    def sessions(self, login: KafkaLogin) -> Sessions:
-        """Return the sessions of callers who log in like this, of which there are none yet."""
-        context = ssl_context(login("user", "password"))
-        pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
-
-        async def open_session(user: str, password: str) -> CallerSession:
-            brokers = Brokers(
-                login(user, password),
-                self.metrics,
-                context=context,
-                one_login=True,
-                patience=self.alterations.patience,
-            )
-            try:
-                await self._log_in(brokers, pending)
-                admin = KafkaClientQuotaAdmin(brokers, keeps_everything=False)
-                return CallerSession(brokers, admin, f"User:{user}", self)
-            except BaseException:
-                await brokers.close()
-                raise
-
-        return Sessions(open_session)
-
-    async def _log_in(self, brokers: Brokers, pending: asyncio.Semaphore) -> None:
-        """Log in.
-
-        Raises:
-            LoginFailedError: The brokers do not accept the user with this password.
-            NotSentError: They cannot be reached in time, or are of another cluster.
-        """
-        within_s = brokers.patience.broker_answer_s
-        deadline = asyncio.get_running_loop().time() + within_s
-        try:
-            async with asyncio.timeout(within_s):
-                try:
-                    async with pending:
-                        view = await brokers.view(deadline)
-                except LoginRefusedError:
-                    detail = "The brokers do not accept this user with this password."
-                    raise LoginFailedError(detail) from None
-                ours = await self.alterations.backends.admin.cluster_id()
-        except TimeoutError:
-            raise NotSentError("The login took too long.", code="cluster-unreachable") from None
-        if view.cluster_id != ours:
-            detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
-            raise NotSentError(detail, code="cluster-unreachable")
 
 
 class Wiring:
@@ -363,7 +246,9 @@ class Wiring:
                 self._limits.entities,
             )
             audit = AuditTrail(journal, authorizer, admin)
-            logins = CallerLogins(alterations, authorizer, counted)
+            logins = CallerLogins(
+                admin, alterations.tasks, alterations.barrier, authorizer, counted, patience
+            )
             authenticators = open_authenticators(
                 self._settings, self.metrics, stack, logins.sessions
             )
