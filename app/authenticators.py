@@ -36,7 +36,8 @@ from app.service.auth.sessions import Sessions
 from app.service.ports.brokers import Described, QuotaReader
 from app.service.runtime.clock import Patience
 from app.service.runtime.tasks import AlterationTasks, Cache, SessionTasks
-from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
+from app.setting_types import AuthenticatorKind
+from app.settings import Settings, SettingsError, reveal, unusable_file
 
 OpenSessions = Callable[[KafkaLogin], Sessions]
 """Makes the sessions of a kind of login."""

@@ -10,7 +10,7 @@ import structlog
 
 from app.command_line import drop
 from app.http.middleware import add_request
-from app.settings import LogFormat
+from app.setting_types import LogFormat
 
 _QUIET: Final = {
     "uvicorn.access": logging.WARNING,

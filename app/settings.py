@@ -1,39 +1,41 @@
 """Settings: environment variables ``QUOTAS_…``, each read once into the type that is used."""
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from enum import StrEnum
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.domain.authorization import parse_super_users
-from app.http.authentication.authenticator import principal_of
-from app.http.authentication.oidc import ALGORITHMS, is_confidential
-from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import ForwardedHeader
-from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaLogin, KafkaSettings, SaslMechanism, SecurityProtocol
-from app.postgres.connect import read_url
 from app.service.ports.alterations import Failpoints
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import Patience
-
-PREFIX: Final = "QUOTAS_"
+from app.setting_types import (
+    PREFIX,
+    Algorithms,
+    AuthenticatorKind,
+    AuthenticatorKinds,
+    BootstrapServers,
+    ConfidentialUrl,
+    DatabaseUrl,
+    LogFormat,
+    MappingRules,
+    Networks,
+    Origins,
+    Port,
+    PrincipalPrefix,
+    Principals,
+    Rate,
+    SaslProtocol,
+    Secret,
+    TestFailpoint,
+    TimeoutMs,
+    variable,
+)
 
 LOCAL_ONLY: Final = frozenset(
     {"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION", "QUOTAS_PIPELINE_DATABASE_URL"}
@@ -74,104 +76,6 @@ class SettingsError(Exception):
 
 class UnreadSettingError(AttributeError):
     """A setting has no value because its variable could not be read."""
-
-
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    JSON = "json"
-    TEXT = "text"
-
-
-class AuthenticatorKind(StrEnum):
-    """Kinds of credentials, in the order in which they are offered by default."""
-
-    BEARER = "bearer"
-    CERTIFICATE = "certificate"
-    BASIC = "basic"
-
-
-def _read(read: Callable[[str], object]) -> BeforeValidator:
-    """Read the text of a variable; a default has its type already."""
-    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
-
-
-def _split(text: str, separator: str = ",") -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(separator))))
-
-
-def _readable(read: Callable[[Any], object]) -> AfterValidator:
-    """Refuse what a reader refuses with ``ValueError``, and leave the value as it is."""
-
-    def check(value: Any) -> Any:
-        read(value.get_secret_value() if isinstance(value, SecretStr) else value)
-        return value
-
-    return AfterValidator(check)
-
-
-def _require(is_allowed: Callable[[Any], bool], message: str) -> AfterValidator:
-    """Refuse a value with a message, which may quote it as ``{}``."""
-
-    def check(value: Any) -> Any:
-        if not is_allowed(value):
-            raise ValueError(message.format(value))
-        return value
-
-    return AfterValidator(check)
-
-
-def _secret(value: object, info: ValidationInfo) -> object:
-    """Return a secret; that of a file comes as its path, and a pair is both."""
-    name = f"{variable(str(info.field_name))}_FILE"
-    match value:
-        case (_, _):
-            message = f"{name} is set, too; set one of them"
-            raise ValueError(message)
-        case Path():
-            try:
-                text = value.read_text(encoding="utf-8").rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", "it is not UTF-8")
-                message = f"the file of {name} cannot be read: {reason}"
-                raise ValueError(message) from None
-            if not text:
-                message = f"the file of {name} is empty"
-                raise ValueError(message)
-            return text
-    return value
-
-
-def _principal_prefix(prefix: str) -> None:
-    try:
-        principal_of(f"{prefix}user")
-    except InvalidTokenError as error:
-        raise ValueError(error.detail) from None
-
-
-def _network(text: object) -> IPv4Network | IPv6Network:
-    network = ip_network(text if isinstance(text, str) else str(text))
-    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped:
-        message = f"write {text} as an IPv4 address or network"
-        raise ValueError(message)
-    return network
-
-
-_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
-
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-"""So many a second; 0 for no limit, in development only."""
-TimeoutMs = Annotated[int, Field(ge=10, le=60_000)]
-Principals = Annotated[frozenset[str], _read(parse_super_users)]
-BootstrapServers = Annotated[str, _readable(KafkaSettings)]
-Secret = Annotated[SecretStr, BeforeValidator(_secret)]
-DatabaseUrl = Annotated[Secret, _readable(read_url)]
-ConfidentialUrl = Annotated[
-    str, _require(is_confidential, "it must begin with https:// (http:// on this machine only)")
-]
-Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 
 
 class Settings(BaseModel):
@@ -230,15 +134,11 @@ class Settings(BaseModel):
     """What its tokens must name as audience; needed with an issuer."""
     oidc_jwks_url: ConfidentialUrl | None = None
     """`https://…` of its keys; default: as its discovery document says."""
-    oidc_algorithms: Annotated[
-        tuple[str, ...],
-        _read(_split),
-        _require(ALGORITHMS.issuperset, f"it takes some of {', '.join(sorted(ALGORITHMS))}"),
-    ] = ("RS256", "PS256", "ES256", "EdDSA")
+    oidc_algorithms: Algorithms = ("RS256", "PS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
     oidc_principal_claim: str = "sub"
     """The claim whose value is the user name of the principal."""
-    oidc_principal_prefix: Annotated[str, _readable(_principal_prefix)] = ""
+    oidc_principal_prefix: PrincipalPrefix = ""
     """Stands before that value in the user name, so that no token names another authenticator's
     user."""
     oidc_privileged_principals: Principals = frozenset()
@@ -246,11 +146,7 @@ class Settings(BaseModel):
     oidc_ca_file: Path | None = None
     """PEM file of authorities trusted for the issuer; default: those of this
     machine."""
-    authenticators: Annotated[
-        tuple[AuthenticatorKind, ...],
-        _read(_split),
-        _require(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
-    ] = ()
+    authenticators: AuthenticatorKinds = ()
     """Some of `bearer`, `certificate`, `basic`, in the order in which callers
     are offered them; default: all that are configured."""
 
@@ -302,7 +198,7 @@ class Settings(BaseModel):
     # Alterations.
     drift_interval_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
     """How often the cluster is compared with the audit log, in seconds."""
-    test_failpoint: Annotated[Failpoints, _read(Failpoints.read)] = Failpoints()
+    test_failpoint: TestFailpoint = Failpoints()
     """For tests, in development only: kill or freeze at a point of an alteration."""
     test_final_after_s: Annotated[float, Field(ge=1, le=95)] = FINAL_AFTER_S
     """For tests, in development only: when recovery is final, in seconds."""
@@ -311,10 +207,7 @@ class Settings(BaseModel):
     basic_sasl_mechanism: SaslMechanism | None = None
     """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: accepts `Authorization: Basic` and logs in at
     the brokers with it; default: Basic is off."""
-    basic_security_protocol: Annotated[
-        SecurityProtocol,
-        _require(lambda protocol: protocol.uses_sasl, "it takes SASL_SSL or SASL_PLAINTEXT"),
-    ] = SecurityProtocol.SASL_SSL
+    basic_security_protocol: SaslProtocol = SecurityProtocol.SASL_SSL
     """`SASL_SSL`, or `SASL_PLAINTEXT` on this machine and in development: how such callers are
     logged in."""
     basic_bootstrap_servers: BootstrapServers | None = None
@@ -331,24 +224,17 @@ class Settings(BaseModel):
     """A port of its own for TLS; `QUOTAS_PORT` then speaks plain HTTP."""
     tls_client_ca_file: Path | None = None
     """PEM file of authorities: a client certificate that they signed is a credential."""
-    ssl_principal_mapping_rules: Annotated[str, _readable(PrincipalMapping)] = "DEFAULT"
+    ssl_principal_mapping_rules: MappingRules = "DEFAULT"
     """From a certificate's subject to the user; mirrors the broker's
     `ssl.principal.mapping.rules`."""
 
     # Proxies.
-    trusted_proxies: Annotated[tuple[Network, ...], _read(_split)] = ()
+    trusted_proxies: Networks = ()
     """`10.0.0.5,10.1.0.0/16`: the proxies whose headers are believed."""
     forwarded_header: ForwardedHeader = ForwardedHeader.NONE
     """Where they note the caller's address: `forwarded`, `x-forwarded-for` or `none`."""
 
-    cors_origins: Annotated[
-        tuple[str, ...],
-        _read(partial(_split, separator=";")),
-        _require(
-            lambda origins: all(map(_ORIGIN.fullmatch, origins)),
-            "it takes origins such as https://portal.example, in lower case, without a path or *",
-        ),
-    ] = ()
+    cors_origins: Origins = ()
     """`https://portal.example;…`: origins whose pages may call this service with a bearer token."""
 
     policy_file: Path | None = None
@@ -505,11 +391,6 @@ class Settings(BaseModel):
 def reveal(secret: SecretStr | None) -> str | None:
     """Return a secret as a text."""
     return None if secret is None else secret.get_secret_value()
-
-
-def variable(field: str) -> str:
-    """Return the name of the environment variable of a field."""
-    return f"{PREFIX}{field.upper()}"
 
 
 def unusable_file(field: str, error: Exception) -> SettingsError:

@@ -25,14 +25,8 @@ from app.postgres.schema import (
 )
 from app.server import Listener
 from app.service.recovery import FINAL_AFTER_S
-from app.settings import (
-    Network,
-    Settings,
-    SettingsError,
-    UnreadSettingError,
-    unusable_file,
-    variable,
-)
+from app.setting_types import Network, variable
+from app.settings import Settings, SettingsError, UnreadSettingError, unusable_file
 
 _STRICT_SSL: Final = "verify-full"
 _SYSTEM_AUTHORITIES: Final = "system"

@@ -60,7 +60,7 @@ from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.recovery import Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.readiness import Readiness, without_addresses
-from app.service.runtime.tasks import AlterationTasks, run_forever
+from app.service.runtime.tasks import AlterationTasks, Cache, run_forever
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.service.runtime.clock import Patience
-from app.settings import PREFIX
+from app.setting_types import PREFIX
 from tests.testkit.forkserver import fork_server
 from tests.testkit.patience import DEADLINE_S, PATIENT, settings_of
 from tests.testkit.postgres import migrated_database

@@ -16,7 +16,8 @@ from app.http.guards import authenticate
 from app.kafka.config import ssl_context
 from app.metrics import Metrics
 from app.server import read_listeners
-from app.settings import AuthenticatorKind, Settings, SettingsError
+from app.setting_types import AuthenticatorKind
+from app.settings import Settings, SettingsError
 from app.startup_checks import load_settings, warn
 from tests.testkit.certificates import Authority, person
 from tests.testkit.service import write_tokens

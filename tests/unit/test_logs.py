@@ -15,7 +15,7 @@ from app.domain.entities import Caller
 from app.http.middleware import open_context
 from app.logs import configure_logs
 from app.main import main
-from app.settings import LogFormat
+from app.setting_types import LogFormat
 from tests.testkit.service import STARTS_WITHIN_S, environment
 
 Output = pytest.CaptureFixture[bytes]

@@ -17,7 +17,8 @@ from app.http.resolve.routes import ResolveRequest
 from app.http.validation import parse_object, validated
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.service.ports.alterations import Failpoints
-from app.settings import GONE, LOCAL_ONLY, PREFIX, Settings, describe, fields
+from app.setting_types import PREFIX
+from app.settings import GONE, LOCAL_ONLY, Settings, describe, fields
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,15 +7,8 @@ import pytest
 
 from app.http.authentication.proxies import ForwardedHeader
 from app.service.ports.alterations import Failpoints
-from app.settings import (
-    GONE,
-    SECRETS,
-    Settings,
-    SettingsError,
-    UnreadSettingError,
-    fields,
-    variable,
-)
+from app.setting_types import variable
+from app.settings import GONE, SECRETS, Settings, SettingsError, UnreadSettingError, fields
 from app.startup_checks import load_settings
 from tests.testkit.service import write_tokens
 
