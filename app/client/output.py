@@ -129,7 +129,8 @@ class Context:
     @cached_property
     def service(self) -> Any:
         """The service, an ``app.client.http.Connection``; made where it is needed."""
-        from app.client.http import Connection, configuration  # noqa: PLC0415 - slow to import
+        from app.client.configuration import configuration  # noqa: PLC0415 - slow to import
+        from app.client.http import Connection  # noqa: PLC0415
 
         timeout_s = getattr(self.options, "timeout", None) or _DEFAULT_TIMEOUT_S
         return Connection(configuration(self.options, os.environ), timeout_s)
