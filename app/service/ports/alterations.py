@@ -1,4 +1,4 @@
-"""An alteration on its way: what is asked, concluded, and in the log; the steps that tests end."""
+"""An alteration on its way: what is asked, concluded and recorded; where tests may end it."""
 
 import asyncio
 import hashlib
