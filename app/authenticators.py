@@ -141,7 +141,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 _LOGINS_AT_ONCE: Final = 16
-"""So that a crowd of unknown callers takes no more of the brokers."""
+"""A crowd of unknown callers takes no more of the brokers than this."""
 
 
 class CallerSession:

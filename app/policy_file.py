@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from app.domain.alterations import meant
+from app.domain.alterations import normalize_unlimited
 from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.domain.quota_keys import QUOTA_KEY_RULES
@@ -95,7 +95,7 @@ def _over_minimum(maximum: Decimal, info: ValidationInfo) -> Decimal:
     if minimum is not None and minimum > maximum:
         message = "min is over max"
         raise ValueError(message)
-    return meant(maximum)
+    return normalize_unlimited(maximum)
 
 
 def _key(name: str) -> str:

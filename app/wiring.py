@@ -135,8 +135,8 @@ class Alterations:
     def barrier(self, reader: QuotaReader) -> Barrier:
         """Return a barrier with values as the reader gets them.
 
-        It is set with the service's own account in any case: it tells no quota, and callers who may
-        not ask for it would have their expectations judged by a stale read.
+        It is always set with the service's own account: it reveals no quota, and without it a stale
+        read would judge the expectations of callers who may not set one.
         """
         present = CurrentValues(reader, self.backends.deadline)
         return Barrier(self.backends.quorum, present)
@@ -186,7 +186,7 @@ class Wiring:
         self._stops_at: float | None = None
 
     def begin_drain(self) -> bool:
-        """Say ``/readyz`` no; tell whether this is the first announcement."""
+        """Turn ``/readyz`` off; tell whether this is the first announcement of the stop."""
         if self._stops_at is not None:
             return False
         settings = self._settings
@@ -203,7 +203,7 @@ class Wiring:
             await self._narrowed.reload()
 
     def _time_to_drain(self) -> float:
-        """What is left of the grace for alterations that still run, in seconds."""
+        """Return how long alterations that still run may take to end, in seconds."""
         if self._stops_at is None:
             return self._settings.shutdown_grace_s
         return max(_LEAST_DRAIN_S, self._stops_at - time.monotonic())
@@ -326,5 +326,5 @@ async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None
 
 
 async def _acls_answer(acls: Cache[AclSnapshot]) -> None:
-    """Without them nobody passes, whatever the brokers answer to this service itself."""
+    """Read the ACLs: without them nobody is authorized, whatever else the brokers answer."""
     await acls.get(MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])

@@ -63,8 +63,8 @@ class Overall(StrEnum):
 class Op:
     """Set a key to ``value``, or remove it.
 
-    As proposed, both or neither of value and ``remove`` may be set; validation tells. The value
-    keeps every digit that the caller wrote until validation has judged it.
+    A caller may propose both or neither; validation refuses that. The value keeps every digit that
+    the caller wrote until validation has judged it.
     """
 
     key: str
@@ -188,7 +188,7 @@ def _beyond(text: str, *, shrinking: bool) -> Decimal:
     return Decimal(f"{sign}1e{-MAX_EXPONENT if shrinking else MAX_EXPONENT}")
 
 
-def meant(value: Decimal) -> Decimal:
+def normalize_unlimited(value: Decimal) -> Decimal:
     """Return the value that a spelling of 2^63 stands for; any other value as it is."""
     return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value
 
@@ -199,7 +199,7 @@ def exact_float(value: Decimal) -> float | None:
     2^63 has several spellings. A fraction is rounded to the nearest float64 as everywhere; infinity
     stands for what is too large for float64.
     """
-    value = meant(value)
+    value = normalize_unlimited(value)
     number = float(value)
     return None if is_rounded(value, number) else number
 
@@ -231,13 +231,13 @@ def apply_ops(before: Values, ops: tuple[Op, ...]) -> dict[str, float]:
 
 
 OVERTAKEN = (Outcome.SUPERSEDED, Outcome.OBSERVED_OTHER)
-"""Definite outcomes of what was sent, and of which nobody saw that it was applied."""
+"""Definite outcomes of alterations that were sent and that nobody saw applied."""
 
 
 def overall_outcome(outcomes: list[Outcome]) -> Overall:
     """Return the one word for a request, from the words for its entities.
 
-    A request about no entity is a plan without changes: there was nothing to do, and that is done.
+    A request about no entity is a plan without changes, which counts as applied.
     """
     kinds = set(outcomes)
     if not kinds:
@@ -314,7 +314,9 @@ def observe(alteration: ClientQuotaAlteration, before: Values | None, seen: Valu
     return Observation(Outcome.NOT_APPLIED if held else Outcome.OBSERVED_OTHER)
 
 
-def differing(audited: Quotas, seen: Quotas) -> Mapping[ClientQuotaEntity, tuple[Values, Values]]:
+def find_differences(
+    audited: Quotas, seen: Quotas
+) -> Mapping[ClientQuotaEntity, tuple[Values, Values]]:
     """Return before and after of each entity that differs; empty values stand for no entity."""
     changed = {}
     for entity in audited.keys() | seen.keys():
@@ -368,7 +370,7 @@ def failed_expectations(
     return failed
 
 
-def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
+def failed_read_set(beside: ReadSet, values: Quotas) -> list[Violation]:
     """Return an entry for each entity that a plan rests on and that does not hold its values."""
     moved = []
     for entity, expected in beside.items():

@@ -6,7 +6,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Op, canonical_entity, meant
+from app.domain.alterations import ClientQuotaAlteration, Op, canonical_entity, normalize_unlimited
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
 
@@ -225,7 +225,7 @@ class KeyLimits:
         """Tell whether a value is within the bounds; NaN is not."""
         if value.is_nan():
             return False
-        sent = meant(value)
+        sent = normalize_unlimited(value)
         low = self.minimum is None or sent >= self.minimum
         return low and (self.maximum is None or sent <= self.maximum)
 

@@ -291,11 +291,11 @@ def touched_buckets(
     touched: dict[BucketName, TouchedBucket] = {}
     for caller, is_bucket in (*((name, True) for name in by_name), *altered):
         now, new = (_resolved(index, caller) for index in (present, proposed))
-        own = caller if is_bucket and caller == spent_from(new) else spent_from(now)
+        own = caller if is_bucket and caller == bucket_of(new) else bucket_of(now)
         bucket = by_name.get(own)
         if bucket is None or (is_bucket and own != caller) or not _differ(now, new):
             continue
-        comparable = new.value is None or caller == spent_from(new) == own
+        comparable = new.value is None or caller == bucket_of(new) == own
         touched.setdefault(own, TouchedBucket(bucket, now.value, new.value, comparable))
     return sorted(touched.values(), key=lambda each: each.rank)[:MAX_BUCKETS]
 
@@ -314,7 +314,7 @@ def _resolved(index: QuotaIndex, caller: BucketName) -> ResolvedQuota:
     return resolution.quotas[QuotaKey(caller.key)]
 
 
-def spent_from(quota: ResolvedQuota) -> BucketName:
+def bucket_of(quota: ResolvedQuota) -> BucketName:
     """Return the bucket of a user and client-id for one key."""
     return BucketName(quota.key.value, quota.shared_by[_USER], quota.shared_by[_CLIENT_ID])
 

@@ -19,7 +19,7 @@ from app.domain.alterations import (
     canonical_entity,
     encoded_bytes,
     is_rounded,
-    meant,
+    normalize_unlimited,
     same_value,
 )
 from app.domain.entities import (
@@ -68,7 +68,7 @@ def _op_violations(
         yield Violation(pointer, "value-with-remove", detail, index=index)
     if op.key not in stored:
         for code, detail in _key_problems(op.key, types):
-            # a broker takes any removal for done
+            # a broker answers any removal with success
             kafka_error = None if op.remove else "INVALID_REQUEST"
             yield Violation(f"{pointer}/key", code, detail, kafka_error, index)
     if op.value is not None:
@@ -91,7 +91,7 @@ Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
 
 
 def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
-    value = meant(written)
+    value = normalize_unlimited(written)
     number = float(value)
     rule = QUOTA_KEY_RULES.get(key)
     if value <= 0:

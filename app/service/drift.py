@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import Quotas, Values, differing, late_apply, same_values
+from app.domain.alterations import Quotas, Values, find_differences, late_apply, same_values
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.metrics import AlterationMetrics, DriftOrigin
@@ -108,7 +108,7 @@ class DriftWatch:
         verified: bool,
     ) -> list[Drift]:
         audited: Quotas = {entity: state.values for entity, state in baseline.items()}
-        changed = differing(audited, described.quotas)
+        changed = find_differences(audited, described.quotas)
         sightings: dict[ClientQuotaEntity, _Sighting] = {}
         drifts = []
         for entity, (before, after) in changed.items():

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from app.domain.addresses import canonical_ip
 from app.domain.alterations import JsonNumber, quota_value_json
 from app.domain.entities import EntityType
-from app.domain.plan_impact import BucketName, spent_from
+from app.domain.plan_impact import BucketName, bucket_of
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
@@ -76,7 +76,7 @@ _NOT_NOW: Final = "The usage is left out: the database that holds it does not an
 def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
     """Return the bucket of each key; an address has none that the pipeline knows."""
     return {
-        key: spent_from(quota)
+        key: bucket_of(quota)
         for key, quota in resolution.quotas.items()
         if "ip" not in quota.shared_by
     }

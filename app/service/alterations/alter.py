@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.domain.alterations import AlterationResult, Outcome, Quotas, moved_beside
+from app.domain.alterations import AlterationResult, Outcome, Quotas, failed_read_set
 from app.domain.authorization import Operation
 from app.domain.errors import (
     BrokerError,
@@ -138,7 +138,7 @@ class AlterQuotas:
         alteration = self.pipeline.begun(actor, await self._identified(actor, alteration))
         values = await self.pipeline.values(actor.barrier, [alteration])
         beside = alteration.plan.beside if alteration.plan else {}
-        failed = await off_loop(len(beside), moved_beside, beside, values)
+        failed = await off_loop(len(beside), failed_read_set, beside, values)
         if failed:
             raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
         (committed,) = await self.pipeline.commit_intents([await alteration.confirmed()])

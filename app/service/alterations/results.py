@@ -15,7 +15,7 @@ from app.domain.alterations import (
     apply_ops,
     failed_expectation,
     failed_expectations,
-    moved_beside,
+    failed_read_set,
     same_values,
 )
 from app.domain.errors import (
@@ -156,7 +156,7 @@ async def as_expected(
     alteration = await off_loop(number, alteration.with_values, values)
     failed = await off_loop(number, _failed_expectations, alteration)
     beside = alteration.plan.beside if alteration.plan and with_plan else {}
-    moved = await off_loop(len(beside), moved_beside, beside, values)
+    moved = await off_loop(len(beside), failed_read_set, beside, values)
     return alteration, [*failed, *moved]
 
 
