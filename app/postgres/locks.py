@@ -21,7 +21,13 @@ from app.domain.alterations import (
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, ExpectationFailedError, OwnerConflictError, Retry
+from app.domain.errors import (
+    EntityBusyError,
+    ExpectationFailedError,
+    OwnerConflictError,
+    Retry,
+    Violation,
+)
 from app.domain.plans import Holding, Holdings
 from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
 from app.postgres.pool import Lease, Row
@@ -176,21 +182,26 @@ async def check_owners(intent: Alteration, plan: PlanApplication, lease: Lease) 
     wanted = {"cluster_id": intent.cluster_id, "hashes": list(hashes)}
     rows = await lease.rows(_HELD, wanted)
     present = {(hashes[row.entity_hash], row.key): row.owner for row in rows}
-    planned_holders = (
-        (entity, key, owner)
-        for entity, holders in plan.holders.items()
-        for key, owner in holders.items()
-    )
-    for entity, key, planned in planned_holders:
-        actual = present.get((entity, key))
-        if actual == planned:
-            continue
-        where = f"{key} of {entity}"
-        if actual not in (None, plan.owner) and not plan.force:
-            raise OwnerConflictError(f"{where} is held by {actual} now; nothing was applied.")
-        raise ExpectationFailedError(
-            f"Who holds {where} has changed since the plan was made; nothing was applied."
-        )
+    conflicts: list[Violation] = []
+    others: list[Violation] = []
+    ordinals = {change.entity: change.ordinal for change in intent.changes}
+    for entity, holders in plan.holders.items():
+        for key, planned in holders.items():
+            actual = present.get((entity, key))
+            if actual == planned:
+                continue
+            pointer, holder = f"/changes/{ordinals[entity]}", {"owner": actual}
+            found = f"{key} of {entity} is held by {actual or 'nobody'} now."
+            if actual not in (None, plan.owner) and not plan.force:
+                conflicts.append(Violation(pointer, "owner-conflict", found, values=holder))
+            else:
+                others.append(Violation(pointer, "plan-outdated", found, values=holder))
+    if conflicts:
+        detail = "Another owner has come to hold what the plan would change; nothing was applied."
+        raise OwnerConflictError(detail, violations=conflicts + others)
+    if others:
+        detail = "Who holds what the plan would change has changed; nothing was applied."
+        raise ExpectationFailedError(detail, violations=others)
 
 
 def ownership(owner: str, alteration: ClientQuotaAlteration) -> Document:

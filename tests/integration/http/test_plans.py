@@ -11,6 +11,7 @@ import yaml
 
 from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.integration.http.test_odd_values import TEXTS
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.plan_teams import let_two_teams_work
 from tests.testkit.raw_quotas import Names, RawQuotas, entity_of
@@ -100,7 +101,11 @@ def test_a_plan_says_what_applying_it_does(service: RunningService, raw: RawQuot
     (row,) = audit_rows(service, report["alteration_id"])
     expected = {"plan_id": planned["plan_id"], "owner": "team-a", "force": False, "taken_over": {}}
     assert row["plan"] == expected
-    assert apply(service, planned).json()["code"] == "plan-outdated"
+    again = problem_of(apply(service, planned), 412)
+    assert again["code"] == "plan-outdated"
+    assert {(each["pointer"], each["values"]["owner"]) for each in again["errors"]} == {
+        ("/changes/0", "team-a")
+    }
     assert plan(service, document((user, {P: 2000, R: 12.5})), "team-a")["changes"] == []
 
 
@@ -218,10 +223,12 @@ def test_an_owner_that_came_meanwhile_is_respected(service: RunningService) -> N
     assert service.alter(change(user, {P: 1})).status_code == httpx.codes.OK
     planned = plan(service, document((user, {P: 2})), first)
     settle(service, document((user, {P: 1})), second, adopt=True)
-    refused = apply(service, planned)
-    assert (refused.status_code, refused.json()["code"]) == (409, "owner-conflict")
-    forced = apply(service, planned, force=True)
-    assert (forced.status_code, forced.json()["code"]) == (412, "plan-outdated")
+    for force, status, code in ((False, 409, "owner-conflict"), (True, 412, "plan-outdated")):
+        problem = problem_of(apply(service, planned, force=force), status)
+        (error,) = problem["errors"]
+        assert (problem["code"], error["code"], error["pointer"]) == (code, code, "/changes/0")
+        assert error["values"] == {"owner": second}
+        assert second in error["detail"]
 
 
 def test_what_is_adopted_can_be_pruned(service: RunningService, raw: RawQuotas) -> None:
