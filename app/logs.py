@@ -17,8 +17,8 @@ _QUIET: Final = {
     "asyncio": logging.WARNING,
     "psycopg.pool": logging.ERROR,
 }
-"""Loggers that say what the service's own lines say better: a request has one, and so has the
-cause for which Postgres cannot be used, once a minute."""
+"""Loggers that repeat the service's own lines: each request has one, and why Postgres cannot be
+used has one a minute."""
 
 
 def configure_logs(log_format: LogFormat, level: str) -> None:

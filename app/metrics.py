@@ -415,7 +415,7 @@ class Metrics:
         """Return the Prometheus text and its content type.
 
         Args:
-            anew: Write the text, which takes some 20 ms; else it is that of the time before.
+            anew: Write the text, which takes some 20 ms; else return the last one.
         """
         if anew or self._text is None:
             self._text = exposition.generate_latest(self.registry)

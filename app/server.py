@@ -101,7 +101,7 @@ def read_listeners(settings: Settings) -> list[Listener]:
 
 _BACKLOG: Final = 2048
 _OPERATIONS: Final = ConnectionLimits(100, 100)
-"""Of probes and scrapes: connections of callers take none of them away."""
+"""For probes and scrapes, which the connections of callers do not use up."""
 
 logger = structlog.get_logger(__name__)
 
@@ -177,7 +177,7 @@ class Server(uvicorn.Server):
         return [(listener, listening) for listening in own]
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
-        """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
+        """Turn ``/readyz`` off, then stop; a repeated signal changes nothing.
 
         The signal is not raised again at the end, so a clean stop ends with exit code 0.
         """

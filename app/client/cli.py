@@ -21,8 +21,8 @@ from app.domain.entities import visible
 def prepare() -> None:
     """Make both streams take whatever is written.
 
-    What the terminal's encoding lacks is written as an escape that ``--names`` reads. A stream that
-    the caller closed is one that nobody reads: what the command does is not lost with it.
+    What the terminal's encoding lacks is written as an escape that ``--names`` reads. Where
+    the caller has closed a stream, nobody reads it, and the command still does its work.
     """
     sys.stdout = sys.stdout or _nobody()
     sys.stderr = sys.stderr or _nobody()

@@ -243,7 +243,7 @@ class Connection:
 
 
 def odd_answer(service: Connection, error: Exception) -> ClientError:
-    """Return the error for an answer that has the members of the service's, and others in them."""
+    """Return the error for an answer whose members are the service's, but whose content is not."""
     server = visible(service.configured.server)
     fault = visible(f"{type(error).__name__}: {error}"[:_LONGEST_FAULT])
     message = f"{server} answers something else than this command reads ({fault})."

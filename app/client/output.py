@@ -217,7 +217,7 @@ class Context:
                 self.note(line)
 
     def confirm(self, question: str) -> bool:
-        """Return whether a person agrees; where nobody can be asked, that is so."""
+        """Return whether a person agrees; true where nobody can be asked."""
         if not (self.is_watched and sys.stdin and sys.stdin.isatty()):
             return True
         sys.stdout.flush()

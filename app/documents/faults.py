@@ -42,7 +42,7 @@ class Faults:
         self._faults: list[Fault] = []
 
     def add(self, line: int, detail: str, pointer: str = "", code: str = UNREADABLE) -> None:
-        """Note a fault; the last that is collected reports them all."""
+        """Note a fault; with the last that is collected, all of them are reported."""
         self._faults.append(Fault(line, detail, code, pointer))
         if len(self._faults) == MAX_FAULTS:
             self.refuse_if_any()

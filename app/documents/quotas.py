@@ -39,7 +39,7 @@ class Document:
     def line_of(self, pointer: str) -> int | None:
         """Return the line of what a pointer names, such as ``/quotas/0/values/producer_byte_rate``.
 
-        A pointer into the middle of nowhere has the line of the entity; null: not in a quota.
+        A pointer to what is not there has the line of its entity; null where it is in no quota.
         """
         name, index, *rest = [*pointer.split("/")[1:], "", ""][:4]
         if name != "quotas" or not index.isdecimal() or int(index) >= len(self.lines):

@@ -28,13 +28,13 @@ RATE: Final = "rate"
 THROTTLE: Final = "throttle"
 TOKENS: Final = "tokens"
 UTILIZATION: Final = "utilization"
-"""The share of the limit as a broker computes it, of which no reader makes use.
+"""The share of the limit as a broker computes it, which no reader uses.
 
 Source: KIP-1373, the attribute ``quota-utilization``.
 """
 
 NO_QUOTA_METRICS: Final = "no quotas are set, or the exporter has no rule for them"
-"""Why a scrape has no quota metrics; which of the two it is, its text does not say."""
+"""Why a scrape has no quota metrics; its text does not say which of the two it is."""
 
 _RATES: Final[Mapping[str, tuple[QuotaKey, str]]] = {
     "produce": (QuotaKey.PRODUCER_BYTE_RATE, "byte_rate"),

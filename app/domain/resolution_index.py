@@ -29,7 +29,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 ABSENT: Final = ...
-"""Instead of a name: the rule's entity has not this type."""
+"""Instead of a name: the rule's entity does not have this type."""
 
 CLIENT_KEYS: Final = keys_for(frozenset(kind.value for kind in USER_CLIENT_TYPES))
 """The keys that limit a user and client-id."""
@@ -54,7 +54,7 @@ RuleCounts = Mapping[str, Mapping[Bucket, int]]
 def _over(below: Mapping[_K, _V], changed: Mapping[_K, _V]) -> Mapping[_K, _V]:
     """Return changed entries over those below; there is never more than one overlay.
 
-    An entry that was taken away is one without content.
+    A removed entry stays, without content.
     """
     if isinstance(below, ChainMap):
         over, below = below.maps
@@ -117,7 +117,7 @@ class QuotaIndex:
         return self.with_values(changed)
 
     def with_values(self, changed: Quotas) -> Self:
-        """Return the index with the whole values of some entities replaced; none removes one.
+        """Return the index with the whole values of some entities replaced; empty ones remove one.
 
         On top of an index that was changed before, the work is that of these changes and of a copy
         of what was changed then.
