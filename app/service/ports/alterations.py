@@ -216,6 +216,8 @@ class Alteration:
 
         What holds is read behind the barrier. The index of a violation is an ordinal.
         """
+        if not violations:
+            return self
         first: dict[int | None, Violation] = {}
         for violation in violations:
             first.setdefault(violation.index, violation)
