@@ -3,6 +3,7 @@
 ``python -m tests.model.combinations`` prints it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.model.broker_queue import Assumption, Lock, Rules, explore
@@ -52,12 +53,12 @@ WORDS: Final = {
 NOTHING: Final = "\N{EN DASH}"
 
 
-def table() -> str:
-    """Return the table, in Markdown."""
+def table(rows: Sequence[Rules]) -> list[str]:
+    """Return the lines of the table with these rows, in Markdown."""
     heads = ["Rules", *(assumed.name for assumed in ASSUMPTIONS)]
-    rows = [[rules.name, *(_cell(rules, assumed) for assumed in ASSUMPTIONS)] for rules in RULES]
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cells = [[rules.name, *(_cell(rules, assumed) for assumed in ASSUMPTIONS)] for rules in rows]
+    lines = [heads, ["---"] * len(heads), *cells]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def _cell(rules: Rules, assumed: Assumption) -> str:
@@ -67,4 +68,4 @@ def _cell(rules: Rules, assumed: Assumption) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print("\n".join(table(RULES)))

