@@ -68,7 +68,7 @@ def _random_acl(
             return acl(*asked)
 
 
-AGREE_WITHIN_S: Final = 10.0
+AGREE_WITHIN_S: Final = 30.0
 """A broker and its controller take over new ACLs a little later than they acknowledge them."""
 
 Who = tuple[str, str]

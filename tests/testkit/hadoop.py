@@ -95,7 +95,7 @@ class Hadoop:
     def _await(self, url: str, holds: Callable[[Any], bool]) -> None:
         def answers() -> bool:
             try:
-                with urlopen(url, timeout=10) as answer:
+                with urlopen(url, timeout=30) as answer:
                     return holds(json.load(answer))
             except OSError:
                 return False

@@ -34,7 +34,7 @@ def object_store(bucket: str, folder: Path) -> Iterator[str]:
 
     def has_bucket() -> bool:
         try:
-            with urlopen(Request(f"{url}/{bucket}", method="PUT"), timeout=10):
+            with urlopen(Request(f"{url}/{bucket}", method="PUT"), timeout=30):
                 return True
         except URLError:
             return False

@@ -221,9 +221,9 @@ async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
 
 async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, database: Database):
     async def report(lease: Lease) -> None:
-        await lease.rows("select pg_sleep(20)")
+        await lease.rows("select pg_sleep(120)")
 
-    reports = [asyncio.create_task(database.querying.run(report, within_s=20)) for _ in range(8)]
+    reports = [asyncio.create_task(database.querying.run(report, within_s=120)) for _ in range(8)]
     await intend(journal, intent())
     await journal.check_writable()
     assert not any(report.done() for report in reports)
