@@ -16,9 +16,9 @@ PROGRAMS = {
 
 
 def run(
-    module: str, redirection: str, *, words: str = "--help", unbuffered: str = ""
+    module: str, redirection: str, *, unbuffered: str = ""
 ) -> "subprocess.CompletedProcess[str]":
-    line = f"{sys.executable} -m {module} {words} {redirection}"
+    line = f"{sys.executable} -m {module} --help {redirection}"
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     return subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, env=environ, cwd=ROOT, check=False
@@ -40,8 +40,3 @@ def test_where_the_sentence_cannot_be_written_either_the_exit_code_says_it(progr
     module, code = PROGRAMS[program]
     ended = run(module, "> /dev/full 2> /dev/full")
     assert ended.returncode == code
-
-
-def test_a_fault_has_its_exit_code_where_it_cannot_be_written():
-    ended = run("app.client.cli", "2> /dev/full", words="--describe --alter")
-    assert ended.returncode == 2
