@@ -16,7 +16,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.service.alterations.write_ahead import send_within_s
 from app.service.ports.alterations import POINTS
-from app.service.runtime.clock import USUAL, boot_time
+from app.service.runtime.clock import LONGEST_S, USUAL, boot_time
 from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.run import Run, ask
 from tests.testkit.event_loops import until
@@ -129,7 +129,7 @@ async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
     frozen = await run.serve(test_failpoint="intent_begun:stop")
     asking = asyncio.create_task(run.alter(frozen, write))
     await until(frozen.is_frozen)
-    over = boot_time() + send_within_s(1, USUAL)
+    over = boot_time() + send_within_s(1, USUAL, barrier_s=LONGEST_S)
     await until(lambda: boot_time() > over)
     frozen.thaw()
     answer = await asking
