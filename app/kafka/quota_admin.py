@@ -3,7 +3,7 @@
 import asyncio
 import math
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -70,6 +70,20 @@ T = TypeVar("T")
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its
 socket, 5 s more. Source: ``NodeToControllerChannelManager``, ``controller.socket.timeout.ms``."""
+
+
+class LateAnswer:
+    """What comes of listening on; whoever awaits it may go away without cutting that.
+
+    One shield for all would not do: whoever cancels it cancels it for everybody else, too.
+    """
+
+    def __init__(self, listening: "asyncio.Task[Handover]") -> None:
+        self._listening = listening
+
+    def __await__(self) -> Generator[Any, None, Handover]:
+        """Wait for the answer, or for the certainty that none will come."""
+        return asyncio.shield(self._listening).__await__()
 
 
 @dataclass(eq=False)
@@ -293,9 +307,7 @@ class KafkaClientQuotaAdmin:
         if listening.done():
             return listening.result()
         answer = in_flight.answer({}, "The broker has not answered in time.")
-        if in_flight.validate_only:
-            return answer
-        return replace(answer, late=asyncio.shield(listening))  # who awaits it may go away
+        return answer if in_flight.validate_only else replace(answer, late=LateAnswer(listening))
 
 
 @dataclass(frozen=True, slots=True)
