@@ -32,7 +32,9 @@ def spark() -> Iterator[SparkSession]:
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
+        # The second compiler would take longer than what it makes faster.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m "
+        "-XX:TieredStopAtLevel=1",
         "spark.python.daemon.module": "tests.testkit.spark_daemon",
     }
     with spark_session("tests", master="local[2]", settings=settings) as session:
