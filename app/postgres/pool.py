@@ -60,9 +60,13 @@ class Connection(psycopg.AsyncConnection[Row]):
                 and ``failed``, which is called with the error.
         """
         within_s, failed = parameters.pop("within_s"), parameters.pop("failed")
+        connection: Connection | None = None
         try:
-            async with asyncio.timeout(within_s):
-                connection = await super().connect(conninfo, **parameters)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    connection = await super().connect(conninfo, **parameters)
+            if connection is None:  # the first error would keep the attempt's socket open
+                raise TimeoutError
         except FAILURES as error:
             failed(error)
             raise

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import psutil
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError, Sent
@@ -26,6 +28,7 @@ from tests.integration.postgres.calls import (
     run_as,
     until_connected,
 )
+from tests.testkit.event_loops import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, intend
 
@@ -103,6 +106,21 @@ async def test_a_server_that_hangs_times_out_while_it_hangs(
             *(call for _ in range(10) for call in every_call(database, journal))
         )
     await assert_works_again(journal)
+
+
+async def test_an_abandoned_attempt_to_connect_leaves_no_socket(
+    postgres: LocalPostgres, database: Database, journal: PostgresJournal
+):
+    port = conninfo_to_dict(postgres.superuser_url)["port"]
+
+    def connected() -> int:
+        sockets = psutil.Process().net_connections("tcp")
+        return sum(bool(each.raddr) and str(each.raddr.port) == port for each in sockets)
+
+    before = connected()
+    with paused(postgres):
+        await assert_unavailable(*every_call(database, journal))
+        await until(lambda: connected() == before)
 
 
 async def test_a_caller_that_gives_up_does_not_spoil_the_pool(
