@@ -184,13 +184,12 @@ async def check_owners(intent: Alteration, plan: PlanApplication, lease: Lease) 
     present = {(hashes[row.entity_hash], row.key): row.owner for row in rows}
     conflicts: list[Violation] = []
     others: list[Violation] = []
-    ordinals = {change.entity: change.ordinal for change in intent.changes}
-    for entity, holders in plan.holders.items():
+    for position, (entity, holders) in enumerate(plan.holders.items()):
         for key, planned in holders.items():
             actual = present.get((entity, key))
             if actual == planned:
                 continue
-            pointer, holder = f"/changes/{ordinals[entity]}", {"owner": actual}
+            pointer, holder = f"/changes/{position}", {"owner": actual}
             found = f"{key} of {entity} is held by {actual or 'nobody'} now."
             if actual not in (None, plan.owner) and not plan.force:
                 conflicts.append(Violation(pointer, "owner-conflict", found, values=holder))

@@ -20,7 +20,7 @@ class PlanApplication:
     Attributes:
         owner: Who will hold what is set; what is removed is held by nobody then.
         force: Whether keys may be taken from other owners.
-        holders: Who held the keys when the plan was made, by entity.
+        holders: Who held the keys when the plan was made, by entity, in the order of its changes.
         beside: What must hold of entities that the alteration does not touch.
         taken_over: The owners from which keys are taken by force, by ordinal and key.
     """
