@@ -205,8 +205,8 @@ async def test_who_answers_late_is_ready_once_it_has_answered():
         await asyncio.sleep(CHECK_TTL_S)
 
 
-@in_virtual_time
-async def test_who_falls_silent_is_not_ready_until_it_answers_again():
+def answering() -> tuple[asyncio.Event, Readiness]:
+    """Return a readiness whose dependency answers while the event is set, as it is at first."""
     answers = asyncio.Event()
     answers.set()
 
@@ -214,7 +214,12 @@ async def test_who_falls_silent_is_not_ready_until_it_answers_again():
         await answers.wait()
         return None
 
-    readiness = Readiness({"kafka": check}, {})
+    return answers, Readiness({"kafka": check}, {})
+
+
+@in_virtual_time
+async def test_who_falls_silent_is_not_ready_until_it_answers_again():
+    answers, readiness = answering()
     for _ in range(3):
         assert not await readiness.problems(for_write=False)
         await asyncio.sleep(CHECK_TTL_S)
@@ -233,14 +238,7 @@ async def test_who_falls_silent_is_not_ready_until_it_answers_again():
 
 @in_virtual_time
 async def test_an_answer_of_long_ago_stands_for_nothing():
-    answers = asyncio.Event()
-    answers.set()
-
-    async def check() -> str | None:
-        await answers.wait()
-        return None
-
-    readiness = Readiness({"kafka": check}, {})
+    answers, readiness = answering()
     assert not await readiness.problems(for_write=False)
     answers.clear()
     await asyncio.sleep(STANDS_S)
