@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -135,11 +136,20 @@ def test_every_link_leads_somewhere(subtests: pytest.Subtests):
                 assert target.startswith("https://") or (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_every_file_that_the_map_names_exists(page: str):
-    files = re.findall(r"`((?:app|tests)/[\w/]+\.(?:py|txt))`", (ROOT / page).read_text())
-    assert len(files) > 10
-    assert [file for file in files if not (ROOT / file).exists()] == []
+PATH: Final = re.compile(
+    r"`((?:app|tests|scripts|benchmarks|migrations|deploy|openapi|docs)/[\w./-]+)`"
+)
+"""A file or folder of this repository, as pages name it."""
+
+
+def test_every_path_that_a_page_names_exists(subtests: pytest.Subtests):
+    # Decision records say what was, and when.
+    pages = [page for page in DOCUMENTS if page.parent.name != "adr"]
+    named = {page: PATH.findall(page.read_text(encoding="utf-8")) for page in pages}
+    assert sum(map(len, named.values())) > 100
+    for page, paths in named.items():
+        with subtests.test(page=page):
+            assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_the_picture_of_the_layers_is_the_contract():
