@@ -1,7 +1,8 @@
 """Replace: make some values all that an entity has, or remove all of them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -34,6 +35,7 @@ from app.service.ports.alterations import Alteration, AlterationRecord, Change
 from app.service.queries.describe import DescribeQuotas
 
 _OP: Final = re.compile(r"/alterations/0/ops/([0-9]+)\b.*")
+_CHANGE: Final = re.compile(r"/alterations/([0-9]+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,8 @@ class ReplaceQuotas:
             changes=(Change(entity, ops, expected=expected),),
             violations=(*alteration.violations, *_not_stored(odd, stored)),
         )
-        try:
+        with _violations_are(lambda violation: _of_the_request(violation, ops)):
             return await self.alter.alter(actor, alteration)
-        except QuotaError as error:
-            error.violations = [_of_the_request(violation, ops) for violation in error.violations]
-            raise
 
 
 def _not_stored(odd: Values, stored: Values) -> Iterator[Violation]:
@@ -127,6 +126,16 @@ def _not_stored(odd: Values, stored: Values) -> Iterator[Violation]:
         if not same_value(stored.get(key), value):
             detail = f"{key} must be a finite number; only what is stored already may be another."
             yield Violation(f"/values/{key}", "not-finite", detail)
+
+
+@contextmanager
+def _violations_are(translate: Callable[[Violation], Violation]) -> Iterator[None]:
+    """Translate violations of an alteration that was made of the request."""
+    try:
+        yield
+    except QuotaError as error:
+        error.violations = [translate(violation) for violation in error.violations]
+        raise
 
 
 def _of_the_request(violation: Violation, ops: tuple[Op, ...]) -> Violation:
@@ -162,8 +171,20 @@ class RevertAlterations:
         """
         alteration.refuse_if_broken()
         record = await self.audit.alteration(alteration.caller, alteration_id)
-        inverted = replace(alteration, changes=_inverse(record), action="revert")
-        return await self.alter.alter(actor, inverted)
+        changes = _inverse(record)
+        inverted = replace(alteration, changes=changes, action="revert")
+        with _violations_are(lambda violation: _of_the_reverted(violation, changes)):
+            return await self.alter.alter(actor, inverted)
+
+
+def _of_the_reverted(violation: Violation, changes: tuple[Change, ...]) -> Violation:
+    """Return a violation that points at the alteration in the path: the body has no entities."""
+    found = _CHANGE.match(violation.pointer)
+    if found is None:
+        return violation
+    entity = changes[int(found[1])].entity.as_dict()
+    values = {"entity": entity, **(violation.values or {})}
+    return replace(violation, pointer="alteration_id", values=values)
 
 
 def _inverse(record: AlterationRecord) -> tuple[Change, ...]:

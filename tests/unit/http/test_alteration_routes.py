@@ -233,7 +233,9 @@ async def test_where_the_values_have_changed_since_nothing_is_taken_back(service
     service.brokers.quotas[ALICE] = {RATE: 10.0}
     answer = await revert(service, alteration_id)
     assert (answer.status, answer.document["code"]) == (412, "expectation-failed")
-    assert answer.document["errors"][0]["values"] == {"current": {RATE: 10}}
+    (error,) = answer.document["errors"]
+    assert error["pointer"] == "alteration_id"
+    assert error["values"] == {"entity": {"user": "alice"}, "current": {RATE: 10}}
     assert service.brokers.quotas[ALICE] == {RATE: 10.0}
 
 
