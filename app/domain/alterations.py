@@ -82,7 +82,7 @@ class ClientQuotaAlteration:
     @property
     def only_removes(self) -> bool:
         """Whether nothing is set."""
-        return all(op.remove and op.value is None for op in self.ops)
+        return not [op for op in self.ops if op.value is not None or not op.remove]
 
 
 def canonical_entity(alteration: ClientQuotaAlteration, stored: Quotas) -> ClientQuotaEntity:
@@ -109,8 +109,10 @@ def encoded_bytes(alteration: ClientQuotaAlteration) -> int:
 
     Source: ``ClientQuotaRecord``, one record for each key with the whole entity in it.
     """
-    entity = sum([_size(kind) + _size(name or "") + 8 for kind, name in alteration.entity.entries])
-    return sum([_RECORD_OVERHEAD_BYTES + entity + _size(op.key) for op in alteration.ops])
+    entries, ops = alteration.entity.entries, alteration.ops
+    names = "".join([f"{kind}{name or ''}" for kind, name in entries])
+    overhead = _RECORD_OVERHEAD_BYTES + 8 * len(entries)
+    return len(ops) * (overhead + _size(names)) + _size("".join([op.key for op in ops]))
 
 
 def _size(text: str) -> int:

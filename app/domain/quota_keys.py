@@ -57,6 +57,12 @@ class QuotaKeyRule:
     minimum: float
     maximum: float
 
+    def allows(self, number: float) -> bool:
+        """Tell whether a number is within the bounds, and whole where it must be."""
+        return self.minimum <= number <= self.maximum and not (
+            self.integral and not number.is_integer()
+        )
+
 
 _BYTES: Final = QuotaKeyRule("bytes/s", Scope.PER_BROKER, USER_CLIENT_TYPES, True, 1, TWO_TO_63)
 

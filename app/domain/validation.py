@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
-from itertools import islice
 from math import isinf
 from typing import Final
 
@@ -47,33 +46,35 @@ _IP: Final = EntityType.IP.value
 _USER: Final = EntityType.USER.value
 
 
-def _op_violations(
-    op: Op, types: frozenset[str], stored: Values, pointer: str, index: int
-) -> Iterator[Violation]:
-    """Yield every broken rule of one operation.
+Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
+Located = tuple[str, Problem]  # pointer from the alteration on
+
+
+def _op_problems(op: Op, types: frozenset[str], stored: Values) -> list[Located]:
+    """Return every broken rule of one operation; pointers begin at the operation.
 
     Args:
         op: As proposed.
         types: Of the entity that would carry the key.
         stored: The entity's present values: a key that is stored may be named although no rule
             knows it, so that nothing is stuck.
-        pointer: Of the operation.
-        index: Of the alteration in the request.
     """
-    if op.value is None and not op.remove:
-        detail = "An operation needs a value, or remove: true."
-        yield Violation(pointer, "value-or-remove-missing", detail, index=index)
-    elif op.value is not None and op.remove:
+    problems: list[Located] = []
+    if op.value is None:
+        if not op.remove:
+            detail = "An operation needs a value, or remove: true."
+            problems.append(("", ("value-or-remove-missing", detail, None)))
+    elif op.remove:
         detail = "An operation either sets a value or removes the key, not both."
-        yield Violation(pointer, "value-with-remove", detail, index=index)
+        problems.append(("", ("value-with-remove", detail, None)))
     if op.key not in stored:
+        # a broker answers any removal with success
+        kafka_error = None if op.remove else "INVALID_REQUEST"
         for code, detail in _key_problems(op.key, types):
-            # a broker answers any removal with success
-            kafka_error = None if op.remove else "INVALID_REQUEST"
-            yield Violation(f"{pointer}/key", code, detail, kafka_error, index)
+            problems.append(("/key", (code, detail, kafka_error)))
     if op.value is not None:
-        for code, detail, kafka_error in _value_problems(op.key, op.value):
-            yield Violation(f"{pointer}/value", code, detail, kafka_error, index)
+        problems += [("/value", problem) for problem in _value_problems(op.key, op.value)]
+    return problems
 
 
 def _key_problems(key: str, types: frozenset[str]) -> Sequence[tuple[str, str]]:
@@ -87,22 +88,25 @@ def _key_problems(key: str, types: frozenset[str]) -> Sequence[tuple[str, str]]:
     return ()
 
 
-Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
-
-
-def _value_problems(key: str, written: Decimal) -> Iterator[Problem]:
+def _value_problems(key: str, written: Decimal) -> list[Problem]:
+    number = float(written)
+    rule = QUOTA_KEY_RULES.get(key)
+    if rule is not None and number == written and rule.allows(number):
+        return []  # as nearly always: it is written as float64 holds it, so nothing is rounded
     value = normalize_unlimited(written)
     number = float(value)
-    rule = QUOTA_KEY_RULES.get(key)
+    problems: list[Problem] = []
     if value <= 0:
-        yield "not-positive", f"{key_text(key)} must be greater than 0.", "INVALID_REQUEST"
+        detail = f"{key_text(key)} must be greater than 0."
+        problems.append(("not-positive", detail, "INVALID_REQUEST"))
     elif isinf(number):
         kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
-        yield "not-finite", f"{key_text(key)} must be a finite number.", kafka_code
+        problems.append(("not-finite", f"{key_text(key)} must be a finite number.", kafka_code))
     elif rule is not None:
-        yield from _bound_problems(key, value, rule)
+        problems += _bound_problems(key, value, rule)
     if is_rounded(value, number) and (rule is None or value <= rule.maximum):
-        yield "not-exact", f"{key_text(key)}: {_NOT_EXACT}", None
+        problems.append(("not-exact", f"{key_text(key)}: {_NOT_EXACT}", None))
+    return problems
 
 
 _NOT_EXACT = (
@@ -137,21 +141,22 @@ MAX_NAME_BYTES = 512
 """The longest name accepted, in bytes of UTF-8; the wire would take 32,767."""
 
 
-def entity_violations(entity: ClientQuotaEntity, pointer: str, index: int) -> Iterator[Violation]:
-    """Yield every broken rule of an entity.
+def _entity_problems(entity: ClientQuotaEntity, types: frozenset[str]) -> list[Located]:
+    """Return every broken rule of an entity, which has these types.
 
     Source: ``ClientQuotaControlManager`` (kafka_error set); the rest is this service's.
     """
+    problems: list[Located] = []
     if not entity.entries:
         detail = "The entity is empty; name a user, a client-id or an ip."
-        yield _kafka(pointer, "empty-entity", detail, index)
+        problems.append(("/entity", ("empty-entity", detail, "INVALID_REQUEST")))
     for kind, name in entity.entries:
-        for code, detail, kafka_error in _name_problems(kind, name):
-            yield Violation(f"{pointer}/{pointer_token(kind)}", code, detail, kafka_error, index)
-    types = entity.types
+        found = _name_problems(kind, name)
+        problems += [(f"/entity/{pointer_token(kind)}", problem) for problem in found]
     if _IP in types and not types.isdisjoint(USER_CLIENT_TYPES):
         detail = "ip cannot be combined with user or client-id."
-        yield _kafka(pointer, "invalid-entity-combination", detail, index)
+        problems.append(("/entity", ("invalid-entity-combination", detail, "INVALID_REQUEST")))
+    return problems
 
 
 def _name_problems(kind: str, name: str | None) -> Sequence[Problem]:
@@ -275,7 +280,7 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
     for index, alteration in enumerate(sent):
         found = _alteration_violations(alteration, stored, index)
         # Past what is listed, the first of each entity says that it is refused.
-        violations.extend(found if len(violations) < MAX_VIOLATIONS else islice(found, 1))
+        violations += found if len(violations) < MAX_VIOLATIONS else found[:1]
     violations.extend(_duplicate_entities(sent))
     violations.extend(_size_violations(sent, stored))
     needs_stored = any(violation.code in CURABLE for violation in violations) or any(
@@ -283,10 +288,7 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
         for proposed, alteration in zip(alterations, sent, strict=True)
     )
     warnings = tuple(
-        [
-            tuple([warning.detail for warning in alteration_warnings([alteration])])
-            for alteration in sent
-        ]
+        [tuple([warning.detail for warning in _name_warnings(alteration)]) for alteration in sent]
     )
     return Judgement(sent, tuple(violations), warnings, needs_stored)
 
@@ -301,23 +303,32 @@ _NO_ALTERATIONS = "Give at least one alteration; Kafka would answer an empty req
 
 def _alteration_violations(
     alteration: ClientQuotaAlteration, stored: Quotas, index: int
-) -> Iterator[Violation]:
-    pointer = f"/alterations/{index}"
+) -> list[Violation]:
+    return [
+        Violation(f"/alterations/{index}{pointer}", *problem, index)
+        for pointer, problem in _alteration_problems(alteration, stored)
+    ]
+
+
+def _alteration_problems(alteration: ClientQuotaAlteration, stored: Quotas) -> list[Located]:
     entity = alteration.entity
+    types = entity.types
     present = stored.get(entity)
+    problems: list[Located] = []
     if present is None or not alteration.only_removes:
-        yield from entity_violations(entity, f"{pointer}/entity", index)
+        problems += _entity_problems(entity, types)
     if not alteration.ops:
         detail = "Give at least one operation; an empty list changes nothing."
-        yield Violation(f"{pointer}/ops", "no-ops", detail, index=index)
-    types = entity.types
+        problems.append(("/ops", ("no-ops", detail, None)))
     repeated = _repeated_keys(alteration)
     for position, op in enumerate(alteration.ops):
-        op_pointer = f"{pointer}/ops/{position}"
-        yield from _op_violations(op, types, present or {}, op_pointer, index)
+        for pointer, problem in _op_problems(op, types, present or {}):
+            problems.append((f"/ops/{position}{pointer}", problem))
         if op.key in repeated:
             detail = f"The key {key_text(op.key)} appears more than once for this entity."
-            yield _kafka(f"{op_pointer}/key", "duplicate-key", detail, index)
+            repetition = ("duplicate-key", detail, "INVALID_REQUEST")
+            problems.append((f"/ops/{position}/key", repetition))
+    return problems
 
 
 def _repeated_keys(alteration: ClientQuotaAlteration) -> set[str]:
@@ -363,12 +374,11 @@ def _changes(alteration: ClientQuotaAlteration, before: Values) -> int:
 
 def alteration_warnings(alterations: Iterable[ClientQuotaAlteration]) -> list[EntityWarning]:
     """Return what is odd about the names that are set; what only removes is how that is mended."""
-    return [
-        warning
-        for alteration in alterations
-        if not alteration.only_removes
-        for warning in entity_warnings(alteration.entity)
-    ]
+    return [warning for alteration in alterations for warning in _name_warnings(alteration)]
+
+
+def _name_warnings(alteration: ClientQuotaAlteration) -> tuple[EntityWarning, ...]:
+    return () if alteration.only_removes else entity_warnings(alteration.entity)
 
 
 def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> list[Violation]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import ChainMap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 Executed = dict[Alteration, Conclusion]
 """Each alteration as it was executed, with what held before, and what is to be recorded of it."""
 
+
+Validated = Mapping[str, Handover | Exception]
+"""What the broker says to the entities of an alteration, or why it says nothing; by its id."""
 
 Acting = tuple[Actor, Alteration]
 """An alteration, and who acts."""
@@ -125,12 +128,15 @@ class AlterPipeline:
         actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
             self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
-        committed = await self.commit_intents(group)
+        judged = [each for each in group if not each.is_unjudged]
+        committed, validated = await asyncio.gather(
+            self.commit_intents(group), self._validate_first(actor.admin, broker_id, judged)
+        )
         intents = [each for each in committed if isinstance(each, Alteration)]
         executed: Executed = {}
         if intents:
             self.failpoints.reach("after_intent")
-            executed = await self.execute(actor, broker_id, intents)
+            executed = await self.execute(actor, broker_id, intents, validated)
         concluded = self.record(actor, broker_id, executed)
         return [
             concluded[each.alteration_id] if isinstance(each, Alteration) else each
@@ -171,9 +177,16 @@ class AlterPipeline:
         return answer
 
     async def execute(
-        self, actor: Actor, broker_id: int | None, group: Sequence[Alteration]
+        self,
+        actor: Actor,
+        broker_id: int | None,
+        group: Sequence[Alteration],
+        validated: Validated,
     ) -> Executed:
-        """Read behind a barrier, judge what was expected, and send what is left in one request."""
+        """Read behind a barrier, judge what was expected, and send what is left in one request.
+
+        What is judged behind the barrier is validated after that, for no other has broken rules.
+        """
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
         try:
@@ -188,7 +201,9 @@ class AlterPipeline:
                     executed[left.pop(each.alteration_id)] = breaking_rules(present, refusal)
                 elif failed:
                     executed[left.pop(each.alteration_id)] = unexpected(present, failed)
-            refused = await self._validate_first(actor.admin, broker_id, list(left.values()))
+            late = [each for each in left.values() if each.is_unjudged]
+            more = await self._validate_first(actor.admin, broker_id, late)
+            refused = await self._refused(left.values(), {**validated, **more})
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return executed | {each: not_sent(each, error) for each in left.values()}
         executed |= refused
@@ -240,22 +255,35 @@ class AlterPipeline:
         return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
 
     async def _validate_first(
-        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
-    ) -> Executed:
-        """Let the broker judge the alterations whose entities hold together; return the refused."""
+        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Iterable[Alteration]
+    ) -> Validated:
+        """Let the broker judge the alterations whose entities hold together; it changes nothing."""
         judged = [each for each in group if each.validates_first]
         if not judged:
             return {}
-        answer = await admin.alter_client_quotas(
-            [change for each in judged for change in each.changes],
-            validate_only=True,
-            broker_id=broker_id,
-        )
+        answer: Handover | Exception
+        try:
+            answer = await admin.alter_client_quotas(
+                [change for each in judged for change in each.changes],
+                validate_only=True,
+                broker_id=broker_id,
+            )
+        except Exception as error:  # noqa: BLE001 - it is that of whoever cannot go on without
+            answer = error
+        return {each.alteration_id: answer for each in judged}
+
+    async def _refused(self, group: Iterable[Alteration], validated: Validated) -> Executed:
+        """Conclude those that the broker has refused, or not judged."""
         refused: Executed = {}
-        for each in judged:
-            verdicts = [answer.verdicts[change.entity] for change in each.changes]
-            if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
-                refused[each] = held_back(await off_loop(len(verdicts), judgement, each, answer))
+        for each in group:
+            answer = validated.get(each.alteration_id) if each.validates_first else None
+            if isinstance(answer, Exception):
+                refused[each] = not_sent(each, answer)
+            elif answer is not None:
+                verdicts = [answer.verdicts[change.entity] for change in each.changes]
+                if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
+                    number = len(verdicts)
+                    refused[each] = held_back(await off_loop(number, judgement, each, answer))
         return refused
 
     async def _hand_over(
