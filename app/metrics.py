@@ -122,6 +122,14 @@ class AlterationMetrics:
         self.outcome_came_late = make.counter(
             "quota_late_outcomes", "Definite answers that came after the caller had a 504."
         ).inc
+        self._temporary = make.gauge(
+            "quota_temporary_values", "Values that end by themselves, on this cluster."
+        )
+        self._late = make.gauge(
+            "quota_expiry_late_seconds",
+            "How long ago the first of them was due that is not ended; must stay below 10 while "
+            "brokers and Postgres are there.",
+        )
         self.superseded = make.counter(
             "quota_superseded", "Alterations of unknown outcome that another one took over from."
         ).inc
@@ -179,6 +187,11 @@ class AlterationMetrics:
     def scanned_for_drift(self) -> None:
         """Note that a scan was completed just now."""
         self._scanned_at = time.monotonic()
+
+    def temporary_values(self, number: int, late_s: float) -> None:
+        """Note how many there are, and how late the first of them is."""
+        self._temporary.set(number)
+        self._late.set(late_s)
 
     def intents_are_open(self, number: int, oldest_s: float, quarantined: int) -> None:
         """Tell what has no definite outcome at present; see ``OpenIntents``."""

@@ -35,12 +35,13 @@ from app.postgres.schema import (
     schema_problem,
     server_facts,
 )
+from app.postgres.temporary import PostgresTemporary
 from app.service.alterations.alter import AlterQuotas, CountEntities
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.alterations.pipeline import AlterPipeline
 from app.service.alterations.replace import RevertAlterations
 from app.service.alterations.write_ahead import EntityLocks, OutcomeWriter
-from app.service.auth.actors import Actor
+from app.service.auth.actors import Actor, ActorOf
 from app.service.auth.authorize import (
     ACL_REFRESH_AFTER_S,
     MAX_ACL_AGE_S,
@@ -53,6 +54,7 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import DeniedAttempts
 from app.service.drift import DriftWatch
+from app.service.expiry import ExpireQuotas, TemporaryValues
 from app.service.ports.brokers import AclSnapshot, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
@@ -112,6 +114,7 @@ class Alterations:
         )
         locks = EntityLocks(metrics, patience.entity_wait_s)
         self.alter = AlterQuotas(pipeline, backends.image, locks, policy, in_progress)
+        self.temporary = PostgresTemporary(database)
         barrier = self.barrier(admin)
         self._recovery = Recovery(
             admin,
@@ -141,9 +144,10 @@ class Alterations:
         present = CurrentValues(reader, self.backends.deadline)
         return Barrier(self.backends.quorum, present)
 
-    def begin(self) -> None:
-        """Recover, watch and keep partitions in the background."""
+    def begin(self, own_account: ActorOf) -> None:
+        """Recover, watch, end what has expired and keep partitions in the background."""
         database, metrics = self.backends.database, self.metrics
+        expire = ExpireQuotas(self.alter, self.temporary, own_account, metrics)
 
         async def count() -> None:
             metrics.partitions_reach(await months_ahead(database))
@@ -151,6 +155,7 @@ class Alterations:
         keep = partial(keep_house, database)
         self.tasks.watch(self._recovery.run())
         self.tasks.watch(self._drift.run())
+        self.tasks.watch(expire.run())
         self.tasks.watch(run_forever("keeping the log", keep, pause_s=_KEEP_S, logger=logger))
         self.tasks.watch(run_forever("counting partitions", count, pause_s=_KEEP_S, logger=logger))
         clock = partial(server_facts, database)
@@ -253,7 +258,16 @@ class Wiring:
                 self._settings, self.metrics, stack, logins.sessions
             )
             stack.push_async_callback(self._drain, alterations.tasks)
-            alterations.begin()
+            own_account = partial(
+                Actor,
+                authorizer=authorizer,
+                admin=admin,
+                reader=queries,
+                describe_now=image.now,
+                barrier=alterations.barrier(admin),
+                tasks=alterations.tasks,
+            )
+            alterations.begin(own_account)
             alterations.tasks.watch(denials.run())
             alterations.tasks.watch(brokers.watch())
             reading = {
@@ -274,19 +288,12 @@ class Wiring:
             )
             yield Services(
                 authenticators=authenticators,
-                own_account=partial(
-                    Actor,
-                    authorizer=authorizer,
-                    admin=admin,
-                    reader=queries,
-                    describe_now=image.now,
-                    barrier=alterations.barrier(admin),
-                    tasks=alterations.tasks,
-                ),
+                own_account=own_account,
                 denials=denials,
                 describe=DescribeQuotas(image),
                 alter=alterations.alter,
                 revert=RevertAlterations(audit, alterations.alter),
+                temporary=TemporaryValues(alterations.temporary, admin),
                 resolve=ResolveQuotas(image),
                 audit=audit,
                 cluster=admin,

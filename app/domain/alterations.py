@@ -269,7 +269,7 @@ def inverse(
             it, such as NaN.
     """
     ops = [
-        _restore(key, before.get(key))
+        restore(key, before.get(key))
         for key in sorted(before.keys() | after.keys())
         if not same_value(before.get(key), after.get(key))
     ]
@@ -281,7 +281,12 @@ def expected_after(before: Values, after: Values) -> Expected:
     return {key: after.get(key) for key in sorted(before.keys() | after.keys())}
 
 
-def _restore(key: str, value: float | None) -> Op:
+def restore(key: str, value: float | None) -> Op:
+    """Return the operation that gives a key a stored value again; null removes it.
+
+    Raises:
+        ValueError: Nobody but the tool that stored the value can write it, such as NaN.
+    """
     if value is None:
         return Op(key, remove=True)
     if not math.isfinite(value):

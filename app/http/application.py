@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
+from app.http.alterations import temporary
 from app.http.analytics import routes as analytics
 from app.http.guards import Services, actor_of, services_of
 from app.http.middleware import (
@@ -86,6 +87,7 @@ def _allowed_methods(request: Request) -> list[str]:
 _FEATURES: Final = (
     resolve,
     alterations,
+    temporary,
     quotas,
     entity,
     gauges,

@@ -124,6 +124,10 @@ class AuditRow(ResponseModel):
     error: Refusal | None
     plan: Annotated[AppliedPlan | MISSING, UNSET_IS_MISSING] = MISSING
     denied: Annotated[DeniedChange | MISSING, UNSET_IS_MISSING] = MISSING
+    expires_at: Annotated[Time | MISSING, UNSET_IS_MISSING] = MISSING
+    """When what it sets was to end; only where it was for a time."""
+    expires: Annotated[AlterationId | MISSING, UNSET_IS_MISSING] = MISSING
+    """The alteration whose temporary values it ended; only of action `expire`."""
 
 
 class AuditPage(ResponseModel):

@@ -46,6 +46,7 @@ from app.service.auth.denials import (
     ReadChange,
     RequestedChange,
 )
+from app.service.expiry import TemporaryValues
 from app.service.ports.alterations import Confirm
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.plans import PlanStore
@@ -69,6 +70,7 @@ class Services:
     describe: DescribeQuotas
     alter: AlterQuotas
     revert: RevertAlterations
+    temporary: TemporaryValues
     resolve: ResolveQuotas
     audit: AuditTrail
     cluster: ClusterIdentity

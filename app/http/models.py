@@ -312,7 +312,7 @@ IP_SCHEMA: Final[dict[str, Any]] = {
     ],
 }
 
-AuditAction = Literal["alter", "validate", "denied", "revert", "apply_plan", "drift"]
+AuditAction = Literal["alter", "validate", "denied", "revert", "apply_plan", "drift", "expire"]
 """What an audit row can be about."""
 
 Values = Annotated[

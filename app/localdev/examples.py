@@ -176,6 +176,11 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
             curl.line(f"{alteration}/revert", ALICE, body={"validate_only": True}),
             curl.line("/quotas/alterations", ALICE, body=_ALTERATION),
         ],
+        "For a time, as alice: raise, list what ends by itself, keep what was set for good": [
+            curl.line("/quotas/alterations", ALICE, body={"expires_in": "4h", **_ALTERATION}),
+            curl.line("/quotas/temporary", BOB),
+            curl.line(f"{alteration}/expiry", ALICE, body={"expires_at": None}, method="PUT"),
+        ],
         "One entity by its key, as alice: set all its values, read them, remove them": [
             curl.line(_ENTITY, ALICE, body={"values": {"producer_byte_rate": 1}}, method="PUT"),
             curl.line(_ENTITY, ALICE),

@@ -26,13 +26,15 @@ from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.locks import (
     KEEP_KEY_S,
+    check_due,
     check_owners,
+    claim_of,
     find_key,
     lock_error,
-    ownership,
     quarantined_ordinals,
     recent_values,
     why_not,
+    write_returns,
 )
 from app.postgres.payload import (
     Document,
@@ -133,7 +135,12 @@ async def append(
 
 def can_share(intent: Alteration) -> bool:
     """Tell whether others may be written with it: it is small, and takes only its own entities."""
-    return intent.supersedes is None and intent.plan is None and _rows(intent) < MAX_BATCH_ROWS
+    return _is_alone_in_its_statement(intent) and _rows(intent) < MAX_BATCH_ROWS
+
+
+def _is_alone_in_its_statement(intent: Alteration) -> bool:
+    """Tell whether nothing else belongs to its transaction."""
+    return intent.supersedes is None and intent.plan is None and intent.expires is None
 
 
 def _rows(intent: Alteration) -> int:
@@ -171,12 +178,13 @@ async def write_intent(intent: Alteration, lease: Lease, *, lock_s: float) -> Al
         KeyTakenError: The key was used before.
         EntityBusyError: An entity is locked, or the key is being recorded.
         OwnerConflictError: Another owner holds a key that a plan would change.
-        ExpectationFailedError: Owners have changed since the plan was made.
+        ExpectationFailedError: Owners have changed since the plan was made; or what is to be ended
+            is not due any more.
     """
     try:
         if intent.supersedes is not None:
             await _supersede(intent, intent.supersedes, lease)
-        commit = intent.supersedes is None and intent.plan is None
+        commit = _is_alone_in_its_statement(intent)
         (committed,) = await _write([intent], lease, lock_s=lock_s, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
         raise lock_error(error) or error from error
@@ -185,6 +193,8 @@ async def write_intent(intent: Alteration, lease: Lease, *, lock_s: float) -> Al
         raise await why_not(intent, lease)
     if intent.plan is not None:
         await check_owners(intent, intent.plan, lease)
+    if intent.expires is not None:
+        await check_due(intent, intent.expires, lease)
     return committed
 
 
@@ -220,14 +230,13 @@ def _parameters(batch: Sequence[Alteration]) -> Mapping[str, Any]:
 
 
 def _locks(n: int, intent: Alteration) -> Iterator[Document]:
-    owner = None if intent.plan is None else intent.plan.owner
     for change in intent.changes:
         yield {
             "n": n,
             "ordinal": change.ordinal,
             "rests_on": False,
             "entity": entity_text(change.entity),
-            "claim": None if owner is None else ownership(owner, change),
+            "claim": claim_of(intent, change) or None,
         }
     for ordinal, entity in enumerate(intent.rests_on):
         yield {"n": n, "ordinal": ordinal, "rests_on": True, "entity": entity_text(entity)}
@@ -350,6 +359,10 @@ class PostgresJournal:
         except Exception as error:  # noqa: BLE001 - it is one intent's, and others are written
             return error
         return None
+
+    async def record_returns(self, intents: Sequence[Alteration]) -> None:
+        """See ``AuditJournal``."""
+        await self._database.writing.run(partial(write_returns, intents))
 
     async def recent_values(self, intent: Alteration) -> Quotas:
         """See ``AuditJournal``."""

@@ -17,21 +17,30 @@ import psycopg
 
 from app.domain.alterations import (
     ClientQuotaAlteration,
+    Op,
     Quotas,
+    Values,
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
+    NotSentError,
     OwnerConflictError,
     Retry,
     Violation,
 )
 from app.domain.plans import Holding, Holdings
-from app.postgres.payload import Document, entity_text, number_to_json, values_from_text
-from app.postgres.pool import Lease, Row
-from app.service.ports.alterations import Alteration
+from app.postgres.payload import (
+    Document,
+    canonical_json,
+    entity_text,
+    number_to_json,
+    values_from_text,
+)
+from app.postgres.pool import SECONDS_PER_ROW, Lease, Row
+from app.service.ports.alterations import Alteration, Change
 from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.ports.plans import PlanApplication
 from app.service.recovery import FINAL_AFTER_S
@@ -203,14 +212,107 @@ async def check_owners(intent: Alteration, plan: PlanApplication, lease: Lease) 
         raise ExpectationFailedError(detail, violations=others)
 
 
+def claim_of(intent: Alteration, change: Change, returns_to: Values | None = None) -> Document:
+    """Return what the lock of an entity carries: what its conclusion does beside freeing it.
+
+    Args:
+        intent: The alteration that takes the lock.
+        change: What it does with the entity.
+        returns_to: What held before, where that has been read.
+    """
+    claim: Document = {}
+    if intent.plan is not None:
+        claim |= ownership(intent.plan.owner, change)
+    if intent.expires is not None:
+        claim["expires"] = intent.expires
+    if intent.expires_at is not None:
+        temporary = {
+            "expires_at": intent.expires_at.isoformat(),
+            "principal": intent.caller.principal,
+            "reason": intent.reason,
+            "values": _stored(apply_ops({}, change.ops), change.ops),
+        }
+        if returns_to is not None:
+            temporary["returns_to"] = _stored(returns_to, change.ops)
+        claim["temporary"] = temporary
+    return claim
+
+
+def _stored(values: Values, ops: Iterable[Op]) -> Document:
+    """Return the value of each key of the operations, null where it has none."""
+    return {op.key: number_to_json(values[op.key]) if op.key in values else None for op in ops}
+
+
 def ownership(owner: str, alteration: ClientQuotaAlteration) -> Document:
-    """Return what the lock of an entity carries: what the owner will hold."""
+    """Return what the owner of a plan will hold."""
     values = apply_ops({}, alteration.ops)
     return {
         "owner": owner,
         "values": {key: number_to_json(value) for key, value in values.items()},
         "removed": [op.key for op in alteration.ops if op.remove],
     }
+
+
+_KEEP_CLAIMS: Final = """
+    update quota_entity as held set claim = wanted.claim
+    from json_to_recordset(cast(%(claims)s as json)) as wanted(alteration_id uuid,
+      ordinal smallint, claim json)
+    where held.alteration_id = wanted.alteration_id and held.ordinal = wanted.ordinal
+      and not held.rests_on
+    returning 1
+    """
+
+
+async def write_returns(intents: Sequence[Alteration], lease: Lease) -> None:
+    """Keep with the locks of intents what their keys return to.
+
+    Raises:
+        NotSentError: A lock is another's now: whoever had it was taken for dead.
+    """
+    claims = [
+        {
+            "alteration_id": intent.alteration_id,
+            "ordinal": change.ordinal,
+            "claim": claim_of(intent, change, change.before or {}),
+        }
+        for intent in intents
+        for change in intent.changes
+    ]
+    await lease.extend(len(claims) * SECONDS_PER_ROW)
+    await lease.rows("select commit_durably()")
+    if len(await lease.rows(_KEEP_CLAIMS, {"claims": canonical_json(claims)})) < len(claims):
+        raise NotSentError("Not sent: the log has given the locks to another alteration.")
+
+
+_DUE: Final = """
+    select entity_hash, key, value, returns_to from temporary_value
+    where cluster_id = %(cluster_id)s and alteration_id = %(expires)s
+      and expires_at <= clock_timestamp()
+    for update
+    """
+
+
+async def check_due(intent: Alteration, expires: str, lease: Lease) -> None:
+    """Check that what an intent is to end is due, and as it was when the intent was made.
+
+    Raises:
+        ExpectationFailedError: It has been ended, or set again, or goes on for longer.
+    """
+    wanted = {"cluster_id": intent.cluster_id, "expires": UUID(expires)}
+    due = {
+        (row.entity_hash, row.key): (row.value, row.returns_to)
+        for row in await lease.rows(_DUE, wanted)
+    }
+    ends = {
+        (entity_hash(change.entity), op.key): (
+            change.expected_values[op.key],
+            None if op.value is None else float(op.value),
+        )
+        for change in intent.changes
+        for op in change.ops
+    }
+    if due != ends:
+        raise ExpectationFailedError("What was to be ended is not due any more; nothing was sent.")
 
 
 def lock_error(error: psycopg.Error) -> EntityBusyError | None:

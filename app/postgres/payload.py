@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter
@@ -24,7 +25,7 @@ from app.domain.alterations import (
     Outcome,
     Values,
 )
-from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, Caller, ClientQuotaEntity
 from app.service.ports.alterations import Alteration, Change, Conclusion
 from app.service.ports.audit_log import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
@@ -353,6 +354,29 @@ def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Ev
     verdict = _verdict(result)
     entities = {n: (canonical_json({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
     return _event(alteration_id, "superseded", entities)
+
+
+def expiry_event(
+    alteration_id: str, caller: Caller, request_id: str, expires_at: datetime | None
+) -> Event:
+    """Return that what an alteration set ends at another time, or never; see ``records``."""
+    end = (
+        "is for good"
+        if expires_at is None
+        else f"ends at {expires_at.isoformat(timespec='seconds')}"
+    )
+    now = datetime.now(UTC).isoformat()
+    return _event(
+        alteration_id,
+        "expiry",
+        {},
+        principal=caller.principal,
+        client_address=caller.host,
+        authentication=caller.authentication,
+        request_id=request_id,
+        expires_at=None if expires_at is None else expires_at.isoformat(),
+        events=[[now, "expiry", f"{end}, says {caller.principal}"]],
+    )
 
 
 def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:

@@ -72,6 +72,8 @@ def alteration_record(events: Sequence[Row]) -> AlterationRecord:
     rejected = _results(start["rejected"])
     for event in later:
         rejected |= _results(event["rejected"])
+        if event["event"] == "expiry":
+            start["options"]["expires_at"] = event["expires_at"]
     concluded = _results(entities) | _ends(later, started)
     open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
     reported = {entry["ordinal"] for event in later for entry in event["entities"]}
@@ -106,6 +108,8 @@ def audit_row(
         request_id=request["request_id"],
         error=refusal_from_json(result.get("error")),
         plan=_plan(request, start),
+        expires_at=_expires_at(request),
+        expires=request["options"].get("expires"),
         denied=request["decision"].get("denied"),
     )
 
@@ -127,6 +131,11 @@ def _plan(request: Document, start: Document) -> Document | None:
     return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
 
 
+def _expires_at(request: Document) -> datetime | None:
+    written = request["options"].get("expires_at")
+    return None if written is None else datetime.fromisoformat(written).astimezone(UTC)
+
+
 def _alteration(
     start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
 ) -> Alteration:
@@ -142,6 +151,8 @@ def _alteration(
         all_or_nothing=options.get("all_or_nothing", True),
         wait=Wait(options.get("wait", Wait.READABLE)),
         wait_ms=options.get("wait_ms", DEFAULT_WAIT_MS),
+        expires_at=_expires_at(start),
+        expires=options.get("expires"),
         local_refusals=rejected,
         alteration_id=start["alteration_id"],
         cluster_id=start["cluster_id"],

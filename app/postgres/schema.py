@@ -74,6 +74,7 @@ WORKING_TABLES: Final = (
     "drift_baseline",
     "quota_plan",
     "quota_owner",
+    "temporary_value",
     *ANALYTICS_TABLES,
 )
 """What the service may change. Their rows come and go; what they lead to is in the log."""
@@ -181,7 +182,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0006"
+SCHEMA_REVISION: Final = "0007"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

@@ -21,7 +21,8 @@ from app.domain.alterations import (
 )
 from app.domain.authorization import Operation
 from app.domain.entities import ALL_ENTITIES, Caller, ClientQuotaEntity, ClientQuotaFilter
-from app.domain.errors import EntityBusyError, NotSentError
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
+from app.domain.expiry import TemporaryValue
 from app.domain.plan_impact import BucketName, PublishedBucket
 from app.domain.plans import Holding, Holdings
 from app.metrics import AlterationMetrics
@@ -53,6 +54,7 @@ from app.service.ports.brokers import (
     Verdict,
 )
 from app.service.ports.plans import StoredPlan
+from app.service.ports.temporary import Asked, Pending
 from app.service.queries.analytics import (
     AnalyticsPage,
     AnalyticsQuery,
@@ -234,6 +236,9 @@ class FakeJournal:
             self.keys[key_hash] = StoredKey(intent.alteration_id, key.fingerprint)
         self.intents.append(intent)
 
+    async def record_returns(self, intents: Sequence[Alteration]) -> None:
+        self._do("record_returns")
+
     async def recent_values(self, intent: Alteration) -> Quotas:
         return {entity: self.applied[entity] for entity in intent.locked if entity in self.applied}
 
@@ -329,6 +334,42 @@ class FakeJournal:
         self.log.append(name)
         if name in self.broken:
             raise NotSentError("Postgres is down.", code="audit-log-unavailable")
+
+
+class FakeTemporary:
+    """Keeps temporary values; a test says which, and what is due."""
+
+    def __init__(self) -> None:
+        self.held: list[TemporaryValue] = []
+        self.due: list[TemporaryValue] = []
+
+    async def claim_due(
+        self, cluster_id: str, owner: str, *, limit: int
+    ) -> Sequence[TemporaryValue]:
+        return self.due[:limit]
+
+    async def pending(self, cluster_id: str) -> Pending:
+        return Pending(len(self.held), 0.0)
+
+    async def values(
+        self, cluster_id: str, entities: Iterable[ClientQuotaEntity] | None = None
+    ) -> Sequence[TemporaryValue]:
+        wanted = None if entities is None else set(entities)
+        return [value for value in self.held if wanted is None or value.entity in wanted]
+
+    async def change_expiry(
+        self, cluster_id: str, alteration_id: str, expires_at: datetime | None, change: Asked
+    ) -> Sequence[TemporaryValue]:
+        """Change those of an alteration, as the database does."""
+        found = [value for value in self.held if value.alteration_id == alteration_id]
+        if not found:
+            raise NotFoundError("Nothing of it is for a time.")
+        self.held = [value for value in self.held if value not in found]
+        if expires_at is None:
+            return found
+        changed = [replace(value, expires_at=expires_at) for value in found]
+        self.held += changed
+        return changed
 
 
 class FakePlans:

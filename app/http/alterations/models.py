@@ -10,6 +10,7 @@ from typing_extensions import TypeAliasType, TypedDict
 from app.domain.alterations import NOT_NUMBERS, DesiredValue, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, Violation
+from app.http.alterations.expiry import Expiring
 from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_nothing
 from app.http.alterations.schemas import ALTERATION_SCHEMA
 from app.http.models import (
@@ -17,6 +18,7 @@ from app.http.models import (
     MAX_WAIT_MS,
     QUOTA_VALUES,
     STORED_VALUE,
+    UNSET_IS_MISSING,
     AlterationId,
     AlterationResult,
     AuditAction,
@@ -160,8 +162,8 @@ WaitMs = Annotated[
 ]
 
 
-class Waiting(RequestBody):
-    """Members of a body that say how long its answer is waited for, and why it is sent."""
+class Waiting(Expiring):
+    """Members of a body that say how long its answer is waited for, why it is sent, until when."""
 
     wait: WaitWord = Wait.READABLE.value
     wait_ms: WaitMs = Decimal(DEFAULT_WAIT_MS)
@@ -171,13 +173,15 @@ class Waiting(RequestBody):
     def asked(self) -> dict[str, Any]:
         """What is asked, by the names of an ``Alteration``; the default for what is wrong."""
         return {
+            **super().asked,
             "reason": self.reason,
             "wait": Wait(self.wait) if self.wait in set(Wait) else Wait.READABLE,
             "wait_ms": whole_number(self.wait_ms, MAX_WAIT_MS, DEFAULT_WAIT_MS),
         }
 
     def broken_rules(self) -> Iterator[Violation]:
-        """Yield what is wrong with the three."""
+        """Yield what is wrong with them."""
+        yield from super().broken_rules()
         if self.wait not in set(Wait):
             detail = f"{quote(self.wait)} is unknown; wait is one of {', '.join(Wait)}."
             yield Violation("/wait", "unknown-word", detail)
@@ -240,7 +244,7 @@ class ReplaceRequest(Waiting):
         return {**super().asked, "validate_only": self.validate_only}
 
 
-class RevertRequest(RequestBody):
+class RevertRequest(Expiring):
     """The body of ``POST /quotas/alterations/{alteration_id}/revert``."""
 
     validate_only: ValidateOnly = False
@@ -249,10 +253,15 @@ class RevertRequest(RequestBody):
     @property
     def asked(self) -> dict[str, Any]:
         """See ``Waiting``."""
-        return {"reason": self.reason, "validate_only": self.validate_only}
+        return {
+            **super().asked,
+            "reason": self.reason,
+            "validate_only": self.validate_only,
+        }
 
     def broken_rules(self) -> Iterator[Violation]:
-        """Yield what is wrong with the reason."""
+        """Yield what is wrong with the reason and the end."""
+        yield from super().broken_rules()
         yield from broken_reason(self.reason)
 
 
@@ -290,9 +299,10 @@ class AlterationEvent(ResponseModel):
     """One event of an alteration."""
 
     at: Time
-    event: Literal["intent", "sent", "outcome", "recovery"]
+    event: Literal["intent", "sent", "outcome", "recovery", "expiry"]
     """`intent`: recorded before anything was sent. `sent`: handed to a broker. `outcome`: what
-    became of it. `recovery`: what was found afterwards where that was nothing."""
+    became of it. `recovery`: what was found afterwards where that was nothing. `expiry`: another
+    time was set for its end, or none."""
     detail: str
 
 
@@ -314,6 +324,10 @@ class AlterationRecord(ResponseModel):
         ),
     ]
     results: Annotated[list[AlterationResult], Field(description="In request order.")]
+    expires_at: Annotated[Time | MISSING, UNSET_IS_MISSING] = MISSING
+    """When what it sets ends; only where it does."""
+    expires: Annotated[AlterationId | MISSING, UNSET_IS_MISSING] = MISSING
+    """The alteration whose temporary values it ended; only of action `expire`."""
     impact: ImpactAnswer | MISSING = MISSING
     principal: str | MISSING = MISSING
     """Who asked, as Kafka prints it."""

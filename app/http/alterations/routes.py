@@ -86,7 +86,7 @@ may_alter_these: Final = Permission(
         200: altered("All applied, or all validated.", "alteration-applied"),
         207: altered("Some refused, the others done.", "alteration-partial"),
     },
-    openapi_extra=request_examples("set-and-remove", "check-only", "several-kinds"),
+    openapi_extra=request_examples("set-and-remove", "check-only", "several-kinds", "for-a-night"),
 )
 async def alter_quotas(
     request: Request,
@@ -220,7 +220,17 @@ def alteration_document(record: AlterationRecord) -> dict[str, Any]:
         "outcome": record.overall.value,
         "readable": record.readable,
         "results": [result_json(result) for result in record.results.values()],
+        **_expiry_document(alteration),
     }
+
+
+def _expiry_document(alteration: Alteration) -> dict[str, Any]:
+    document = {}
+    if alteration.expires_at is not None:
+        document["expires_at"] = rfc3339(alteration.expires_at)
+    if alteration.expires is not None:
+        document["expires"] = alteration.expires
+    return document
 
 
 def logged_document(record: AlterationRecord) -> dict[str, Any]:

@@ -1,18 +1,20 @@
 """``/quotas/{entity_key}``: one entity by its key; read, replaced and removed."""
 
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Path, Request, Response
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from app.domain.alterations import Values
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
+from app.http.alterations.expiry import ExpiresAt, ExpiresIn, end_asked_for
 from app.http.alterations.models import ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.guards import Granted, MayDescribe, Permission, services_of
@@ -71,16 +73,26 @@ class RemoveParameters(QueryParameters):
     """When to answer, as in `POST /quotas/alterations`."""
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS), READ_INTEGER] = DEFAULT_WAIT_MS
     """The longest wait, in milliseconds; then `readable` is false."""
+    expires_in: ExpiresIn = None
+    expires_at: ExpiresAt = None
+    _end: datetime | None = PrivateAttr(None)
+    _broken: tuple[Violation, ...] = PrivateAttr(())
+
+    def model_post_init(self, _: Any) -> None:
+        """Read the time once."""
+        self._end, self._broken = end_asked_for(self.expires_in, self.expires_at)
 
     @property
     def asked(self) -> dict[str, Any]:
         """What is asked, by the names of an ``Alteration``."""
-        return {**self.model_dump(), "wait": Wait(self.wait)}
+        asked = self.model_dump(exclude={"expires_in"})
+        return {**asked, "wait": Wait(self.wait), "expires_at": self._end}
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """Why the audit log cannot hold the reason."""
-        return tuple(replace(broken, pointer="reason") for broken in broken_reason(self.reason))
+        """Why the audit log cannot hold the reason, and what is wrong with the end."""
+        broken = (*broken_reason(self.reason), *self._broken)
+        return tuple(replace(each, pointer=each.pointer.removeprefix("/")) for each in broken)
 
 
 @router.get(

@@ -194,6 +194,16 @@ class AlterQuotas:
         broker_id = await actor.admin.preferred_broker()
         return alteration.identified(new_alteration_id(), cluster_id, broker_id)
 
+    async def expire(self, actor: Actor, alteration: Alteration) -> Conclusion:
+        """End what another alteration has set for a time; no policy bounds that.
+
+        Raises:
+            ExpectationFailedError: What it ends is not due any more; nothing is in the log of it.
+            QuotaError: As ``alter``.
+        """
+        identified = await self._identified(actor, alteration)
+        return await actor.tasks.run(self._change(actor, identified))
+
     async def _validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
         return await self.pipeline.validate(actor, await alteration.confirmed())
 

@@ -36,6 +36,7 @@ from app.service.alterations.results import (
     in_doubt,
     judgement,
     not_sent,
+    nothing_to_end,
     unexpected,
 )
 from app.service.alterations.write_ahead import (
@@ -101,6 +102,7 @@ class AlterPipeline:
             len(alteration.locked),
             self.patience,
             tables=2 + (alteration.plan is not None) + (alteration.supersedes is not None),
+            transactions=2 + (alteration.expires_at is not None),
             barrier_s=actor.barrier.deadline.seconds,
         )
         return alteration.begun(self.owner, within_s, time.monotonic())
@@ -201,9 +203,15 @@ class AlterPipeline:
                     executed[left.pop(each.alteration_id)] = breaking_rules(present, refusal)
                 elif failed:
                     executed[left.pop(each.alteration_id)] = unexpected(present, failed)
+                elif present.expires is not None and not present.changes:
+                    executed[left.pop(each.alteration_id)] = nothing_to_end(present)
             late = [each for each in left.values() if each.is_unjudged]
             more = await self._validate_first(actor.admin, broker_id, late)
             refused = await self._refused(left.values(), {**validated, **more})
+            ending = [each for each in left.values() if each.expires_at and each not in refused]
+            if ending:
+                await self.journal.record_returns(ending)
+                self.failpoints.reach("returns_recorded")
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return executed | {each: not_sent(each, error) for each in left.values()}
         executed |= refused

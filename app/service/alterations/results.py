@@ -148,12 +148,14 @@ async def as_expected(
     """Return the alteration with what truly held before, and what was not to be expected.
 
     Args:
-        alteration: Without values.
+        alteration: Without values. One that ends another leaves what is not as expected.
         values: As they were read behind a barrier.
         with_plan: Whether what a plan rests on is locked, and is to be judged.
     """
     number = len(alteration.changes)
     alteration = await off_loop(number, alteration.with_values, values)
+    if alteration.expires is not None:
+        return await off_loop(number, alteration.without_changed), ()
     failed = await off_loop(number, _failed_expectations, alteration)
     beside = alteration.plan.beside if alteration.plan and with_plan else {}
     moved = await off_loop(len(beside), failed_read_set, beside, values)
@@ -166,6 +168,12 @@ def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
         return ()
     before = {each.ordinal: each.before or {} for each in alteration.changes}
     return failed_expectations(expected, before, alteration.precondition)
+
+
+def nothing_to_end(alteration: Alteration) -> Conclusion:
+    """Conclude an expiry whose keys have all been changed since; nothing is sent."""
+    event = (utc_now(), "outcome", "not sent: every key has another value now")
+    return Conclusion(alteration.alteration_id, {}, (event,))
 
 
 def breaking_rules(alteration: Alteration, error: InvalidRequestError) -> Conclusion:

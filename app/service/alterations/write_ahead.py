@@ -133,7 +133,12 @@ RECORD_S_PER_ROW: Final = 0.001
 
 
 def send_within_s(
-    number: int, patience: Patience, *, tables: int = 2, barrier_s: float = USUAL.broker_answer_s
+    number: int,
+    patience: Patience,
+    *,
+    tables: int = 2,
+    transactions: int = 2,
+    barrier_s: float = USUAL.broker_answer_s,
 ) -> float:
     """Return how long after its transaction was begun an intent may still be handed over.
 
@@ -141,11 +146,13 @@ def send_within_s(
 
     Args:
         number: Of entities.
-        patience: How long a transaction may take; where others shared it, it is tried again.
+        patience: How long a transaction may take.
         tables: To how many tables the intent adds a row for each entity.
+        transactions: How many there are before it: the intent's, which is tried again where others
+            shared it, and one more where the values are recorded that are to return.
         barrier_s: How long the barrier may take.
     """
-    record_s = 2 * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
+    record_s = transactions * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
     return record_s + barrier_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
 
 

@@ -25,6 +25,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, QuotaError, Violation
+from app.domain.expiry import broken_returns, keys_changed_since
 from app.domain.validation import Judgement, judge, refusal_of
 from app.service.ports.brokers import Handover
 from app.service.ports.plans import PlanApplication
@@ -74,6 +75,13 @@ class Change(ClientQuotaAlteration):
     before: Values | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def expected_values(self) -> Mapping[str, float | None]:
+        """What must hold now, as it is stored."""
+        return {
+            key: None if value is None else float(value) for key, value in self.expected.items()
+        }
+
 
 NO_REQUEST: Final = frozenset({"denied", "drift"})
 """Actions of rows that nobody's options belong to: refused before an intent, or not ours."""
@@ -88,7 +96,8 @@ class Alteration:
 
     Attributes:
         changes: In request order: as proposed; once judged, what may reach the cluster.
-        action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
+        action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan``, ``drift`` or
+            ``expire``.
         reason: The caller's own words, or null.
         evidence: How authorization decided: rule, operation, age of the ACLs.
         confirm: Decides again right before the act, where the evidence has become old; null for
@@ -100,6 +109,11 @@ class Alteration:
         wait_ms: How long to wait for the change to be readable, in milliseconds.
         supersedes: The alteration of unknown outcome whose locks are taken over, or null.
         plan: The plan behind it: its owner will hold the keys that are applied; or null.
+        expires_at: When what it sets is to return to what held before, or null.
+        expires: The alteration whose values it ends, or null. What its changes expect are the
+            values of that one: a key that has another is left.
+        left: Results by ordinal of entities of which it leaves every key.
+        partly_left: Ordinals of those of which it leaves some.
         local_refusals: Results by ordinal of entities that our own rules refused
             (``all_or_nothing`` false): in the alteration's document, not in the log's rows.
         refused_late: Those of them that were refused behind the barrier, by what is stored: the
@@ -129,6 +143,10 @@ class Alteration:
     key: IdempotencyKey | None = None
     supersedes: str | None = None
     plan: PlanApplication | None = None
+    expires_at: datetime | None = None
+    expires: str | None = None
+    left: Mapping[int, AlterationResult] = field(default_factory=dict)
+    partly_left: frozenset[int] = frozenset()
     local_refusals: Mapping[int, AlterationResult] = field(default_factory=dict)
     refused_late: frozenset[int] = frozenset()
     is_unjudged: bool = False
@@ -155,6 +173,10 @@ class Alteration:
             "wait": self.wait.value,
             "wait_ms": self.wait_ms,
         }
+        if self.expires_at is not None:
+            options["expires_at"] = self.expires_at.isoformat()
+        if self.expires is not None:
+            options["expires"] = self.expires
         return options if self.plan is None else {**options, "plan": self.plan.record}
 
     @property
@@ -239,15 +261,19 @@ class Alteration:
         )
 
     def judged_late(self, stored: Quotas) -> "tuple[Alteration, InvalidRequestError | None]":
-        """Judge again, by what is stored behind the barrier, what nothing else excuses.
+        """Judge by what is stored behind the barrier: what it excuses, and what could not return.
 
         Returns:
             It without what breaks a rule, and why all of it is refused, or null.
         """
-        if not self.is_unjudged:
+        violations: list[Violation] = []
+        if self.is_unjudged:
+            violations += judge(self.changes, stored).violations
+        if self.expires_at is not None:
+            violations += broken_returns(self.changes, stored)
+        if not violations and not self.is_unjudged:
             return self, None
-        judgement = judge(self.changes, stored)
-        judged = self.refused([_in_request(each, self.changes) for each in judgement.violations])
+        judged = self.refused([_in_request(each, self.changes) for each in violations])
         late = judged.local_refusals.keys() - self.local_refusals.keys()
         refusal = refusal_of(
             sorted(judged.violations, key=lambda each: (each.index is None, each.index or 0)),
@@ -291,6 +317,35 @@ class Alteration:
         }
         return replace(self, changes=tuple(changes), local_refusals=refusals)
 
+    def without_changed(self) -> "Alteration":
+        """Return it without the keys that have other values than it is to end.
+
+        What holds has been read. An entity of which nothing is left to do has its result.
+        """
+        changes: list[Change] = []
+        left: dict[int, AlterationResult] = {}
+        partly: set[int] = set()
+        for change in self.changes:
+            before = change.before or {}
+            changed = keys_changed_since(before, change.ops, change.expected_values)
+            warnings = tuple(
+                f"{key} has another value now and was left." for key in sorted(changed)
+            )
+            ops = tuple(op for op in change.ops if op.key not in changed)
+            if ops:
+                changes.append(replace(change, ops=ops, warnings=(*change.warnings, *warnings)))
+                partly |= {change.ordinal} if changed else set()
+            else:
+                left[change.ordinal] = AlterationResult(
+                    change.entity,
+                    Outcome.OBSERVED_OTHER,
+                    changed=False,
+                    before=before,
+                    after=before,
+                    warnings=warnings,
+                )
+        return replace(self, changes=tuple(changes), left=left, partly_left=frozenset(partly))
+
 
 def _in_request(violation: Violation, changes: Sequence[Change]) -> Violation:
     """Return a violation with the position in the request, of which some may be refused already."""
@@ -331,10 +386,20 @@ class Conclusion:
     readable: "asyncio.Future[bool] | None" = None
 
     def with_refused(self, alteration: Alteration) -> "Conclusion":
-        """Return it with what our own rules refused; the log has rows of the late."""
+        """Return it with what our own rules refused, of which the log has rows of the late.
+
+        And with what an expiry leaves: an entity with a key that has another value now is observed
+        otherwise, whatever became of its other keys.
+        """
         refused = alteration.local_refusals
         late = {ordinal: refused[ordinal] for ordinal in alteration.refused_late}
-        return replace(self, results={**self.results, **late}, rejected=refused)
+        other = {
+            ordinal: replace(self.results[ordinal], outcome=Outcome.OBSERVED_OTHER)
+            for ordinal in alteration.partly_left
+            if self.results[ordinal].outcome is Outcome.APPLIED
+        }
+        results = {**self.results, **other, **alteration.left, **late}
+        return replace(self, results=results, rejected=refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +436,7 @@ POINTS: Final = (
     "before_intent",
     "intent_begun",
     "after_intent",
+    "returns_recorded",
     "before_send",
     "before_last_check",
     "after_last_check",

@@ -24,6 +24,8 @@ class AuditRow:
     were asked for), ``first`` (the first of them) and ``attempts``, and is null for other rows.
     ``plan`` is what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and the
     owners from which keys of this entity were taken over, by key; null where there is none.
+    ``expires_at`` is when what it set was to end as it was asked for, ``expires`` the alteration
+    whose values it ended.
     """
 
     cluster_id: str
@@ -43,6 +45,8 @@ class AuditRow:
     error: KafkaRefusal | None
     plan: Mapping[str, Any] | None = None
     denied: Mapping[str, Any] | None = None
+    expires_at: datetime | None = None
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,13 @@ class AuditJournal(Protocol):
             taken (``alteration_id`` says by which), ``KeyTakenError``, or ``NotSentError``. Where
             the last one's ``alteration_id`` is set, the log fell silent during the commit: it may
             hold the intent all the same, and then it wants a conclusion.
+        """
+
+    async def record_returns(self, intents: Sequence[Alteration]) -> None:
+        """Commit what each key of alterations for a time is to return to: what held before.
+
+        Their intents are committed, and nothing is sent yet: so that whoever concludes them knows
+        it.
         """
 
     async def recent_values(self, intent: Alteration) -> Quotas:

@@ -56,6 +56,13 @@ class DatabaseClock:
 DATABASE_CLOCK: Final = DatabaseClock()
 """Of this process, which has one database."""
 
+
+def database_now() -> datetime:
+    """Return Postgres's time, to the millisecond: what ends at a time ends by it."""
+    now = datetime.fromtimestamp(DATABASE_CLOCK.now_s(), UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -30,6 +30,7 @@ from app.service.auth.authorize import (
     PolicyGuard,
 )
 from app.service.auth.denials import DeniedAttempts
+from app.service.expiry import TemporaryValues
 from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
@@ -42,6 +43,7 @@ from tests.testkit.fake_ports import (
     FakeImage,
     FakeJournal,
     FakePlans,
+    FakeTemporary,
     alter_pipeline,
     alter_quotas,
     fake_actor,
@@ -210,6 +212,7 @@ class FakeService:
         self.metrics = Metrics()
         self.analytics = FakeAnalytics()
         self.plans = FakePlans()
+        self.temporary = FakeTemporary()
         self.tasks = AlterationTasks()
         self.application = app = create_application(no_services)
         app.state.services = self._services()
@@ -239,6 +242,7 @@ class FakeService:
             describe=DescribeQuotas(image),
             alter=alter,
             revert=RevertAlterations(audit, alter),
+            temporary=TemporaryValues(self.temporary, self.brokers),
             resolve=ResolveQuotas(image),
             audit=audit,
             cluster=self.brokers,

@@ -1,0 +1,226 @@
+"""Values for a time: they end once, by the database's clock, and leave what was changed since."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.domain.entities import ClientQuotaEntity
+from tests.integration.http.service_calls import C, P, R, applied, change, pages, rows
+from tests.testkit.kafka import unique
+from tests.testkit.patience import wait_until
+from tests.testkit.raw_quotas import Names, RawQuotas
+from tests.testkit.service import RunningService
+
+SOON_S, LATER_S = 1.5, 3600.0
+
+
+def in_s(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def set_for(
+    service: RunningService, names: Names, values: Mapping[str, Any], seconds: float = SOON_S
+) -> dict[str, Any]:
+    answer = service.alter(change(names, values), expires_at=in_s(seconds), reason="for a night")
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def temporary(service: RunningService, names: Names, **parameters: Any) -> list[Any]:
+    (kind, name), *_ = names.items()
+    answer = service.api("bob").get(
+        "/quotas/temporary", params={"filter": f"{kind}={name}", **parameters}
+    )
+    assert answer.status_code == 200, answer.text
+    found: list[Any] = answer.json()["rows"]
+    return found
+
+
+def ends(service: RunningService, names: Names) -> list[Any]:
+    (kind, name), *_ = names.items()
+    found = rows(service, entity=f"{kind}={name}", action="expire")
+    return [row for row in found if row["outcome"] != "unknown"]
+
+
+def ended(service: RunningService, names: Names) -> Any:
+    """Wait until what was set for a time has ended, and return the one row that says so."""
+    wait_until(lambda: not temporary(service, names) and bool(ends(service, names)))
+    (row,) = ends(service, names)
+    return row
+
+
+def test_a_value_for_a_time_returns_to_what_was_there_and_the_log_says_so(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    names = {"user": unique("night")}
+    applied(service, names, {P: 1000, C: 7})
+    document = set_for(service, names, {P: 9000, R: 50, C: None})
+    (after,) = [result["after"] for result in document["results"]]
+    assert after == {P: 9000, R: 50}
+    held = {row["key"]: (row["value"], row["returns_to"]) for row in temporary(service, names)}
+    assert held == {P: (9000, 1000), R: (50, None), C: (None, 7)}
+    (row, *_) = temporary(service, names, has_key=P)
+    assert row == {
+        "alteration_id": document["alteration_id"],
+        "entity": names,
+        "entity_key": ClientQuotaEntity.of(names).key,
+        "key": P,
+        "value": 9000,
+        "returns_to": 1000,
+        "expires_at": document["expires_at"],
+        "principal": "User:alice",
+        "reason": "for a night",
+    }
+    end = ended(service, names)
+    assert raw.stored(names) == {P: 1000.0, C: 7.0}
+    assert end["at"] >= document["expires_at"]
+    members = ("principal", "outcome", "before", "after", "expires", "reason")
+    assert [end[name] for name in members] == [
+        "User:alice",
+        "applied",
+        {P: 9000, R: 50},
+        {P: 1000, C: 7},
+        document["alteration_id"],
+        "for a night",
+    ]
+    (first,) = rows(service, entity=f"user={names['user']}", action="alter")[:1]
+    assert first["expires_at"] == document["expires_at"]
+    record = service.api().get(f"/quotas/alterations/{end['alteration_id']}").json()
+    assert (record["action"], record["expires"]) == ("expire", document["alteration_id"])
+
+
+def test_what_another_tool_has_changed_since_is_left_and_reported(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    wholly, partly, back = ({"user": unique("since")} for _ in range(3))
+    for names in (wholly, partly, back):
+        applied(service, names, {P: 1000, C: 2000})
+        set_for(service, names, {P: 9000, C: 9500})
+    raw.store(wholly, {P: 4000.0, C: 5000.0})
+    raw.store(partly, {P: 4000.0})
+    raw.store(back, {P: 1000.0, C: 2000.0})
+    end = ended(service, wholly)
+    assert (end["outcome"], end["after"]) == ("observed_other", {P: 4000, C: 5000})
+    end = ended(service, partly)
+    assert (end["outcome"], end["after"]) == ("observed_other", {P: 4000, C: 2000})
+    assert raw.stored(partly) == {P: 4000.0, C: 2000.0}
+    end = ended(service, back)
+    assert (end["outcome"], end["after"]) == ("applied", {P: 1000, C: 2000})
+    record = service.api().get(f"/quotas/alterations/{end['alteration_id']}").json()
+    assert [result["changed"] for result in record["results"]] == [False]
+
+
+def test_what_is_set_again_is_for_good_or_ends_at_its_own_time_and_returns_to_the_first(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    good, longer, shorter = ({"user": unique("again")} for _ in range(3))
+    for names in (good, longer, shorter):
+        applied(service, names, {P: 1000, C: 2000})
+        set_for(service, names, {P: 5000, C: 6000}, LATER_S)
+    applied(service, good, {P: 5000})
+    assert [row["key"] for row in temporary(service, good)] == [C]
+    set_for(service, longer, {P: 7000}, 2 * LATER_S)
+    held = {row["key"]: (row["value"], row["returns_to"]) for row in temporary(service, longer)}
+    assert held == {P: (7000, 1000), C: (6000, 2000)}
+    set_for(service, shorter, {P: 8000})
+    wait_until(lambda: len(ends(service, shorter)) == 1)
+    assert raw.stored(shorter) == {P: 1000.0, C: 6000.0}
+    assert [row["key"] for row in temporary(service, shorter)] == [C]
+    path = f"/quotas/{ClientQuotaEntity.of(shorter).key}"
+    assert service.api().delete(path).status_code == 200
+    assert temporary(service, shorter) == []
+
+
+def test_another_end_is_set_for_what_is_pending_and_written_into_its_record(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    names = {"client-id": unique("good")}
+    first = set_for(service, names, {P: 5000}, LATER_S)
+    path = f"/quotas/alterations/{first['alteration_id']}"
+    later = service.api().put(f"{path}/expiry", json={"expires_in": "2h"})
+    assert later.status_code == 200, later.text
+    (row,) = later.json()["rows"]
+    assert row["expires_at"] > first["expires_at"]
+    assert temporary(service, names) == [row]
+    record = service.api().get(path).json()
+    assert record["expires_at"] == row["expires_at"]
+    assert record["history"][-1]["event"] == "expiry"
+    sooner = service.api().put(f"{path}/expiry", json={"expires_at": in_s(SOON_S)})
+    assert sooner.status_code == 200, sooner.text
+    assert ended(service, names)["outcome"] == "applied"
+    gone = service.api().put(f"{path}/expiry", json={"expires_at": None})
+    assert (gone.status_code, gone.json()["code"]) == (404, "not-found")
+    second = set_for(service, names, {P: 5000}, LATER_S)
+    path = f"/quotas/alterations/{second['alteration_id']}"
+    denied = service.api("bob").put(f"{path}/expiry", json={"expires_at": None})
+    assert denied.status_code == 403
+    for_good = service.api().put(f"{path}/expiry", json={"expires_at": None})
+    assert for_good.status_code == 200, for_good.text
+    assert temporary(service, names) == []
+    assert "expires_at" not in service.api().get(path).json()
+    assert raw.stored(names) == {P: 5000.0}
+
+
+def test_whatever_alters_takes_an_end(service: RunningService, raw: RawQuotas) -> None:
+    replaced, removed, reverted = ({"user": unique("any")} for _ in range(3))
+    for names in (replaced, removed, reverted):
+        applied(service, names, {P: 1000, C: 2000})
+    path = "/quotas/" + ClientQuotaEntity.of(replaced).key
+    body = {"values": {P: 3000}, "expires_at": in_s(SOON_S)}
+    assert "expires_at" in service.api().put(path, json=body).json()
+    path = "/quotas/" + ClientQuotaEntity.of(removed).key
+    answer = service.api().delete(path, params={"expires_at": in_s(SOON_S)})
+    assert answer.status_code == 200, answer.text
+    assert raw.stored(removed) == {}
+    raised = service.alter(change(reverted, {P: 9000})).json()
+    path = f"/quotas/alterations/{raised['alteration_id']}/revert"
+    answer = service.api().post(path, json={"expires_at": in_s(SOON_S)})
+    assert answer.status_code == 200, answer.text
+    assert raw.stored(reverted) == {P: 1000.0, C: 2000.0}
+    for names in (replaced, removed, reverted):
+        ended(service, names)
+    assert raw.stored(replaced) == raw.stored(removed) == {P: 1000.0, C: 2000.0}
+    assert raw.stored(reverted) == {P: 9000.0, C: 2000.0}
+
+
+def test_an_end_is_checked_like_everything_else(
+    service: RunningService, raw: RawQuotas, subtests: pytest.Subtests
+) -> None:
+    names = {"user": unique("checked")}
+    faults: list[tuple[dict[str, Any], int, str]] = [
+        ({"expires_in": "soon"}, 400, "wrong-type"),
+        ({"expires_in": 60}, 400, "wrong-type"),
+        ({"expires_at": "tomorrow"}, 400, "wrong-type"),
+        ({"expires_in": "59s"}, 422, "out-of-range"),
+        ({"expires_in": "91d"}, 422, "out-of-range"),
+        ({"expires_at": in_s(-1)}, 422, "time-has-passed"),
+        ({"expires_at": in_s(91 * 24 * 3600)}, 422, "out-of-range"),
+        ({"expires_in": "1h", "expires_at": in_s(60)}, 422, "two-expiries"),
+    ]
+    for options, status, code in faults:
+        with subtests.test(**options):
+            answer = service.alter(change(names, {P: 5}), **options)
+            assert (answer.status_code, answer.json()["errors"][0]["code"]) == (status, code)
+    assert raw.stored(names) == {}
+    checked = service.alter(change(names, {P: 5}), expires_in="90s", validate_only=True).json()
+    assert (checked["outcome"], "expires_at" in checked) == ("validated", True)
+    assert temporary(service, names) == []
+    raw.store(names, {R: 0.001})
+    odd = service.alter(change(names, {R: 5}), expires_in="90s")
+    assert (odd.status_code, odd.json()["errors"][0]["code"]) == (422, "cannot-be-restored")
+    assert raw.stored(names) == {R: 0.001}
+    nothing = service.api().put(f"/quotas/alterations/{checked['alteration_id']}/expiry", json={})
+    assert nothing.status_code == 400
+
+
+def test_the_list_is_paged_in_the_order_of_the_quotas(service: RunningService) -> None:
+    prefix = unique("paged")
+    listed = [({"user": f"{prefix}-{n}"}, key) for n in range(3) for key in (C, P)]
+    for n in reversed(range(3)):
+        set_for(service, {"user": f"{prefix}-{n}"}, {P: 5, C: 6}, LATER_S)
+    api, wanted = service.api("bob"), {"filter": f"user^={prefix}", "page_size": 2}
+    found = [row for page in pages(api, "/quotas/temporary", **wanted) for row in page["rows"]]
+    assert [(row["entity"], row["key"]) for row in found] == listed
