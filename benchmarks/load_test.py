@@ -21,7 +21,7 @@ from benchmarks.stack import Progress, Stack, running_stack
 
 _SIZES: Final = (10_000, 100_000, 300_000, 1_000_000)
 _HEAP: Final = "6g"
-_PAGE: Final = Path("docs/benchmarks-growth.md")
+_PAGE: Final = Path("benchmarks/pages/growth.md")
 _PATIENCE_S: Final = 300.0
 _IN_ONE_REQUEST: Final = 10_000
 """The controller takes so many changes in one request, and no more."""

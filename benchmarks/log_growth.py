@@ -1,6 +1,6 @@
 """``python -m benchmarks.log_growth``: what an alteration costs once the audit log has grown.
 
-Writes docs/benchmarks-log.md: the blocks that Postgres touches for an alteration beside an empty
+Writes benchmarks/pages/log.md: the blocks that Postgres touches for an alteration beside an empty
 log and beside a long one, and the plan of each statement inside the functions that write it.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.measures import BenchmarkError, grid
 from benchmarks.report import environment, environment_table
 from benchmarks.stack import Progress, Stack, running_stack
 
-_PAGE: Final = Path("docs/benchmarks-log.md")
+_PAGE: Final = Path("benchmarks/pages/log.md")
 _ROWS: Final = 10_000_000
 _STEP: Final = 500_000
 _ROUNDS: Final = 20

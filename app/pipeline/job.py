@@ -18,22 +18,25 @@ from pyspark.sql import SparkSession
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.lake import Lake, files_of
 from app.pipeline.options import PATTERN
-from app.pipeline.progress import progress
 from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     DIM_BUCKET,
-    OBSERVATION_MINUTE,
     QUOTA_SNAPSHOT,
     QUOTA_VERSION,
+    RATE_MINUTE,
+    SERIES,
+    SERIES_LIMIT,
+    UTILIZATION_DAILY,
     Table,
 )
 
 READS: Final[Mapping[str, Sequence[Table]]] = {
     "history": (QUOTA_SNAPSHOT,),
-    "resolve": (OBSERVATION_MINUTE,),
-    "utilization": (BUCKET_MINUTE, DIM_BUCKET),
-    "incidents": (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE),
+    "resolve": (SERIES,),
+    "utilization": (RATE_MINUTE, SERIES, SERIES_LIMIT, DIM_BUCKET),
+    "incidents": (BUCKET_HOUR, DIM_BUCKET, RATE_MINUTE, SERIES, SERIES_LIMIT),
+    "export": (RATE_MINUTE, SERIES, SERIES_LIMIT, UTILIZATION_DAILY),
 }
 """The tables below ``--input`` that a job reads; what it finds beside them is not its input.
 
@@ -203,12 +206,12 @@ class Job:
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """Give the session, show how far it is, and say in a sentence what it failed of.
+        """Give the session, and say in a sentence what it failed of.
 
         Raises:
             InfrastructureError: Spark does not start, or fails in the block.
         """
-        with progress(self.session, self.say), spark_failures():
+        with spark_failures():
             yield self.session
 
     def report(self) -> Mapping[str, Any]:

@@ -5,14 +5,16 @@ before it is committed leaves the former rows. A URI keeps its scheme, and one w
 Hadoop's default file system.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Final, cast
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
@@ -24,10 +26,20 @@ Partition = Mapping[str, str]
 """The values of a table's partition columns, as text."""
 
 _ROWS: Final = "rows"
+_HOURS: Final = 24
+_UNLIKE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DICTIONARY: Final = "parquet.enable.dictionary"
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What a query fails of: PySpark hands over errors of Java for which it has no class."""
+
+FILE_IS_GONE: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
+"""Spark's condition where another run replaces a file that was listed."""
+
+_LISTINGS: Final = 20
 _ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 
 
+@cache
 def schema_of(table: Table) -> StructType:
     """Return the columns of a table."""
     return cast("StructType", StructType.fromDDL(table.ddl))
@@ -85,20 +97,57 @@ class Lake:
             UsageError: There is no such table.
         """
         self.require(table)
-        rows = self._rows(table)
-        return rows.select(*(sf.col(each.name).cast(each.dataType) for each in schema_of(table)))
+        return _typed(self._rows(table), table)
 
-    def partitions(self, table: Table) -> list[Partition]:
-        """Return the partitions of a table, in order; in a folder those too that a run emptied."""
-        if not self._catalog:
-            found = {tuple(_values(file).items()) for file in self._files(table)}
-            return [dict(item) for item in sorted(found)]
-        values = self.read(table).select(
-            *(sf.col(name).cast("string") for name in table.partitions)
-        )
-        return [row.asDict() for row in values.distinct().sort(*table.partitions).collect()]
+    def read_in(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
+        """Return the rows of partitions, without a look at the others.
 
-    def write(self, frame: DataFrame, table: Table, replaces: Iterable[Partition] = ()) -> int:
+        Args:
+            table: Which; where it is missing there are no rows.
+            partitions: May lack ``cluster_id``, or have it alone; columns that the table lacks are
+                left out.
+        """
+        if self._catalog:
+            if not self.has(table):
+                return self.nothing(table)
+            rows = self._rows(table)
+        else:
+            rows = self._folders(table, partitions)
+        return _typed(rows, table).where(is_within(partitions, table.partitions))
+
+    def partitions(
+        self, table: Table, within: Sequence[Partition] | None = None
+    ) -> list[Partition]:
+        """Return the partitions of a table, in order; in a folder those too that a run emptied.
+
+        Args:
+            table: Which.
+            within: Look for these alone, as ``read_in`` takes them.
+        """
+        if self._catalog:
+            frame = self.read(table) if within is None else self.read_in(table, within)
+            values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
+            return in_order(row.asDict() for row in values.distinct().collect())
+        rows = self._rows(table) if within is None else self._folders(table, within)
+        found = {tuple(_values(file).items()) for file in _files(rows)}
+        listed = in_order(dict(item) for item in found)
+        return listed if within is None else _among(listed, within, table)
+
+    def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
+        """Return the files of partitions: as long as they are the same, so are the rows."""
+        if self._catalog:
+            return set()
+        return _files(self._folders(table, partitions))
+
+    def write(
+        self,
+        frame: DataFrame,
+        table: Table,
+        replaces: Iterable[Partition] = (),
+        *,
+        filled: Sequence[Partition] | None = None,
+        is_sorted: bool = False,
+    ) -> int:
         """Replace the partitions that the rows are of, and return how many rows were written.
 
         The frame may read the same table. Each of its tasks writes a file for each of its
@@ -106,42 +155,48 @@ class Lake:
 
         Args:
             frame: Has the columns of the table, in any order.
-            table: Its columns, types and layout; without partition columns all rows are replaced.
+            table: Its columns, types and layout.
             replaces: All partitions that the run is about: without rows they are empty afterwards.
+            filled: Those that the rows are of; without it they are looked for.
+            is_sorted: Whether each task has the rows of a partition in the order of the table.
 
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        typed = frame.select(*(frame[each.name].cast(each.dataType) for each in schema_of(table)))
-        rows = typed.sortWithinPartitions(*table.partitions, *table.order)
-        scope = [dict(item) for item in replaces]
+        typed = _typed(frame, table)
+        rows = typed if is_sorted else typed.sortWithinPartitions(*table.partitions, *table.order)
         if self._catalog:
             # Made first: a catalog may plan the rows anew, as Delta does, unobserved. Tasks of a
             # query's last stage are observed once; those of an earlier one, such as below a count,
             # again where an executor is lost with what they have made.
             rows.persist().write.format("noop").mode("overwrite").save()
             written = rows.count()
-            self._write_catalog(rows, table, scope)
+            self._write_catalog(rows, table, [dict(item) for item in replaces])
             rows.unpersist()
             return written
-        return self._write_folder(rows, table, scope)
+        if filled is None:
+            values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
+            filled = [row.asDict() for row in values.distinct().collect()]
+        return self._write_folder(rows, table, filled, replaces)
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         writer = rows.writeTo(self.address(table))
         if not self.session.catalog.tableExists(self.address(table)):
-            by = [sf.col(name) for name in table.partitions]
-            (writer.partitionedBy(*by) if by else writer).create()
-        elif not table.partitions:
-            writer.overwrite(sf.lit(True))
+            writer.partitionedBy(*(sf.col(name) for name in table.partitions)).create()
         elif scope:
             # Without rows `overwritePartitions` would change nothing.
-            writer.overwrite(reduce(or_, (_is_of(item) for item in scope)))
+            writer.overwrite(is_within(scope, table.partitions))
         else:
             writer.overwritePartitions()
 
-    def _write_folder(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> int:
+    def _write_folder(
+        self,
+        rows: DataFrame,
+        table: Table,
+        filled: Sequence[Partition],
+        replaces: Iterable[Partition],
+    ) -> int:
         counted = Observation()
-        before = self._files(table) if self.has(table) else set()
         (
             rows.observe(counted, sf.count(sf.lit(1)).alias(_ROWS))
             .write.mode("overwrite")
@@ -150,34 +205,164 @@ class Lake:
             .partitionBy(*table.partitions)
             .parquet(self.address(table))
         )
-        after = self._files(table)
-        written, due = sorted(after - before), int(counted.get[_ROWS])
-        reader = self.session.read.schema(schema_of(table))  # Spark would run a job to find it
-        found = reader.parquet(*written).count() if written else 0
+        due = int(counted.get[_ROWS]) if filled else 0
+        found = self._count(table, filled) if filled else 0
         if found != due:
             message = (
                 f"{due} rows of {table.name} were written and {found} are in "
                 f"{self.address(table)}: name an --out that this machine and all workers share."
             )
             raise InfrastructureError(message)
-        if table.partitions:
-            self._empty({_folder(file) for file in before & after if _values(file) in scope}, table)
+        self.empty(table, without(replaces, filled))
         return found
 
-    def _empty(self, folders: Iterable[str], table: Table) -> None:
+    def _count(self, table: Table, partitions: Sequence[Partition]) -> int:
+        """Count rows, anew where another run has replaced a file meanwhile."""
+        for _ in range(_LISTINGS):
+            try:
+                return self.read_in(table, partitions).count()
+            except SPARK_ERRORS as error:
+                # PySpark has no class for it, and so no condition.
+                if FILE_IS_GONE not in str(error):
+                    raise
+        return self.read_in(table, partitions).count()
+
+    def empty(self, table: Table, partitions: Sequence[Partition]) -> None:
+        """Leave partitions without rows, where there are any."""
+        if not partitions:
+            return
+        if self._catalog:
+            if self.session.catalog.tableExists(self.address(table)):
+                self._write_catalog(self.nothing(table), table, partitions)
+            return
+        folders = {_folder(file) for file in self.files(table, partitions)}
         columns = [each for each in schema_of(table) if each.name not in table.partitions]
         nothing = self.session.createDataFrame([], StructType(columns))
-        for folder in sorted(folders):
-            nothing.write.mode("overwrite").parquet(folder)
+        named = {tuple(_values(f"{folder}/").items()): folder for folder in sorted(folders)}
+        for item in map(dict, partitions):
+            if folder := named.get(tuple(item.items())):
+                nothing.write.mode("overwrite").parquet(folder)
 
     def _rows(self, table: Table) -> DataFrame:
         if self._catalog:
             return self.session.table(self.address(table))
         return self.session.read.schema(schema_of(table)).parquet(self.address(table))
 
-    def _files(self, table: Table) -> set[str]:
-        """Return the files of a table as Hadoop calls them, with escaped partition values."""
-        return {unquote(file) for file in self._rows(table).inputFiles()}
+    def _folders(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
+        """Return the rows below the folders of partitions, and maybe of others of their days."""
+        if not partitions:
+            return self.nothing(table)
+        base = self.address(table)
+        reader = self.session.read.schema(schema_of(table)).option("basePath", base)
+        frames = []
+        for pattern in _patterns(table, partitions):
+            try:
+                rows = reader.parquet(f"{base}/{pattern}")
+                rows.schema  # noqa: B018 - Spark Connect looks for it here
+                frames.append(rows)
+            except AnalysisException as error:
+                if error.getCondition() not in _ABSENT:
+                    raise
+        return reduce(DataFrame.unionByName, frames) if frames else self.nothing(table)
+
+    def nothing(self, table: Table) -> DataFrame:
+        """Return a table's columns without rows."""
+        return self.session.createDataFrame([], schema_of(table))
+
+
+def in_order(partitions: Iterable[Partition]) -> list[Partition]:
+    """Return partitions by cluster, day and hour."""
+    return sorted(
+        partitions,
+        key=lambda item: [
+            (int(value), "") if name == "hour" else (0, value) for name, value in item.items()
+        ],
+    )
+
+
+def without(partitions: Iterable[Partition], others: Iterable[Partition]) -> list[Partition]:
+    """Return those that are not among the others, in their order."""
+    left_out = {tuple(item.items()) for item in others}
+    return [item for item in partitions if tuple(item.items()) not in left_out]
+
+
+def _among(
+    listed: Iterable[Partition], within: Iterable[Partition], table: Table
+) -> list[Partition]:
+    """Return those that are of one of the partitions, as far as these name columns."""
+    wanted = {
+        tuple((name, value) for name, value in item.items() if name in table.partitions)
+        for item in within
+    }
+
+    def is_wanted(item: Partition) -> bool:
+        values = tuple(item.items())
+        return any(
+            values[first:end] in wanted for first in (0, 1) for end in range(len(values) + 1)
+        )
+
+    return [item for item in listed if is_wanted(item)]
+
+
+def is_within(partitions: Iterable[Partition], columns: Sequence[str] = ()) -> Column:
+    """Tell whether a row is of one of the partitions, as far as they name these columns."""
+    of_cluster: dict[str | None, dict[str, set[int]]] = {}
+    for item in partitions:
+        of_day = of_cluster.setdefault(item.get("cluster_id"), {})
+        if "dt" in item and "dt" in columns:
+            hours = of_day.setdefault(item["dt"], set())
+            if "hour" in item and "hour" in columns:
+                hours.add(int(item["hour"]))
+    return reduce(or_, (_is_of(*item) for item in of_cluster.items()), sf.lit(False))
+
+
+def _is_of(cluster: str | None, days: Mapping[str, set[int]]) -> Column:
+    """Tell whether a row is of a cluster's days; days with the same hours are one condition."""
+    same = sf.lit(True) if cluster is None else sf.col("cluster_id") == cluster
+    of_hours: dict[tuple[int, ...], list[date]] = {}
+    for day, hours in sorted(days.items()):
+        of_hours.setdefault(tuple(sorted(hours)), []).append(date.fromisoformat(day))
+    claims = []
+    for chosen, dates in of_hours.items():
+        claim = sf.col("dt").isin(dates)
+        if chosen and len(chosen) < _HOURS:
+            claim &= sf.col("hour").isin(list(chosen))
+        claims.append(claim)
+    return same & reduce(or_, claims) if claims else same
+
+
+def days_of(hours: Iterable[Partition]) -> list[Partition]:
+    """Return the days that hours are of, each once, in order."""
+    days = {(item["cluster_id"], item["dt"]) for item in hours}
+    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
+
+
+def _typed(rows: DataFrame, table: Table) -> DataFrame:
+    # As text, which costs one call to the JVM, not several a column.
+    columns = ((each.name, each.dataType.simpleString()) for each in schema_of(table))
+    return rows.selectExpr(*(f"cast(`{name}` as {kind}) as `{name}`" for name, kind in columns))
+
+
+def _patterns(table: Table, partitions: Iterable[Partition]) -> Iterator[str]:
+    """Yield a pattern of folders for each cluster: of its days, and of the hours of any of them."""
+    of_cluster: dict[str, tuple[set[str], set[str]]] = {}
+    for item in partitions:
+        days, hours = of_cluster.setdefault(item.get("cluster_id", ""), (set(), set()))
+        days |= {item["dt"]} if "dt" in item else set()
+        hours |= {item["hour"]} if "hour" in item else set()
+    for cluster, (days, hours) in sorted(of_cluster.items()):
+        # Writers differ in what they escape: rows and files of others are left out by their values.
+        levels = [f"cluster_id={_UNLIKE.sub('*', cluster) or '*'}"]
+        if days and "dt" in table.partitions:
+            levels.append(f"dt={{{','.join(sorted(days))}}}")
+            if hours and "hour" in table.partitions:
+                levels.append(f"hour={{{','.join(sorted(hours))}}}")
+        yield "/".join(levels)
+
+
+def _files(rows: DataFrame) -> set[str]:
+    """Return the files of a table as Hadoop calls them, with escaped partition values."""
+    return {unquote(file) for file in rows.inputFiles()}
 
 
 def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int, str]]:
@@ -212,18 +397,26 @@ def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
     return reduce(DataFrame.unionByName, (lake.read(table) for lake in lakes))
 
 
-def read_first(lakes: Sequence[Lake], table: Table, keys: Sequence[str]) -> DataFrame:
-    """Return the rows of a table in all lakes; of those with the same keys the first lake's.
+def read_first(
+    lakes: Sequence[Lake],
+    table: Table,
+    partitions: Sequence[Partition],
+    keys: Sequence[str] | None = None,
+) -> DataFrame:
+    """Return the rows of partitions in all lakes; of those with the same keys the first lake's.
 
-    Raises:
-        UsageError: One of them has no such table.
+    Args:
+        lakes: One may lack the table.
+        table: Which.
+        partitions: As for ``Lake.read_in``.
+        keys: Beside its partition columns; without them those of its order.
     """
-    same = ["cluster_id", *keys]
-    rows = read_all(lakes[:1], table)
-    for lake in lakes[1:]:
-        more = lake.read(table)
-        rows = rows.unionByName(more.join(rows.select(*same), same, "left_anti"))
-    return rows
+    same = [*table.partitions, *(keys or table.order)]
+
+    def both(rows: DataFrame, more: DataFrame) -> DataFrame:
+        return rows.unionByName(more.join(rows.select(*same), same, "left_anti"))
+
+    return reduce(both, (lake.read_in(table, partitions) for lake in lakes))
 
 
 def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
@@ -232,22 +425,18 @@ def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
     return read_all(having, table) if having else None
 
 
-def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
-    """Return the partitions of a table in all lakes, each once, in order."""
-    found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table)}
-    return [dict(item) for item in sorted(found)]
+def partitions_of(
+    lakes: Iterable[Lake], table: Table, within: Sequence[Partition] | None = None
+) -> list[Partition]:
+    """Return the partitions of a table in all lakes, each once, in order.
 
-
-def is_of_days(days: Iterable[Partition]) -> Column:
-    """Tell whether a row is of one of the partitions by day."""
-    of_cluster: dict[str, list[date]] = {}
-    for day in days:
-        of_cluster.setdefault(day["cluster_id"], []).append(date.fromisoformat(day["dt"]))
-    claims = (
-        (sf.col("cluster_id") == cluster) & sf.col("dt").isin(dates)
-        for cluster, dates in of_cluster.items()
-    )
-    return reduce(or_, claims, sf.lit(False))
+    Args:
+        lakes: Where.
+        table: Which.
+        within: Look for these alone, as ``Lake.read_in`` takes them.
+    """
+    found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table, within)}
+    return in_order(dict(item) for item in found)
 
 
 def _numbers(table: Table) -> list[str]:
@@ -263,7 +452,3 @@ def _values(file: str) -> Partition:
     """Read ``…/cluster_id=…/dt=…/part-…`` as Spark writes it."""
     named = (item.partition("=") for item in _folder(file).split("/") if "=" in item)
     return {name: unquote(value) for name, _, value in named}
-
-
-def _is_of(partition: Partition) -> Column:
-    return reduce(Column.__and__, (sf.col(name) == value for name, value in partition.items()))

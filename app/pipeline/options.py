@@ -22,10 +22,14 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("--cluster", metavar="ID", help="cluster id; default the input's")
     group.add_argument(
-        "--from", dest="since", type=_time, metavar="TIME", help="leave out what is earlier"
+        "--from", dest="since", type=_time, metavar="TIME", help="begin with the hour of this time"
     )
     group.add_argument(
-        "--to", dest="until", type=_time, metavar="TIME", help="leave out this time and later"
+        "--to",
+        dest="until",
+        type=_time,
+        metavar="TIME",
+        help="leave out hours that begin then or later",
     )
     group.add_argument(
         "--input", action="append", metavar="DIR", help="what to read; may be repeated"
@@ -81,6 +85,10 @@ def _time(text: str) -> datetime:
 
 PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 """What Hadoop takes for a pattern of paths. Source: ``GlobPattern``."""
+
+
+OF_HOUR: Final = "hour-"
+"""What the name of a file begins with that has rows of one hour, such as hour-20261120T07-…."""
 
 
 def local_folder(uri: str) -> Path:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import Lake, read_first
 from app.pipeline.picture_style import (
     BLACK,
     BLUE,
@@ -37,9 +37,11 @@ from app.pipeline.picture_style import (
     say_empty,
     style,
 )
-from app.pipeline.results import Scope, is_violating, throttle_ms
+from app.pipeline.results import Scope, retried
 from app.pipeline.summary import NearLimit, Results, Row, entity_name
-from app.pipeline.tables import BUCKET_MINUTE
+from app.pipeline.tables import BUCKET_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
+from app.pipeline.usage.buckets import bucket_minutes
+from app.pipeline.usage.measures import is_violating, throttle_ms
 
 _MOST_BUCKETS: Final = 24
 _MOST_PANELS: Final = 4
@@ -47,7 +49,6 @@ _DAYS: Final = 7
 _HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 _MINUTES_A_DAY: Final = 1440
-_BY_DAY: Final = ("cluster_id", "bucket_id", "broker_id", "dt")
 _BUCKET: Final = ("cluster_id", "bucket_id", "bucket")
 _PERCENTILES: Final = (
     ("p50", "o", SKY),
@@ -89,7 +90,7 @@ def draw(job: Job, lakes: Sequence[Lake], folder: Path) -> None:
 def draw_if_asked(job: Job, lakes: Sequence[Lake]) -> None:
     """Draw where ``--plot`` names a folder."""
     if job.options.plot:
-        draw(job, lakes, job.options.plot)
+        retried(lambda: draw(job, lakes, job.options.plot))
 
 
 def _heat_map(results: Results) -> tuple[Figure, Rows]:
@@ -119,17 +120,18 @@ def _heat_map(results: Results) -> tuple[Figure, Rows]:
 
 def _hourly_shares(results: Results, worst: Sequence[NearLimit]) -> list[Row]:
     """Return the highest minute of each hour of the last seven days, as a share of the limit."""
-    minutes = results.minutes(BUCKET_MINUTE)
-    if minutes is None or not worst:
+    found = results.read(BUCKET_HOUR)
+    if found is None or not worst:
         return []
     last = max(item.day["dt"] for item in worst)
     ids = [item.day["bucket_id"] for item in worst]
-    chosen = minutes.where(
+    chosen = results.scope.of_days(found).where(
         sf.col("bucket_id").isin(ids)
         & (sf.col("dt") > last - timedelta(days=_DAYS))
         & (sf.col("limit") > 0)
     )
-    hours = chosen.groupBy("cluster_id", "bucket_id", sf.date_trunc("hour", "ts").alias("hour"))
+    time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)").alias("hour")
+    hours = chosen.groupBy("cluster_id", "bucket_id", time)
     shares = hours.agg(sf.max(sf.col("rate_max") / sf.col("limit")).alias("share"))
     rows: list[Row] = shares.sort("hour").toArrow().to_pylist()
     return rows
@@ -184,11 +186,14 @@ def _rates(results: Results) -> tuple[Figure, Rows]:
 
 def _minutes_of(results: Results, worst: NearLimit) -> list[Row]:
     """Return the rows of ``BUCKET_MINUTE`` of a bucket's worst day on its busiest broker."""
-    minutes = results.minutes(BUCKET_MINUTE)
-    if minutes is None:
-        return []
-    for name in _BY_DAY:
-        minutes = minutes.where(sf.col(name) == worst.day[name])
+    day = {"cluster_id": worst.day["cluster_id"], "dt": worst.day["dt"].isoformat()}
+    limits = read_first(results.lakes, SERIES_LIMIT, [day], SERIES.order)
+    limits = limits.where(sf.col("bucket_id") == worst.day["bucket_id"])
+    names = read_first(results.lakes, SERIES, [day])
+    rates = read_first(results.lakes, RATE_MINUTE, [day])
+    rates = rates.where(sf.col("broker_id") == worst.day["broker_id"])
+    decided = names.join(limits, [*SERIES.partitions, "series_id"])
+    minutes = results.scope.minutes(bucket_minutes(rates, decided))
     ms = sf.coalesce(throttle_ms(), sf.lit(0.0))
     rows = minutes.withColumns({"throttle_ms": ms, "violating": is_violating()}).sort("ts")
     found: list[Row] = rows.toArrow().to_pylist()

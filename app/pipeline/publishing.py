@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, is_of_days
-from app.pipeline.results import Reach, broker_coverage, reach_of
+from app.pipeline.lake import Lake, Partition, days_of, is_within
+from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of, settled
 from app.pipeline.run_records import connect, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -29,6 +29,7 @@ from app.pipeline.tables import (
     UTILIZATION_HIST,
     Table,
 )
+from app.pipeline.usage.days import histogram
 
 SERVED: Final[Mapping[str, Sequence[Table]]] = {
     "resolve": (DIM_BUCKET,),
@@ -37,6 +38,17 @@ SERVED: Final[Mapping[str, Sequence[Table]]] = {
     "run": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 }
 """The tables with a twin in Postgres that a job writes."""
+
+TWIN_COLUMNS: Final[Mapping[Table, Sequence[str]]] = {
+    DIM_BUCKET: [name for name in DIM_BUCKET.columns if name not in {"dt", "hour"}],
+    UTILIZATION_DAILY: [name for name in UTILIZATION_DAILY.columns if not name.startswith("hist")],
+    BUCKET_HOUR: (
+        *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
+        *("limit", "throttle_ms_max", "minutes"),
+    ),
+    THROTTLE_INCIDENT: [name for name in THROTTLE_INCIDENT.columns if name != "dt"],
+}
+"""The columns of a twin, where it has others than the table."""
 
 DETAILS_FOR_DAYS: Final = 14
 """So many days, up to a cluster's newest, have their hours and histograms served."""
@@ -74,23 +86,29 @@ _DROP_OLD: Final = sql.SQL(
 )
 
 
-def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
+def publish(job: Job, hours: Sequence[Partition], days: Sequence[Partition] | None = None) -> None:
     """Publish what a job wrote to Postgres as well, where ``--pg`` asks for it; else do nothing.
 
     Args:
         job: Says from where to where; ``counts["published"]`` gets the rows of each table.
-        minutes: ``BUCKET_MINUTE`` of the run's cluster and period.
-        days: The clusters and days that it is about.
+        hours: That it is about: their days are published whole.
+        days: Those days, where incidents of others were replaced, too.
 
     Raises:
         UsageError: ``--pg`` names no database.
         InfrastructureError: Postgres cannot be reached, was not migrated, or refuses.
     """
-    if job.options.pg is not None:
-        lake = job.lake()
-        tables = {table: _read(lake, table, days) for table in SERVED[job.name] if lake.has(table)}
-        own = minutes.where(is_of_days(days))
-        publish_results(job, tables, days, reach_of(broker_coverage(own)))
+    if job.options.pg is None:
+        return
+    lake, of_run = job.lake(), days or days_of(hours)
+    tables = SERVED[job.name]
+
+    def publish_days(of_days: DataFrame) -> None:
+        reach = reach_of(broker_coverage(of_days.where(is_within(hours, BUCKET_HOUR.partitions))))
+        rows = {table: _read(lake, table, of_run) for table in tables}
+        publish_results(job, rows, of_run, reach)
+
+    settled([lake], of_run, publish_days)
 
 
 def publish_results(
@@ -128,15 +146,18 @@ def publish_results(
 
 
 def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Table]:
-    """Yield the rows of the days, or of the clusters where a table is not partitioned by day."""
-    own = [{name: day[name] for name in table.partitions} for day in days]
-    for partition in {tuple(item.items()): item for item in own}.values():
-        rows = lake.read(table)
-        for name, value in partition.items():
-            rows = rows.where(sf.col(name) == value)
+    """Yield the rows of each day as its twin in Postgres has them."""
+    source = UTILIZATION_DAILY if table is UTILIZATION_HIST else table
+    for day in days:
+        rows = lake.read_in(source, [day])
         if table is UTILIZATION_HIST:
-            rows = rows.where("broker_id is null")
-        yield rows.toArrow()
+            rows = histogram(rows)
+        elif table is DIM_BUCKET:
+            rows = merge_buckets(rows)
+        elif table is BUCKET_HOUR:
+            time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)")
+            rows = rows.withColumn("hour", time)
+        yield rows.select(*TWIN_COLUMNS.get(table, table.columns)).toArrow()
 
 
 def _replace(
@@ -153,7 +174,7 @@ def _replace(
         connection.execute(_DELETE_DAYS.format(table=sql.Identifier(table.name)), scope)
     rows = 0
     for batch in batches:
-        for chunk in batch.select(table.columns).to_batches(max_chunksize=_BATCH):
+        for chunk in batch.to_batches(max_chunksize=_BATCH):
             _write(connection, table, chunk)
         rows += batch.num_rows
     return rows

@@ -1,22 +1,21 @@
-"""The tables of ``resolve``, as the jobs after it read them, and how these write theirs.
+"""What the jobs after ``resolve`` have in common: their scope, their days, how far data reach."""
 
-They write a file for each day or cluster, whatever Spark's partitions.
-"""
-
+import random
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple, Self
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Self, TypeVar
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from app.pipeline.errors import UsageError
+from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_any, read_first
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
+from app.pipeline.lake import FILE_IS_GONE, SPARK_ERRORS, Lake, Partition, partitions_of, read_first
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,15 @@ class Scope:
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """Read ``--cluster``, ``--from`` and ``--to``.
+        """Read ``--cluster``, and ``--from`` and ``--to`` as whole hours that hold them.
 
         Raises:
             UsageError: The period ends before it begins.
         """
         since, until = job.options.since, job.options.until
+        # Hours are replaced as a whole.
+        since = since and since.replace(minute=0, second=0, microsecond=0)
+        until = until and until + (datetime.min.replace(tzinfo=UTC) - until) % timedelta(hours=1)
         if since and until and since >= until:
             message = "--to must be later than --from: the period would be empty."
             raise UsageError(message)
@@ -50,7 +52,7 @@ class Scope:
         """Return the rows of the cluster."""
         return frame if self.cluster is None else frame.where(sf.col("cluster_id") == self.cluster)
 
-    def days(self, frame: DataFrame) -> DataFrame:
+    def of_days(self, frame: DataFrame) -> DataFrame:
         """Return the rows of the cluster and of the days that touch the period; needs ``dt``."""
         chosen = self.of_cluster(frame)
         if self.since:
@@ -61,43 +63,44 @@ class Scope:
 
     def minutes(self, frame: DataFrame) -> DataFrame:
         """Return the rows of the cluster and the period; needs ``dt`` and ``ts``."""
-        chosen = self.days(frame)
+        chosen = self.of_days(frame)
         if self.since:
             chosen = chosen.where(sf.col("ts") >= self.since)
         return chosen.where(sf.col("ts") < self.until) if self.until else chosen
 
-    def has_day(self, cluster: str, day: date) -> bool:
-        """Tell whether a day has a minute in the scope."""
-        begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    def hours(self, lakes: Sequence[Lake], table: Table) -> list[Partition]:
+        """Return the hours of a table in all lakes that are in the scope; no others are listed."""
+        found = partitions_of(lakes, table, self._partitions())
+        return [hour for hour in found if self.has(hour)]
+
+    def _partitions(self) -> list[Partition] | None:
+        """Return where to look, as ``Lake.read_in`` takes it; null is everywhere."""
+        of_cluster = {"cluster_id": self.cluster} if self.cluster else {}
+        if not (self.since and self.until):
+            return [of_cluster] if of_cluster else None
+        number = (self.until - self.since) // timedelta(hours=1)
+        times = [self.since + timedelta(hours=each) for each in range(number)]
+        return [{**of_cluster, "dt": f"{at:%Y-%m-%d}", "hour": f"{at.hour}"} for at in times]
+
+    def has(self, hour: Partition) -> bool:
+        """Tell whether an hour of a cluster is in the scope."""
+        begin = datetime.fromisoformat(hour["dt"]).replace(hour=int(hour["hour"]), tzinfo=UTC)
         return (
-            self.cluster in {None, cluster}
+            self.cluster in {None, hour["cluster_id"]}
             and (self.until is None or begin < self.until)
-            and (self.since is None or begin + timedelta(days=1) > self.since)
+            and (self.since is None or begin >= self.since)
         )
-
-
-def read_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
-    """Return the rows of ``BUCKET_MINUTE`` in the scope.
-
-    Raises:
-        UsageError: A lake has no such table.
-    """
-    return scope.minutes(read_first(lakes, BUCKET_MINUTE, BUCKET_MINUTE.order))
-
-
-def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
-    """Return the rows of ``DIM_BUCKET``, merged over the lakes; null where none has it."""
-    found = read_any(lakes, DIM_BUCKET)
-    return None if found is None else merge_buckets(scope.of_cluster(found))
 
 
 def merge_buckets(rows: DataFrame) -> DataFrame:
     """Return each bucket of ``DIM_BUCKET`` once, from its first to its last time."""
-    names = [name for name in rows.columns if name not in {"first_seen", "last_seen"}]
-    merged = rows.groupBy(*names).agg(
+    names = [name for name in DIM_BUCKET.columns if name not in _OF_HOUR]
+    return rows.groupBy(*names).agg(
         sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")
     )
-    return merged.select(*rows.columns)
+
+
+_OF_HOUR: Final = ("dt", "hour", "first_seen", "last_seen")
 
 
 def say_if_empty(job: Job) -> None:
@@ -106,45 +109,67 @@ def say_if_empty(job: Job) -> None:
         job.say("the input has no minutes of this cluster and period.")
 
 
-def days_of(lakes: Sequence[Lake], table: Table, scope: Scope) -> list[Partition]:
-    """Return the partitions of a table by day that touch the scope, in order."""
-    return [
-        day
-        for day in partitions_of(lakes, table)
-        if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))
-    ]
+_ATTEMPTS: Final = 20
+Result = TypeVar("Result")
 
 
-def usable_limit(limit: Column) -> Column:
-    """Return the limit where a rate can be compared with it, else null.
+def settled(
+    lakes: Sequence[Lake], days: Sequence[Partition], write: Callable[[DataFrame], Result]
+) -> Result:
+    """Sum up days from ``BUCKET_HOUR``, until no other run has replaced an hour of them meanwhile.
 
-    Other tools store NaN, zero and negative limits. A broker never finds a rate above NaN; the
-    others have no sensible ratio.
+    Whoever writes a day last has seen all of its hours: that is what lets runs of other hours go on
+    at the same time.
+
+    Args:
+        lakes: Where the hours are; of those that overlap the first counts.
+        days: To be summed up.
+        write: Takes their hours.
+
+    Raises:
+        InfrastructureError: Spark fails, or other runs do not stop to replace these hours.
     """
-    return sf.when((limit > 0) & ~sf.isnan(limit), limit)
+
+    def summed_up() -> Result:
+        before = [lake.files(BUCKET_HOUR, days) for lake in lakes]
+        result = write(read_first(lakes, BUCKET_HOUR, days))
+        if [lake.files(BUCKET_HOUR, days) for lake in lakes] != before:
+            raise InfrastructureError(_REPLACED)
+        return result
+
+    return retried(summed_up)
 
 
-def throttle_ms() -> Column:
-    """Return the longest throttling that was recorded in the minute, in ms; null for none."""
-    return sf.greatest("throttle_ms_avg", "throttle_ms_max")
+_REPLACED: Final = "Other runs replace hours of these days: run again once they have ended."
 
 
-def is_throttled() -> Column:
-    """Tell whether the broker throttled; never null."""
-    return sf.coalesce(throttle_ms() > 0, sf.lit(False))
+def retried(work: Callable[[], Result]) -> Result:
+    """Read or write days, anew where another run replaces their files meanwhile.
+
+    Raises:
+        InfrastructureError: Spark fails, or other runs do not stop.
+    """
+    for attempt in range(_ATTEMPTS):
+        begun = time.monotonic()
+        try:
+            return work()
+        except (InfrastructureError, *SPARK_ERRORS) as error:
+            if attempt == _ATTEMPTS - 1 or not _is_of_other_run(error):
+                raise
+        # Runs that disturb each other wait for different times, about as long as they work.
+        time.sleep(random.uniform(0, time.monotonic() - begun))  # noqa: S311 - no secret
+    raise InfrastructureError(_REPLACED)
 
 
-def is_over(share: float) -> Column:
-    """Tell whether the highest rate was above this share of the limit; never null."""
-    limit = sf.col("limit")
-    return sf.coalesce(
-        (sf.col("rate_max") > sf.lit(share) * limit) & ~sf.isnan(limit), sf.lit(False)
-    )
+_TRACES: Final = (
+    *(FILE_IS_GONE, "FileNotFound", "FileAlreadyExists", "rename"),
+    *("are in ", _REPLACED),
+)
+"""What is said of files that another run replaces meanwhile; Hadoop has no conditions."""
 
 
-def is_violating() -> Column:
-    """Tell whether the broker throttled, or the highest rate was above the limit; never null."""
-    return is_throttled() | is_over(1.0)
+def _is_of_other_run(error: Exception) -> bool:
+    return any(trace in str(error) for trace in _TRACES)
 
 
 class BrokerCoverage(NamedTuple):
@@ -184,23 +209,44 @@ class Reach(NamedTuple):
     coverage: float | None
 
 
-def broker_coverage(minutes: DataFrame) -> list[BrokerCoverage]:
+def broker_coverage(hours: DataFrame) -> list[BrokerCoverage]:
     """Return the coverage of each broker, in order of clusters and brokers.
 
     Args:
-        minutes: Has ``cluster_id, broker_id, ts``: observations or buckets, one row or more for
-            each minute in which a broker reported.
+        hours: Has ``cluster_id, dt, hour, broker_id, present``: one row or more for each hour in
+            which a broker reported, with the bits of its minutes.
     """
-    reported = minutes.select("cluster_id", "broker_id", "ts").distinct()
-    brokers = reported.groupBy("cluster_id", "broker_id").agg(
-        sf.count("ts").alias("minutes"), sf.min("ts").alias("first"), sf.max("ts").alias("last")
+    present = hours.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
+        sf.bit_or("present").alias("present")
+    )
+    start = "unix_date(dt) * 1440L + hour * 60"
+    brokers = present.groupBy("cluster_id", "broker_id").agg(
+        sf.sum(sf.bit_count("present")).alias("minutes"),
+        sf.min(sf.expr(f"{start} + bit_count((present & -present) - 1)")).alias("first"),
+        sf.max(sf.expr(f"{start} + length(bin(present)) - 1")).alias("last"),
     )
     cluster = Window.partitionBy("cluster_id")
     first, last = sf.min("first").over(cluster), sf.max("last").over(cluster)
-    expected = (sf.unix_seconds(last) - sf.unix_seconds(first)) / 60 + 1
-    rows = brokers.withColumns({"expected": expected.cast("int"), "cluster_last": last})
+    rows = brokers.withColumns(
+        {
+            "expected": (last - first + 1).cast("int"),
+            "cluster_last": sf.timestamp_seconds(last * 60),
+            "minutes": sf.col("minutes").cast("int"),
+        }
+    ).withColumn("last", sf.timestamp_seconds(sf.col("last") * 60))
     found = rows.select(*BrokerCoverage._fields).sort("cluster_id", "broker_id")
     return [BrokerCoverage(**row) for row in found.toArrow().to_pylist()]
+
+
+def reported_minutes(rates: DataFrame) -> DataFrame:
+    """Return the minutes in which each broker reported, as ``broker_coverage`` takes them.
+
+    Args:
+        rates: The columns of ``RATE_MINUTE``.
+    """
+    return rates.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
+        sf.bit_or(sf.expr("shiftleft(1L, minute(ts))")).alias("present")
+    )
 
 
 def reach_of(brokers: Sequence[BrokerCoverage]) -> Reach:
@@ -211,23 +257,6 @@ def reach_of(brokers: Sequence[BrokerCoverage]) -> Reach:
     return Reach(max(broker.last for broker in brokers) + timedelta(minutes=1), share)
 
 
-def write_result(
-    job: Job, frame: DataFrame, table: Table, out: Lake, replaces: Iterable[Partition] = ()
-) -> None:
-    """Write a table, one file for each of its partitions.
-
-    Args:
-        job: Gets the count of rows for its report; ``--explain`` prints the plan.
-        frame: Has the columns of the table.
-        table: Its layout.
-        out: Where to.
-        replaces: Partitions that this run is about: without rows they are empty afterwards.
-    """
-    spread = frame.repartition(*table.partitions)
-    explain(job, table, spread)
-    job.counts.setdefault("rows_out", {})[table.name] = out.write(spread, table, replaces)
-
-
 def explain(job: Job, table: Table, frame: DataFrame) -> None:
     """Print the plan of what is written on the standard error, for ``--explain``."""
     if job.options.explain:
@@ -236,17 +265,15 @@ def explain(job: Job, table: Table, frame: DataFrame) -> None:
             frame.explain("formatted")
 
 
-def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, scope: Scope) -> DataFrame | None:
-    """Merge the ``dim_bucket`` of the input into that of ``--out``, and return the rows.
+def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, hours: Sequence[Partition]) -> None:
+    """Copy the ``dim_bucket`` of hours of the input to ``--out``, unless it is an input.
 
-    Later jobs and readers name entities by it. Null where neither lake has one.
+    Later jobs and readers name entities by it.
     """
-    if out.name in {lake.name for lake in lakes} or not any(lake.has(DIM_BUCKET) for lake in lakes):
-        return read_buckets(lakes, scope)
-    merged = read_buckets([*lakes, out], scope)
-    if merged is not None:
-        write_result(job, merged, DIM_BUCKET, out)
-    return read_buckets([out], scope)
+    if out.name in {lake.name for lake in lakes}:
+        return
+    names = read_first(lakes, DIM_BUCKET, hours).repartition(*DIM_BUCKET.partitions)
+    job.counts.setdefault("rows_out", {})[DIM_BUCKET.name] = out.write(names, DIM_BUCKET)
 
 
 def say_plan(job: Job, writes: Sequence[Table]) -> None:

@@ -78,6 +78,7 @@ _DRIVER: Final = (
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.maxConcurrentOutputFileWriters": "1000",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.icu.caseMappings.enabled": "false",
@@ -93,7 +94,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
     "spark.driver.extraJavaOptions": _DRIVER,
@@ -246,6 +246,8 @@ def _started(
     # PySpark would prefer it to a master.
     os.environ.pop(_REMOTE, None)
     conf = SparkConf().setAppName(name)
+    # On a terminal Spark draws how far its stages are.
+    conf.set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     if not submitted:
         conf.setMaster(LOCAL)
         _prepare_environment(directory, master or LOCAL)

@@ -11,8 +11,8 @@ from app.documents.text import pad, width_of
 from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, read_any
-from app.pipeline.results import Scope
+from app.pipeline.lake import Lake, Partition, read_any, read_first
+from app.pipeline.results import Scope, retried
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 
 LONGEST_NAME: Final = 44
@@ -37,32 +37,32 @@ class Results:
     Attributes:
         lakes: Where the tables are; one may be in several, or in none.
         scope: The cluster and the period.
+        days: Of the results; null is all of them.
     """
 
     lakes: Sequence[Lake]
     scope: Scope
+    days: Sequence[Partition] | None = None
 
     def read(self, table: Table) -> DataFrame | None:
         """Return the rows of the cluster, or null where no lake has the table."""
-        rows = read_any(self.lakes, table)
+        if self.days is not None:
+            rows: DataFrame | None = read_first(self.lakes, table, self.days)
+        else:
+            rows = read_any(self.lakes, table)
         if rows is None or "cluster_id" not in rows.columns:
             return rows
         return self.scope.of_cluster(rows)
-
-    def minutes(self, table: Table) -> DataFrame | None:
-        """Return the rows of the cluster and the period, or null where no lake has the table."""
-        rows = read_any(self.lakes, table)
-        return None if rows is None else self.scope.minutes(rows)
 
     def nearest(self, number: int = _LISTED) -> list["NearLimit"]:
         """Return the buckets with the highest p99 beside their limit, the nearest first.
 
         Each is listed with its worst day and its busiest broker: the latest of equal ones.
         """
-        days = read_any(self.lakes, UTILIZATION_DAILY)
+        days = self.read(UTILIZATION_DAILY)
         if days is None:
             return []
-        days = self.scope.days(days)
+        days = self.scope.of_days(days)
         limited = days.where("util_p99 < double('Infinity') and broker_id is not null")
         worst = limited.groupBy("cluster_id", "bucket_id").agg(
             sf.max_by(sf.struct("*"), sf.struct("util_p99", "dt", "broker_id")).alias("day")
@@ -85,7 +85,8 @@ class Results:
         worst = rows.sort(sf.desc_nulls_last("peak_ratio"), "start", "incident_id").limit(_LISTED)
         found = worst.toArrow().to_pylist()
         names = self.names([row["bucket_id"] for row in found])
-        return [{**names.get(_position(row), {}), **row} for row in found], rows.count()
+        count = len(found) if len(found) < _LISTED else rows.count()
+        return [{**names.get(_position(row), {}), **row} for row in found], count
 
     def names(self, bucket_ids: Sequence[int]) -> Mapping[tuple[str, int, int], Row]:
         """Return the rows of ``DIM_BUCKET`` of some buckets by cluster, id and level."""
@@ -128,10 +129,21 @@ class NearLimit:
         return _bucket_json(self.day, self.names) | {"dt": self.day["dt"].isoformat()} | of_day
 
 
-def summarize(job: Job, lakes: Sequence[Lake]) -> None:
-    """End a job's report with the buckets nearest to their limits and the open incidents."""
-    results = Results(lakes, Scope.of(job))
-    has_days = any(lake.has(UTILIZATION_DAILY) for lake in lakes)
+def summarize(job: Job, lakes: Sequence[Lake], days: Sequence[Partition] | None = None) -> None:
+    """End a job's report with the buckets nearest to their limits and the open incidents.
+
+    Args:
+        job: Gets them.
+        lakes: Where the tables are.
+        days: Look at these alone.
+    """
+    retried(lambda: _summarize(job, Results(lakes, Scope.of(job), days)))
+
+
+def _summarize(job: Job, results: Results) -> None:
+    has_days = results.days is not None or any(
+        lake.has(UTILIZATION_DAILY) for lake in results.lakes
+    )
     nearest = results.nearest() if has_days else None
     worst, count = results.open_incidents()
     job.summary = list(_lines(nearest, worst, count))

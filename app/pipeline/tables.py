@@ -3,11 +3,14 @@
 A column is added as nullable, never removed; readers project by name. All times are UTC.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 BY_CLUSTER: Final = ("cluster_id",)
 BY_DAY: Final = ("cluster_id", "dt")
+BY_HOUR: Final = ("cluster_id", "dt", "hour")
+"""What a run replaces: ``hour`` is 0 to 23. Days are summed up anew from their hours."""
 
 _QUOTA_ENTITY = """
     quota_user string, quota_user_default boolean, quota_client_id string,
@@ -33,8 +36,52 @@ class Table:
     @property
     def columns(self) -> list[str]:
         """The names of the columns, in order."""
-        return [column.split()[0] for column in self.ddl.split(",")]
+        top = re.sub(r"<[^<>]*>", "", re.sub(r"<[^<>]*>", "", self.ddl))
+        return [column.split()[0] for column in top.split(",")]
 
+
+SERIES: Final = Table(
+    "series",
+    """cluster_id string, dt date, hour int, series_id bigint, key string, user string,
+    client_id string, grain string, first_seen timestamp, last_seen timestamp, source string,
+    ingest_run_id string""",
+    BY_HOUR,
+    ("series_id",),
+)
+"""Who was seen in an hour, from its first to its last scrape in it.
+
+``series_id`` is a hash of cluster, key, names and grain. ``user`` and ``client_id`` are never null
+('' is absent or empty); ``grain`` is ``pair`` (both names are real) or ``bucket`` (the tags of a
+metric); ``source`` is the format of the input.
+"""
+
+RATE_MINUTE: Final = Table(
+    "rate_minute",
+    """cluster_id string, dt date, hour int, series_id bigint, broker_id int, ts timestamp,
+    rate_avg double, rate_max double, throttle_ms_avg double, throttle_ms_max double,
+    samples int""",
+    BY_HOUR,
+    ("series_id", "broker_id", "ts"),
+)
+"""Rates of one series in one minute on one broker.
+
+``ts`` is the start of the minute; rates are bytes/s, percent of one thread, or mutations/s;
+throttle times are ms, null where no throttling was recorded; ``samples`` are the scrapes of the
+minute that had the name, 0 where the broker was scraped without it, so that its rate was 0.
+"""
+
+SERIES_LIMIT: Final = Table(
+    "series_limit",
+    """cluster_id string, dt date, hour int, series_id bigint, valid_from timestamp,
+    valid_to timestamp, bucket_id bigint, level tinyint, limit double""",
+    BY_HOUR,
+    ("series_id", "valid_from"),
+)
+"""What limits a series in an hour, and the bucket that it spends from.
+
+``valid_from`` is the start of the hour, or when a quota changed within it; ``valid_to`` is
+exclusive. ``limit`` is null where nothing limits, then ``level`` is 0, else 1 to 8.
+"""
 
 OBSERVATION_MINUTE: Final = Table(
     "observation_minute",
@@ -89,11 +136,15 @@ QUOTA_SNAPSHOT: Final = Table(
 
 QUARANTINE: Final = Table(
     "quarantine",
-    "source string, line bigint, raw string, reason string, n bigint",
-    (),
+    """cluster_id string, dt date, hour int, source string, line bigint, raw string, reason string,
+    n bigint""",
+    BY_HOUR,
     ("source", "line", "reason", "raw"),
 )
-"""Input that could not be used: where it stands, its text, why, and how many rows that is."""
+"""Input that could not be used: where it stands, its text, why, and how many rows that is.
+
+What has no time or cluster that can be read is with the first hour of its run.
+"""
 
 BUCKET_MINUTE: Final = Table(
     "bucket_minute",
@@ -111,25 +162,32 @@ the members' maxima, an upper bound; ``contributors`` are distinct (user, client
 
 DIM_BUCKET: Final = Table(
     "dim_bucket",
-    f"""cluster_id string, bucket_id bigint, key string, level tinyint, bucket_user string,
-    bucket_client string, {_QUOTA_ENTITY}, first_seen timestamp, last_seen timestamp""",
-    BY_CLUSTER,
+    f"""cluster_id string, dt date, hour int, bucket_id bigint, key string, level tinyint,
+    bucket_user string, bucket_client string, {_QUOTA_ENTITY}, first_seen timestamp,
+    last_seen timestamp""",
+    BY_HOUR,
     ("key", "bucket_id", "level", "quota_user", "quota_client_id"),
 )
-"""Who spends from a bucket (the pair of metric tags), and the entity whose quota limits it."""
+"""Who spends from a bucket (the pair of metric tags), and the entity whose quota limits it.
+
+A row for each hour in which one of its members was seen.
+"""
 
 UTILIZATION_DAILY: Final = Table(
     "utilization_daily",
     """cluster_id string, dt date, broker_id int, key string, bucket_id bigint, level tinyint,
     limit double, minutes_present int, minutes_expected int, coverage double, bytes bigint,
     p50 double, p95 double, p99 double, peak double, minutes_over_80 int, minutes_over_100 int,
-    throttled_minutes int, throttle_ms_max double, util_p99 double, headroom double""",
+    throttled_minutes int, throttle_ms_max double, util_p99 double, headroom double,
+    hist_bin array<int>, hist_n array<bigint>""",
     BY_DAY,
     ("key", "bucket_id", "broker_id"),
 )
 """A day of a bucket on one broker; ``broker_id`` null pools the minutes of all brokers.
 
-``util_p99`` is p99 / limit, ``headroom`` limit - p99; both null where nothing limits.
+``util_p99`` is p99 / limit, ``headroom`` limit - p99; both null where nothing limits. The pool has
+a histogram: ``hist_n`` are its minutes in each bin of ``hist_bin``, in rising order, where bin =
+floor(ln(rate_max) / ln(1.01)) and the bin of 0 is the smallest int. Others have null.
 """
 
 UTILIZATION_HIST: Final = Table(
@@ -143,38 +201,47 @@ UTILIZATION_HIST: Final = Table(
 
 BUCKET_HOUR: Final = Table(
     "bucket_hour",
-    """cluster_id string, dt date, hour timestamp, broker_id int, key string, bucket_id bigint,
-    rate_avg double, rate_max double, limit double, throttle_ms_max double, minutes int""",
-    BY_DAY,
-    ("key", "bucket_id", "broker_id", "hour"),
+    """cluster_id string, dt date, hour int, broker_id int, key string, bucket_id bigint,
+    level tinyint, limit double, minutes int, rate_avg double, rate_max double,
+    throttle_ms_max double, bytes bigint, minutes_over_80 int, minutes_over_100 int,
+    throttled_minutes int, throttle_ms_peak double, present bigint, bins array<int>,
+    violations array<struct<minute: tinyint, level: tinyint, ratio: double, throttle_ms: double,
+    deferred: bigint>>""",
+    BY_HOUR,
+    ("key", "bucket_id", "broker_id"),
 )
-"""An hour of a bucket on one broker.
+"""An hour of a bucket on one broker, from which days and incidents follow.
 
-``hour`` is its start; ``rate_avg`` is over the ``minutes`` with traffic, ``rate_max`` of the
-highest of them; ``limit`` is that of the last.
+``rate_avg`` is over the ``minutes`` that it was there, ``rate_max`` of the highest of them;
+``limit`` and ``level`` are those of the last. Bit n of ``present`` says that it was there in minute
+n; ``bins`` are those of the minutes' rates, in their order; ``throttle_ms_peak`` is the longest
+throttling, average or maximum. ``violations`` are the minutes that were throttled or over the
+limit: ``ratio`` is rate_max / limit, ``deferred`` the bytes that had to wait.
 """
 
 THROTTLE_INCIDENT: Final = Table(
     "throttle_incident",
-    f"""cluster_id string, incident_id string, key string, bucket_id bigint, broker_id int,
-    level tinyint, start timestamp, end timestamp, minutes int, peak_ratio double,
+    f"""cluster_id string, dt date, incident_id string, key string, bucket_id bigint,
+    broker_id int, level tinyint, start timestamp, end timestamp, minutes int, peak_ratio double,
     throttle_ms_p95 double, est_deferred_bytes bigint, brokers_affected int, {_QUOTA_ENTITY},
     first_contributors string, status string""",
-    BY_CLUSTER,
+    BY_DAY,
     ("start", "key", "bucket_id", "broker_id"),
 )
 """A stretch of minutes in which a bucket was throttled or over its limit on one broker.
 
-``end`` is exclusive; ``peak_ratio`` is rate_max / limit, null where nothing limits.
+``dt`` is the day of its start; ``end`` is exclusive; ``peak_ratio`` is rate_max / limit, null where
+nothing limits.
 """
 
 DQ_RESULT: Final = Table(
     "dq_result",
-    "check string, value double, threshold double, passed boolean, detail string",
-    (),
+    """cluster_id string, dt date, hour int, check string, value double, threshold double,
+    passed boolean, detail string""",
+    BY_HOUR,
     ("check",),
 )
-"""One data-quality check of the run."""
+"""One data-quality check of a run, with the first hour of it."""
 
 TABLES: Final = {item.name: item for item in tuple(globals().values()) if isinstance(item, Table)}
 """All of them, by name."""

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from app.domain.quota_keys import QuotaKey
 from app.localdev.processes import HOST, launched
 from app.pipeline.lake import Lake
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     QUOTA_VERSION,
+    RATE_MINUTE,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
-    UTILIZATION_HIST,
     Table,
 )
 from tests.pipeline.ingest.points import Point, write_adapter
@@ -35,7 +35,7 @@ SMALL = {
 }
 """Of a cluster on this machine."""
 
-RESULTS = (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT)
+RESULTS = (RATE_MINUTE, BUCKET_HOUR, UTILIZATION_DAILY, THROTTLE_INCIDENT)
 
 
 class Jobs:
@@ -81,11 +81,13 @@ def on_yarn(hadoop: Hadoop, driver: Path, chosen: Mapping[str, str], *options: s
     return Jobs(driver, "--master", "yarn", *options, *settings(nodes | chosen), environ=environ)
 
 
-def write_inputs(spark: SparkSession, folder: Path, quotas: str) -> Path:
+def write_inputs(
+    spark: SparkSession, folder: Path, quotas: str, points: Sequence[Point] = POINTS
+) -> Path:
     """Write a quota below a URI, and points to a file; return the file."""
     limit = Version("c", (("user", "user 1"),), QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
     Lake(spark, quotas).write(spark.createDataFrame(quota_table([limit])), QUOTA_VERSION)
-    return write_adapter(POINTS, folder)
+    return write_adapter(points, folder)
 
 
 def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:

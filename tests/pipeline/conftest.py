@@ -51,7 +51,9 @@ def spark(classes_of_spark: Path, request: pytest.FixtureRequest) -> Iterator[Sp
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
+        # The second compiler would take longer than what it makes faster.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m "
+        "-XX:TieredStopAtLevel=1",
         "spark.python.daemon.module": "tests.testkit.spark_daemon",
     }
     missing = not classes_of_spark.exists() and request.session.testscollected > _ALL_TESTS

@@ -21,7 +21,6 @@ import app
 from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.pipeline.spark import _prepare_environment
-from app.pipeline.tables import OBSERVATION_MINUTE
 from tests.pipeline.chain import (
     POINTS,
     SMALL,
@@ -31,7 +30,7 @@ from tests.pipeline.chain import (
     settings,
     write_inputs,
 )
-from tests.pipeline.ingest.points import adapter_message, write_adapter
+from tests.pipeline.ingest.points import Point, adapter_message, observed, write_adapter
 from tests.testkit.hadoop import NODES, Hadoop
 from tests.testkit.patience import wait_until
 from tests.testkit.processes import running
@@ -131,10 +130,7 @@ def yarn(driver: Path, hadoop: Hadoop) -> Jobs:
 
 
 def minutes(spark: SparkSession, out: str) -> list[Row]:
-    unlike = ("source", "ingest_run_id")
-    return sorted(
-        spark.read.parquet(f"{out}/{OBSERVATION_MINUTE.name}").drop(*unlike).collect(), key=str
-    )
+    return sorted(observed(spark, out).drop("source", "ingest_run_id").collect(), key=str)
 
 
 def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
@@ -166,10 +162,16 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
     assert [item["state"] for item in done] == ["FINISHED", "FINISHED"]
 
 
-def chain(hadoop: Hadoop, spark: SparkSession, root: str, folder: Path) -> list[str]:
+def chain(
+    hadoop: Hadoop,
+    spark: SparkSession,
+    root: str,
+    folder: Path,
+    points: Sequence[Point] = POINTS,
+) -> list[str]:
     """Put points and quotas to HDFS; return the options of a run that reads them."""
     quotas = f"{hadoop.uri}{root}/quotas"
-    source = hadoop.put(write_inputs(spark, folder, quotas), f"{root}/points.jsonl")
+    source = hadoop.put(write_inputs(spark, folder, quotas, points), f"{root}/points.jsonl")
     return ["--format", "adapter-json", "--input", source, "--quotas", quotas]
 
 
@@ -226,7 +228,8 @@ def test_a_killed_executor_and_copies_of_slow_tasks_change_no_result(
     tmp_path: Path,
 ):
     root = f"{hadoop.uri}/killed"
-    options = chain(hadoop, spark, "/killed", tmp_path)
+    # Some points are there twice: they count once, whatever becomes of the tasks.
+    options = chain(hadoop, spark, "/killed", tmp_path, [*POINTS, *POINTS[::7]])
     expected = alone("run", *options, "--out", f"{root}/alone")
     chosen = {
         "spark.speculation": "true",
@@ -258,6 +261,9 @@ def test_a_killed_executor_and_copies_of_slow_tasks_change_no_result(
     assert_same_results(spark, f"{root}/alone", f"{root}/spread")
     for count in ("rows_in", "rows_out", "findings", "quarantined"):
         assert report[count] == expected[count], count
+    ingested = report["steps"]["ingest"]
+    assert ingested["quarantined_by_reason"] == {"duplicate": len(POINTS[::7])}
+    assert ingested["used"] == {"rate": len(POINTS)}
 
 
 @pytest.fixture(scope="module")
@@ -309,9 +315,11 @@ def test_jobs_give_by_spark_connect_what_they_give_without(
     assert minutes(spark, f"{tmp_path}/topic") == minutes(spark, observations)
     ids = []
     for jobs, out in ((alone, f"{tmp_path}/alone"), (by_connect, f"{tmp_path}/connect")):
+        both = ("--input", observations, "--input", out)
         reports = [
             jobs("resolve", "--input", observations, "--quotas", quotas, "--out", out),
-            *(jobs(name, "--input", out, "--out", out) for name in ("utilization", "incidents")),
+            jobs("utilization", *both, "--out", out),
+            jobs("incidents", "--input", out, "--out", out),
         ]
         ids.append(reports[0]["run_id"])
     assert ids[0] == ids[1]

@@ -14,8 +14,7 @@ from app.domain.broker_metrics import Sample
 from app.pipeline.commands.collect import CollectedFiles, Scrape
 from app.pipeline.main import main
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
-    OBSERVATION_MINUTE,
+    BUCKET_HOUR,
     QUARANTINE,
     QUOTA_CONFLICT,
     QUOTA_VERSION,
@@ -23,7 +22,14 @@ from app.pipeline.tables import (
     UTILIZATION_HIST,
 )
 from tests.pipeline.conftest import Command
-from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish, version
+from tests.testkit.bucket_worlds import (
+    DAY,
+    Row,
+    facts_of_observations,
+    observation,
+    publish,
+    version,
+)
 from tests.testkit.http import serving
 
 
@@ -37,8 +43,8 @@ def examined(command: Command, *options: str | Path) -> tuple[int, dict[str, Any
 
 def healthy() -> dict[Any, list[Row]]:
     return {
-        OBSERVATION_MINUTE: [observation(number, "alice", "etl", 10.0) for number in range(10)],
-        BUCKET_MINUTE: [minute(number) for number in range(10)],
+        **facts_of_observations(observation(number, "alice", "etl", 10.0) for number in range(10)),
+        BUCKET_HOUR: [hour(10)],
         QUOTA_VERSION: [version("producer_byte_rate", 1.0)],
         # Of these no row is the good case.
         QUARANTINE: [],
@@ -47,15 +53,22 @@ def healthy() -> dict[Any, list[Row]]:
     }
 
 
+def hour(minutes: int, **columns: Any) -> Row:
+    """Return a row of ``bucket_hour`` of that many quiet minutes."""
+    row: Row = {"cluster_id": "c1", "dt": DAY.date(), "hour": 0, "broker_id": 1, "bucket_id": 7}
+    row |= {"key": "producer_byte_rate", "level": 3, "limit": 100.0, "minutes": minutes}
+    row |= {"minutes_over_100": 0, "present": 2**minutes - 1}
+    return row | columns
+
+
 def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path):
     options = ("--master", "local[2]", "--input", publish(tmp_path / "in", healthy()))
     code, checks = examined(spark_command, *options)
     assert code == 0
     assert "starts on local[2] and counts" in checks["spark"]["detail"]
     assert {check["status"] for check in checks.values()} == {"ok"}
-    assert (
-        "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["bucket_minute"]["detail"])
-    )
+    assert "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["rate_minute"]["detail"])
+    assert "rows, 2026-11-20 00:00 to 2026-11-20 00:00 UTC" in checks["bucket_hour"]["detail"]
     assert {"java", "python", "pyspark", "pyarrow", "spark", "cluster ids"} <= set(checks)
 
 
@@ -78,17 +91,22 @@ AILMENTS = {
 def test_each_ailment_is_reported_with_what_to_do(tmp_path: Path, spark_command: Command):
     world = healthy()
     time = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(hours=1)
-    world[OBSERVATION_MINUTE] += [
+    more = [
         # The last day is that of a cluster whose clock is wrong, and has no names.
         observation(0, "", "", 1.0, ts=time, dt=time.date(), cluster_id="prod"),
         observation(3, "team%20a", "", 1.0),
         *(observation(number, "a", "b", 1.0, broker_id=2) for number in (0, 9)),
         *(observation(number, "a", "b", 1.0, broker_id=3) for number in range(3)),
     ]
-    world[BUCKET_MINUTE] += [minute(n, bucket_id=8, level=0, limit=None) for n in range(20)]
-    world[BUCKET_MINUTE].append(minute(4, bucket_id=9, rate_max=101.0))
+    for table, rows in facts_of_observations(more).items():
+        world[table] += rows
+    world[BUCKET_HOUR] += [
+        hour(20, bucket_id=8, level=0, limit=None),
+        hour(1, bucket_id=9, minutes_over_100=1),
+    ]
     world[QUOTA_VERSION].append(version("consumer_byte_rate", 1.0))
     quarantined = {"source": "f", "line": 1, "raw": "x", "reason": "no value", "n": 3}
+    quarantined |= {"cluster_id": "c1", "dt": DAY.date(), "hour": 0}
     world |= {QUARANTINE: [quarantined], UTILIZATION_HIST: []}
     code, checks = examined(spark_command, "--input", publish(tmp_path, world))
     assert code == 4
@@ -145,7 +163,7 @@ def test_collected_metrics_tell_of_missing_rules_and_of_rules_in_the_wrong_order
 
 
 def test_a_key_without_observations_is_no_fact_about_quotas(tmp_path: Path, spark_command: Command):
-    world = {OBSERVATION_MINUTE: healthy()[OBSERVATION_MINUTE]}
+    world = facts_of_observations([observation(0, "alice", "etl", 10.0)])
     _, checks = examined(spark_command, "--input", publish(tmp_path, world))
     assert checks["metric Fetch"]["detail"] == (
         "consumer_byte_rate is not observed: no quotas are set, or the exporter has no rule for "

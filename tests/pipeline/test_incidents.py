@@ -1,8 +1,10 @@
 """Stretches of violating minutes: by hand, and by brute force on random worlds."""
 
 import json
-import re
 from argparse import Namespace
+from contextlib import redirect_stdout
+from datetime import timedelta
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,26 +12,37 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from app.pipeline.commands.incidents import (
+from app.pipeline.commands.incidents import write_incidents
+from app.pipeline.job import Job
+from app.pipeline.lake import Lake
+from app.pipeline.main import main
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    DIM_BUCKET,
+    RATE_MINUTE,
+    SERIES,
+    SERIES_LIMIT,
+    THROTTLE_INCIDENT,
+)
+from app.pipeline.usage.incidents import (
     find_stretches,
     last_minutes,
     with_brokers,
     with_contributors,
     with_quotas,
     with_status,
-    write_incidents,
 )
-from app.pipeline.job import Job
-from app.pipeline.main import main
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     Row,
     at,
     bucket,
     drawn,
+    facts_of_observations,
     frame,
+    hours_of,
     minute,
     observation,
     publish,
@@ -98,8 +111,8 @@ def worlds() -> list[World]:
 
 
 @pytest.fixture(scope="module")
-def minutes(spark: SparkSession, worlds: list[World]) -> DataFrame:
-    """The minutes of all clusters, so that a query serves several tests."""
+def hours(spark: SparkSession, worlds: list[World]) -> DataFrame:
+    """The hours of all clusters, so that a query serves several tests."""
     rows = [
         minute(
             time,
@@ -111,23 +124,23 @@ def minutes(spark: SparkSession, worlds: list[World]) -> DataFrame:
         for number, world in enumerate(worlds)
         for broker, time, over, slow in world
     ]
-    return frame(spark, BUCKET_MINUTE, [*rows, *midnight(), *unlimited()]).persist()
+    return hours_of(spark, [*rows, *midnight(), *unlimited()]).persist()
 
 
-def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
-    return with_status(with_brokers(find_stretches(minutes, gap)), last_minutes(minutes))
+def incidents(hours: DataFrame, gap: int = 1) -> DataFrame:
+    return with_status(with_brokers(find_stretches(hours, gap)), last_minutes(hours))
 
 
-def found(minutes: DataFrame, gap: int) -> list[Row]:
+def found(hours: DataFrame, gap: int) -> list[Row]:
     """Return the incidents in the order of start, bucket and broker."""
     keys = ("cluster_id", "start", "bucket_id", "broker_id")
-    return sorted(rows_of(incidents(minutes, gap)), key=lambda row: [row[name] for name in keys])
+    return sorted(rows_of(incidents(hours, gap)), key=lambda row: [row[name] for name in keys])
 
 
 @pytest.fixture(scope="module")
-def joined(minutes: DataFrame) -> dict[int, list[Row]]:
+def joined(hours: DataFrame) -> dict[int, list[Row]]:
     """The incidents by gap."""
-    return {gap: found(minutes, gap) for gap in (1, 4)}
+    return {gap: found(hours, gap) for gap in (1, 4)}
 
 
 def of_cluster(rows: list[Row], cluster: str) -> list[Row]:
@@ -167,16 +180,28 @@ def test_random_worlds_agree_with_brute_force(
         assert mine.get(f"{number:03}", set()) == _brute_force(world, gap)
 
 
-def test_any_partitions_give_the_same_incidents(minutes: DataFrame, joined: dict[int, list[Row]]):
-    assert found(minutes.repartition(5, "ts"), 4) == joined[4]
+def test_any_partitions_give_the_same_incidents(hours: DataFrame, joined: dict[int, list[Row]]):
+    assert found(hours.repartition(5, "bucket_id", "hour"), 4) == joined[4]
 
 
-def _named(spark: SparkSession, minutes: DataFrame, pairs: list[Row], dim: list[Row]) -> list[Row]:
-    buckets = frame(spark, DIM_BUCKET, dim)
-    observed = frame(spark, OBSERVATION_MINUTE, pairs)
-    named = with_quotas(incidents(minutes), buckets)
-    result = rows_of(with_contributors(named, minutes, buckets, observed))
-    return sorted(result, key=lambda row: row["bucket_id"])
+def limited(of: Row, bucket_id: int, **columns: Any) -> tuple[Row, Row]:
+    """Return an observation, and the limit of its series from that minute on."""
+    limit = {"bucket_id": bucket_id, "level": 3, "limit": 100.0, "valid_from": of["ts"]}
+    return of, limit | {"valid_to": of["ts"] + timedelta(hours=1)} | columns
+
+
+def named(spark: SparkSession, hours: DataFrame, members: list[tuple[Row, Row]]) -> DataFrame:
+    """Return the incidents with those who began them."""
+    facts = facts_of_observations(row for row, _ in members)
+    of_series = ("cluster_id", "dt", "hour", "series_id")
+    limits = [
+        {name: rate[name] for name in of_series} | limit
+        for rate, (_, limit) in zip(facts[RATE_MINUTE], members, strict=True)
+    ]
+    pairs = frame(spark, SERIES, facts[SERIES]).where("grain = 'pair'")
+    decided = pairs.join(frame(spark, SERIES_LIMIT, limits), list(of_series))
+    rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
+    return with_contributors(incidents(hours), rates, decided)
 
 
 def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
@@ -189,30 +214,27 @@ def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
     minutes = [minute(5, rate_max=150.0, level=6), minute(5, bucket_id=8, level=1)]
     minutes.append(minute(5, bucket_id=9, level=8, rate_max=300.0))
     minutes.append(minute(6, rate_max=150.0, level=6))
-    pairs = [observation(5, "alice", f"app{number}", 10.0 + number) for number in range(6)]
-    pairs += [
-        observation(5, "alice", "own", 99.0),
-        observation(5, "alice", "etl", 50.0),
-        observation(5, "bob", "etl", 70.0),
-        observation(5, "alice", "", 1.0),
-        observation(6, "alice", "late", 1000.0),
-        observation(5, "alice", "tagged", 1000.0, grain="bucket"),
+    members = [limited(observation(5, "alice", f"app{n}", 10.0 + n), 7) for n in range(6)]
+    members += [
+        limited(observation(5, "alice", "own", 99.0), 8),
+        limited(observation(5, "alice", "etl", 50.0), 7),
+        limited(observation(5, "bob", "etl", 70.0), 9),
+        limited(observation(5, "alice", "", 1.0), 7),
+        limited(observation(6, "alice", "late", 1000.0), 7),
+        limited(observation(5, "alice", "until then", 1000.0), 7, valid_to=at(5)),
+        limited(observation(5, "alice", "tagged", 1000.0, grain="bucket"), 7),
+        limited(observation(5, "alice", "elsewhere", 1000.0, broker_id=2), 7),
     ]
-    alices, etls = _named(spark, frame(spark, BUCKET_MINUTE, minutes), pairs, dim)
+    found = with_quotas(
+        named(spark, hours_of(spark, minutes), members), frame(spark, DIM_BUCKET, dim)
+    )
+    alices, etls = sorted(rows_of(found), key=lambda row: row["bucket_id"])
     quota = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
     assert [alices[name] for name in quota] == ["", True, "", False]
     contributors = json.loads(alices["first_contributors"])
     assert [item["client-id"] for item in contributors] == ["etl", "app5", "app4", "app3", "app2"]
     assert contributors[0] == {"user": "alice", "client-id": "etl", "rate_max": 50.0}
     assert [load["user"] for load in json.loads(etls["first_contributors"])] == ["bob"]
-
-
-def test_without_names_and_pairs_both_are_null(spark: SparkSession):
-    incident = spark.range(1).selectExpr("'c1' AS cluster_id", "7L AS bucket_id", "3 AS level")
-    named = with_contributors(with_quotas(incident, None), incident, None, None)
-    [row] = rows_of(named)
-    assert (row["quota_user"], row["quota_user_default"]) == (None, None)
-    assert row["first_contributors"] is None
 
 
 @pytest.mark.parametrize("gap", ["0", "-1", "1.5", "x"])
@@ -223,14 +245,17 @@ def test_a_gap_is_a_whole_number_of_minutes(gap: str, capsys: pytest.CaptureFixt
     assert "--gap: " in capsys.readouterr().err
 
 
-def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp_path: Path):
+def test_the_command_replaces_the_days_that_it_reads(
+    spark: SparkSession, spark_command: Command, tmp_path: Path
+):
     rows = [minute(number, rate_max=101.0) for number in (1440, 1442, 1443, 2880)]
-    world = publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+    world = publish(tmp_path / "in", {DIM_BUCKET: [bucket(), bucket(dt=at(1440).date())]})
+    Lake(spark, str(world)).write(hours_of(spark, rows), BUCKET_HOUR)
     earlier = [
         {"cluster_id": "c1", "incident_id": name, "bucket_id": 7, "start": at(start)}
-        | {"end": at(start + 1), "status": status}
+        | {"dt": at(start).date(), "end": at(start + 1), "status": status}
         for name, start, status in (
-            *(("stays", 1439, "open"), ("goes", 1450, "open")),
+            *(("stays", 1400, "closed"), ("goes", 1450, "open")),
             *(("later", 2890, "closed"), ("later, open", 2900, "open")),
         )
     ]
@@ -245,31 +270,43 @@ def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp
     assert [row["status"] for row in later] == ["closed", "open"]
     assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
     assert (new["quota_user"], new["status"]) == ("alice", "open")
-    assert read_arrow(out, DIM_BUCKET).num_rows == 1
+    assert {row["bucket_user"] for row in read_arrow(out, DIM_BUCKET).to_pylist()} == {"alice"}
 
 
-def test_the_first_minutes_of_too_many_incidents_are_joined_by_partitions(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    minutes = frame(spark, BUCKET_MINUTE, [minute(number, rate_max=150.0) for number in (5, 9)])
-    pairs = [observation(number, "alice", "etl", 150.0) for number in (5, 9)]
-    named = {
-        "buckets": frame(spark, DIM_BUCKET, [bucket()]),
-        "observations": frame(spark, OBSERVATION_MINUTE, pairs),
-    }
-    contributors = []
-    for most, join in ((2, "BroadcastHashJoin"), (1, "SortMergeJoin")):
-        monkeypatch.setattr("app.pipeline.commands.incidents._BROADCAST_MAX", most)
-        out = tmp_path / f"{most}"
-        job = Job("incidents", Namespace(gap=1, explain=True, catalog=None, out=str(out)))
-        job.session = spark
-        write_incidents(job, minutes, [{"cluster_id": "c1", "dt": "2026-11-20"}], **named)
-        plan = capsys.readouterr().err
-        assert set(re.findall(r"- (\w+Join) LeftSemi", plan)) == {join}
-        rows = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
-        contributors.append([json.loads(row["first_contributors"]) for row in rows])
-    etl = [{"user": "alice", "client-id": "etl", "rate_max": 150.0}]
-    assert contributors == [[etl, etl]] * 2
+def test_an_incident_that_was_open_at_midnight_goes_on(spark: SparkSession, tmp_path: Path):
+    """As with a run of each day: the days are not read together."""
+    lake = Lake(spark, str(tmp_path))
+    options = Namespace(gap=1, explain=False, catalog=None, out=str(tmp_path))
+    found = []
+    for numbers in ((1438, 1439), (1440, 1441, 1450)):
+        rows = [minute(number, rate_max=101.0 if number < 1450 else 1.0) for number in numbers]
+        lake.write(hours_of(spark, rows), BUCKET_HOUR)
+        job = Job("incidents", options)
+        day = {"cluster_id": "c1", "dt": f"{at(numbers[0]):%F}"}
+        write_incidents(job, [lake], lake, [day])
+        stored = read_arrow(tmp_path, THROTTLE_INCIDENT).to_pylist()
+        found.append([(row["start"], row["end"], row["status"]) for row in stored])
+    assert found == [
+        [(at(1438), at(1440), "open")],
+        [(at(1438), at(1442), "closed")],
+    ]
+
+
+def test_the_members_of_too_many_incidents_are_joined_by_partitions(spark: SparkSession):
+    rows = [minute(number, rate_max=150.0) for number in (5, 9)]
+    members = [limited(observation(number, "alice", "etl", 150.0), 7) for number in (5, 9)]
+    plans = []
+    for most in (1_000_000, 1_000_001):
+        facts = facts_of_observations(row for row, _ in members)
+        rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
+        decided = frame(spark, SERIES, facts[SERIES]).withColumns(
+            {"valid_from": sf.lit(at(0)), "valid_to": sf.lit(at(60)), "bucket_id": sf.lit(7)}
+        )
+        found = with_contributors(incidents(hours_of(spark, rows)), rates, decided, most)
+        # Once it has run, Spark prints two plans: what was executed, and what was planned.
+        with redirect_stdout(StringIO()) as plan:
+            found.explain()
+        plans.append(plan.getvalue().count("BroadcastHashJoin"))
+        etl = [{"user": "alice", "client-id": "etl", "rate_max": 150.0}]
+        assert [json.loads(row["first_contributors"]) for row in rows_of(found)] == [etl, etl]
+    assert plans[0] == plans[1] + 2

@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from app.pipeline.spark import deferred_interrupts, is_logged
-from app.pipeline.tables import BUCKET_MINUTE
-from tests.testkit.bucket_worlds import minute, publish
+from tests.testkit.bucket_worlds import facts_of_minutes, minute, publish
 from tests.testkit.patience import wait_until
 from tests.testkit.processes import processes_of
 
@@ -89,7 +88,7 @@ def test_a_jvm_that_dies_is_a_failure_in_a_sentence():
 
 
 def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behind(tmp_path: Path):
-    publish(tmp_path, {BUCKET_MINUTE: [minute(0)]})
+    publish(tmp_path, facts_of_minutes([minute(0)]))
     program = [sys.executable, "-m", "app.pipeline.main", "utilization"]
     command = subprocess.Popen(
         [*program, "--input", str(tmp_path), "--out", str(tmp_path), "--master", "local[1]"],

@@ -1,6 +1,6 @@
 """A write replaces whole partitions, and what is read and written may be one table."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +10,8 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake, partitions_of, read_all, read_first, schema_of
-from app.pipeline.tables import DQ_RESULT, TABLES, UTILIZATION_HIST, Table
+from app.pipeline.results import Scope
+from app.pipeline.tables import DQ_RESULT, QUARANTINE, TABLES, UTILIZATION_HIST, Table
 from tests.testkit.sizes import size
 
 CLUSTER = "a/b=c%{é *"
@@ -61,11 +62,46 @@ def test_rows_may_be_read_from_the_partitions_that_they_replace(spark: SparkSess
     assert stored(lake) == {(CLUSTER, 2, 21)}
 
 
-def test_a_table_without_partitions_is_replaced_as_a_whole(spark: SparkSession, lake: Lake):
-    for value in (1.0, 2.0):
-        rows = [("rows", value, 0.0, True, "")]
-        lake.write(spark.createDataFrame(rows, schema_of(DQ_RESULT)), DQ_RESULT)
-    assert [row.value for row in lake.read(DQ_RESULT).collect()] == [2.0]
+def test_a_partition_is_read_without_a_look_at_the_others(spark: SparkSession, lake: Lake):
+    lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
+    (other,) = Path(lake.name).rglob("dt=2026-11-01/*.parquet")
+    other.write_bytes(b"no Parquet")
+    found = lake.read_in(UTILIZATION_HIST, days(2)).collect()
+    assert [(row.cluster_id, row.bin) for row in found] == [(CLUSTER, 20)]
+    assert lake.read_in(UTILIZATION_HIST, days(9)).collect() == []
+    assert lake.read_in(QUARANTINE, days(2)).collect() == []
+
+
+def test_hours_are_partitions_too(spark: SparkSession, lake: Lake):
+    hours = [{**day, "hour": hour} for day in days(1, 2) for hour in ("9", "10")]
+    rows = [
+        (CLUSTER, date(2026, 11, day), hour, "rows", 1.0, 0.0, True, "")
+        for day in (1, 2)
+        for hour in (9, 10)
+    ]
+    lake.write(spark.createDataFrame(rows, schema_of(DQ_RESULT)), DQ_RESULT)
+    assert lake.partitions(DQ_RESULT) == hours
+    assert lake.partitions(DQ_RESULT, hours[1:2]) == hours[1:2]
+    ten = {name: hours[1][name] for name in ("dt", "hour")}
+    assert lake.partitions(DQ_RESULT, [ten]) == hours[1:2], "of any cluster"
+    assert lake.partitions(DQ_RESULT, [{"cluster_id": CLUSTER}]) == hours
+    assert lake.partitions(DQ_RESULT, [{"cluster_id": "another"}]) == []
+    lake.write(spark.createDataFrame(rows[:1], schema_of(DQ_RESULT)), DQ_RESULT, hours[:2])
+    assert [(row.dt.day, row.hour) for row in lake.read_in(DQ_RESULT, days(1)).collect()] == [
+        (1, 9)
+    ]
+    assert len(lake.read_in(DQ_RESULT, [{"cluster_id": CLUSTER}]).collect()) == 3
+    assert lake.read_in(DQ_RESULT, [hours[0], hours[3]]).count() == 2
+
+
+def test_hours_that_are_not_asked_for_are_not_listed(spark: SparkSession, lake: Lake):
+    rows = [(CLUSTER, date(2026, 11, 1), hour, "rows", 1.0, 0.0, True, "") for hour in range(3)]
+    lake.write(spark.createDataFrame(rows, schema_of(DQ_RESULT)), DQ_RESULT)
+    (other,) = Path(lake.name).rglob("hour=0/*.parquet")
+    other.parent.rename(other.parent.with_name("hour=no number"))
+    for cluster in (CLUSTER, None):
+        scope = Scope(cluster, *(datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in (1, 2)))
+        assert scope.hours([lake], DQ_RESULT) == [{**days(1)[0], "hour": "1"}]
 
 
 def test_a_table_of_no_rows_is_a_table(spark: SparkSession, lake: Lake):
@@ -81,7 +117,7 @@ def test_a_path_and_a_uri_name_the_same_tables(spark: SparkSession, tmp_path: Pa
     path, uri = Lake(spark, str(tmp_path)), Lake(spark, tmp_path.as_uri())
     assert stored(path) == stored(uri) == {(CLUSTER, 1, 10)}
     assert len(read_all([path, uri], UTILIZATION_HIST).collect()) == 2
-    assert len(read_first([path, uri], UTILIZATION_HIST, UTILIZATION_HIST.order).collect()) == 1
+    assert len(read_first([path, uri], UTILIZATION_HIST, days(1)).collect()) == 1
     assert partitions_of([path, uri], UTILIZATION_HIST) == days(1)
 
 
@@ -96,7 +132,7 @@ def test_rows_that_are_not_where_they_are_read_are_no_success(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
     """As on workers whose disks are their own: each wrote, and the driver sees nothing."""
-    monkeypatch.setattr(lake, "_files", lambda _table: set())
+    monkeypatch.setattr(lake, "_folders", lambda table, _within: lake.nothing(table))
     with pytest.raises(InfrastructureError, match=r"2 rows .+ were written and 0 are in") as failed:
         lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
     assert failed.value.exit_code == 5

@@ -126,11 +126,19 @@ WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "resolve": [
         (
             ("--input", "{folder}", "--quotas", "{folder}"),
-            "There is no table observation_minute in {folder}.",
+            "There is no table series in {folder}.",
         )
     ],
-    "utilization": [(("--input", "{folder}"), "There is no table bucket_minute in {folder}.")],
-    "incidents": [(("--input", "{folder}"), "There is no table bucket_minute in {folder}.")],
+    "utilization": [(("--input", "{folder}"), "There is no table rate_minute in {folder}:")],
+    "incidents": [(("--input", "{folder}"), "There is no table bucket_hour in {folder}.")],
+    "export": [
+        (("--input", "{folder}"), "--table is missing: it is one of observation_minute, bucket_m"),
+        (("--table", "bucket_minute", "--format", "xml"), "--format xml is unknown"),
+        (
+            ("--table", "utilization_hist", "--input", "{folder}"),
+            "There is no table utilization_daily in {folder}.",
+        ),
+    ],
     "run": [
         (POINTS, "--quotas is missing"),
         ((*POINTS, "--quotas", "{folder}"), "There is no table quota_version in {folder}."),

@@ -5,13 +5,24 @@ import struct
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from app.domain.quantities import value_in_words
+from app.pipeline.lake import Lake
 from app.pipeline.pictures import Ticks
 from app.pipeline.summary import LONGEST_NAME, bucket_name, entity_name
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
 from tests.pipeline.conftest import Command
-from tests.testkit.bucket_worlds import DAY, Row, at, bucket, minute, publish
+from tests.testkit.bucket_worlds import (
+    DAY,
+    Row,
+    at,
+    bucket,
+    facts_of_minutes,
+    hours_of,
+    minute,
+    publish,
+)
 
 NAMES = ("utilization_heat_map", "rate_against_limit", "percentile_ladder")
 
@@ -53,17 +64,16 @@ def drawn(
     return rows
 
 
-def world(folder: Path, **tables: list[Row]) -> Path:
-    by_name: dict[str, Table] = {
-        "minutes": BUCKET_MINUTE,
-        "days": UTILIZATION_DAILY,
-        "names": DIM_BUCKET,
-    }
-    return publish(folder, {by_name[name]: rows for name, rows in tables.items()})
+def world(
+    spark: SparkSession, folder: Path, minutes: list[Row], days: list[Row], names: list[Row]
+) -> Path:
+    Lake(spark, str(folder)).write(hours_of(spark, minutes), BUCKET_HOUR)
+    tables = {UTILIZATION_DAILY: days, DIM_BUCKET: names}
+    return publish(folder, {**tables, **facts_of_minutes(minutes)})
 
 
 def test_each_picture_has_its_rows_beside_it_and_the_same_bytes_again(
-    spark_command: Command, tmp_path: Path
+    spark: SparkSession, spark_command: Command, tmp_path: Path
 ):
     minutes = [minute(number, rate_max=50.0 + number) for number in range(0, 120, 2)]
     minutes += [minute(130, broker_id=2, rate_max=120.0, throttle_ms_max=4.0)]
@@ -71,7 +81,7 @@ def test_each_picture_has_its_rows_beside_it_and_the_same_bytes_again(
     days = [day(), day(broker_id=2, util_p99=0.9), day(broker_id=None, util_p99=9.0)]
     days += [day(bucket_id=8, limit=None, util_p99=None, headroom=None, level=0)]
     nasty = "a$b$\n日" + "x" * 100
-    folder = world(tmp_path / "in", minutes=minutes, days=days, names=[bucket(bucket_user=nasty)])
+    folder = world(spark, tmp_path / "in", minutes, days, [bucket(bucket_user=nasty)])
     rows = drawn(spark_command, folder, tmp_path / "out")
     heat = {row["hour"]: float(row["utilisation"]) for row in rows["utilization_heat_map"]}
     assert heat == {at(0).isoformat(): 1.08, at(60).isoformat(): 1.68, at(120).isoformat(): 1.2}
@@ -91,8 +101,10 @@ def test_each_picture_has_its_rows_beside_it_and_the_same_bytes_again(
     assert first == again
 
 
-def test_results_without_rows_are_drawn_as_empty(spark_command: Command, tmp_path: Path):
-    folder = world(tmp_path / "in", minutes=[], days=[day()])
+def test_results_without_rows_are_drawn_as_empty(
+    spark: SparkSession, spark_command: Command, tmp_path: Path
+):
+    folder = world(spark, tmp_path / "in", [], [day()], [])
     rows = drawn(spark_command, folder, tmp_path / "out", "--cluster", "elsewhere")
     assert rows == {name: [] for name in NAMES}
 
@@ -146,8 +158,8 @@ def test_pictures_and_scrapes_need_a_folder_of_this_machine(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_may_be_a_uri(spark_command: Command, tmp_path: Path):
-    folder = world(tmp_path / "in", days=[day()])
+def test_a_folder_may_be_a_uri(spark: SparkSession, spark_command: Command, tmp_path: Path):
+    folder = world(spark, tmp_path / "in", [minute(0)], [day()], [bucket()])
     target = tmp_path / "a b"
     done = spark_command("plot", "--input", folder, "--out", target.as_uri())
     assert done.returncode == 0, done.stderr

@@ -162,7 +162,7 @@ def throttled_buckets(outcome: Outcome) -> dict[int, Bucket]:
 
 def test_each_rule_is_named_with_its_level_and_its_bucket(outcome: Outcome):
     assert set(throttled_buckets(outcome).values()) == set(EXPECTED)
-    limits = {row["bucket_id"]: row["limit"] for row in outcome.rows("bucket_minute")}
+    limits = {row["bucket_id"]: row["limit"] for row in outcome.rows("series_limit")}
     for bucket_id, bucket in throttled_buckets(outcome).items():
         assert limits[bucket_id] == EXPECTED[bucket]
 
@@ -195,7 +195,7 @@ def test_a_day_shows_a_bucket_at_its_limit(outcome: Outcome):
 
 def test_nothing_was_quarantined_and_every_scrape_counts(outcome: Outcome):
     assert outcome.rows("quarantine") == []
-    assert {row["broker_id"] for row in outcome.rows("observation_minute")} == {1}
+    assert {row["broker_id"] for row in outcome.rows("rate_minute")} == {1}
 
 
 def test_each_picture_shows_the_buckets_that_were_throttled(outcome: Outcome):

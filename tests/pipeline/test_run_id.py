@@ -21,7 +21,7 @@ from tests.testkit.bucket_worlds import write_arrow
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """What ``resolve`` reads: two files, one of them in a partition, beside what holds no rows."""
-    root = tmp_path / "in" / "observation_minute"
+    root = tmp_path / "in" / "series"
     (root / "dt=2026-11-21").mkdir(parents=True)
     (root / "dt=2026-11-21" / "part.parquet").write_bytes(b"12345")
     (root / "more.csv").write_bytes(b"1")
@@ -59,8 +59,8 @@ def test_a_run_is_the_same_while_nothing_that_decides_it_changes(run_id: RunId, 
     first = run_id(**options)
     assert run_id(**options, out="elsewhere", master="local[2]", json=True, fail_on=["dq"]) == first
     (table / "_runs" / "other" / "more.parquet").write_bytes(b"1")
-    (table.parent / "bucket_minute").mkdir()
-    (table.parent / "bucket_minute" / "part.parquet").write_bytes(b"1")
+    (table.parent / "rate_minute").mkdir()
+    (table.parent / "rate_minute" / "part.parquet").write_bytes(b"1")
     assert run_id(**options) == first
     assert run_id(input=[table.parent.as_uri()], cluster="one") == first
 

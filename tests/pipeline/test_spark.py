@@ -1,4 +1,4 @@
-"""Whose Spark a job uses: its own, an active one, or ``spark-submit``'s; and how far it is."""
+"""Whose Spark a job uses: its own, an active one, or ``spark-submit``'s."""
 
 import os
 import shutil
@@ -10,14 +10,12 @@ from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.shell.progress import StageInfo
 
 from app.java import find_java
 from app.pipeline import spark as pipeline_spark
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.progress import ReportedStages, Stage, describe, running_stages
 from app.pipeline.spark import spark_session
 
 
@@ -74,35 +72,6 @@ def test_the_heap_is_for_the_cores_and_a_third_of_the_container_at_most(
         assert pipeline_spark._heap_gib() == heap
 
 
-@pytest.mark.parametrize(
-    ("stages", "line"),
-    [
-        ([Stage(3, 8, 0, 0, 1.0)], "stage 3: 0 of 8 tasks done"),
-        ([Stage(3, 8, 2, 1500, 4.0)], "stage 3: 2 of 8 tasks done, 1,500 rows, about 12 s left"),
-        (
-            [Stage(3, 8, 2, 1500, 4.0), Stage(4, 2, 1, 0, 20.0)],
-            "stage 3, stage 4: 3 of 10 tasks done, 1,500 rows, about 20 s left",
-        ),
-    ],
-)
-def test_a_line_has_tasks_rows_and_the_time_that_is_left(stages: list[Stage], line: str):
-    assert describe(stages) == line
-
-
-def test_what_a_connect_server_reports_of_its_queries_are_the_stages_that_run():
-    reported = ReportedStages()
-    ended, half = StageInfo(1, 4, 4, 900, True), StageInfo(2, 4, 2, 100, False)
-    both = [StageInfo(3, 2, 0, 0, False)]
-    reported(stages=[ended, half], inflight_tasks=2, operation_id="first", done=False)
-    reported(stages=both, inflight_tasks=0, operation_id="second", done=False)
-    running = [(stage.number, stage.tasks, stage.done) for stage in reported.running()]
-    assert running == [(2, 4, 2), (3, 2, 0)]
-    reported(stages=[ended, half], inflight_tasks=0, operation_id="first", done=True)
-    assert [stage.number for stage in reported.running()] == [3]
-    reported(stages=None, inflight_tasks=0, operation_id="second", done=True)
-    assert reported.running() == []
-
-
 def test_a_connect_server_that_does_not_answer_is_named_without_its_token(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -123,10 +92,6 @@ def test_ingest_says_that_spark_connect_lists_no_files():
     without_jvm = cast("SparkSession", object())
     with pytest.raises(UsageError, match="which Spark Connect does not offer"):
         file_inputs(without_jvm, ["/data"], "csv", MetricMap())
-
-
-def test_between_jobs_no_stage_runs(spark: SparkSession):
-    assert list(running_stages(spark)) == []
 
 
 @pytest.mark.long

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.main import main
 from app.pipeline.spark import spark_failures
-from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
+from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY
 from tests.pipeline.conftest import Command
-from tests.testkit.bucket_worlds import minute, publish
+from tests.testkit.bucket_worlds import facts_of_minutes, minute, publish
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -89,8 +89,8 @@ def test_an_error_of_spark_itself_is_reported(spark: SparkSession, tmp_path: Pat
 
 def broken(folder: Path, *, footer: bool) -> Path:
     """Publish a minute, and spoil the pages or cut off the footer of its file."""
-    publish(folder, {BUCKET_MINUTE: [minute(0)]})
-    (file,) = folder.rglob("*.parquet")
+    publish(folder, facts_of_minutes([minute(0)]))
+    (file,) = (folder / RATE_MINUTE.name).rglob("*.parquet")
     content = file.read_bytes()
     file.write_bytes(content[:50] if footer else content[:4] + b"\xff" * 60 + content[64:])
     return file

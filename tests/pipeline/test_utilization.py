@@ -5,38 +5,41 @@ import json
 import math
 import random
 from argparse import Namespace
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.plan_impact import ZERO_BIN
-from app.pipeline.commands.utilization import bin_middle, rate_bin, write_utilization
+from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
+from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     DIM_BUCKET,
-    OBSERVATION_MINUTE,
     QUOTA_VERSION,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
-    UTILIZATION_HIST,
     Table,
 )
+from app.pipeline.usage.facts import read_facts
+from app.pipeline.usage.measures import bin_middle, rate_bin
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
+    DAY,
     Row,
     bucket,
+    facts_of_minutes,
     frame,
     minute,
-    observation,
     publish,
     read_arrow,
     version,
@@ -47,13 +50,14 @@ COUNTED, PEAKS, POOLED, UNLIMITED = "counted", "peaks", "pooled", "unlimited"
 DISTRIBUTIONS, BINS = "distributions", "bins"
 """Clusters: a world for each test, so that a run serves all of them."""
 
-PEAK_RATES = [100.0 * 1.003**number for number in range(12)]
+PEAK_RATES = [round(100.0 * 1.003**number, 6) for number in range(12)]
 
 
-def write(minutes: DataFrame, out: Path) -> Job:
+def write(spark: SparkSession, facts: Path, out: Path) -> Job:
     """Run the job over all minutes."""
     job = Job("utilization", Namespace(explain=False))
-    write_utilization(job, minutes, Lake(minutes.sparkSession, str(out)), [])
+    found = read_facts([Lake(spark, str(facts))], Scope())
+    write_utilization(job, found, Lake(spark, str(out)))
     return job
 
 
@@ -93,7 +97,7 @@ def worlds() -> dict[str, list[Row]]:
             minute(0, **unlimited),
             minute(0, bucket_id=8, limit=float("nan")),
             minute(0, bucket_id=9, limit=0.0),
-            minute(0, bucket_id=10, bytes_est=None),
+            minute(0, bucket_id=10, key="request_percentage"),
         ],
         DISTRIBUTIONS: [
             minute(number, bucket_id=world, rate_max=rate)
@@ -110,9 +114,9 @@ def worlds() -> dict[str, list[Row]]:
 
 @dataclass(frozen=True)
 class Written:
-    """The minutes of a run, and the folder that it wrote to."""
+    """The facts of a run, and the folder that it wrote to."""
 
-    minutes: DataFrame
+    facts: Path
     out: Path
 
     def rows(self, table: Table, cluster: str) -> list[Row]:
@@ -130,9 +134,10 @@ class Written:
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     rows = [row | {"cluster_id": name} for name, world in worlds().items() for row in world]
-    minutes, out = frame(spark, BUCKET_MINUTE, rows), tmp_path_factory.mktemp("utilization") / "out"
-    assert write(minutes, out).counts["rows_in"] == len(rows)
-    return Written(minutes, out)
+    folder = tmp_path_factory.mktemp("utilization")
+    facts, out = publish(folder / "in", facts_of_minutes(rows)), folder / "out"
+    assert write(spark, facts, out).counts["rows_in"] == len(rows)
+    return Written(facts, out)
 
 
 def test_a_day_is_counted_beside_its_limit(written: Written):
@@ -202,16 +207,22 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
 
 def test_the_histogram_adds_up_and_merges_exactly(written: Written):
     rows, day = worlds()[BINS], "2026-11-20"
-    counts = {
-        (row["dt"], row["broker_id"], row["bin"]): row["n"]
-        for row in written.rows(UTILIZATION_HIST, BINS)
-    }
-    assert sum(n for (_, broker, _), n in counts.items() if broker is None) == len(rows)
-    for (dt, broker, item), n in counts.items():
-        if broker is None:
-            assert n == counts[dt, 1, item] + counts[dt, 2, item]
+    days = written.rows(UTILIZATION_DAILY, BINS)
+    pools = [row for row in days if row["broker_id"] is None]
+    assert [row["hist_bin"] for row in days if row["broker_id"] is not None] == [None] * 4
+    assert sum(sum(row["hist_n"]) for row in pools) == len(rows)
+    counts: Counter[tuple[str, int]] = Counter()
+    for row in pools:
+        assert row["hist_bin"] == sorted(set(row["hist_bin"]))
+        counts |= {
+            (row["dt"], item): n for item, n in zip(row["hist_bin"], row["hist_n"], strict=True)
+        }
+    hours: Counter[tuple[str, int]] = Counter()
+    for row in written.rows(BUCKET_HOUR, BINS):
+        hours.update((row["dt"], item) for item in row["bins"])
+    assert counts == hours
     zeros = [row for row in rows if row["rate_max"] == 0 and f"{row['dt']}" == day]
-    assert counts[day, None, ZERO_BIN] == len(zeros)
+    assert counts[day, ZERO_BIN] == len(zeros)
 
 
 def digests(out: Path) -> dict[str, str]:
@@ -226,11 +237,12 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(
 ):
     spark.conf.set("spark.sql.shuffle.partitions", "5")
     try:
-        write(written.minutes.repartition(5, "ts"), tmp_path)
+        write(spark, written.facts, tmp_path)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
     files = digests(written.out)
-    assert len(files) == 3 * len(written.minutes.select("cluster_id", "dt").distinct().collect())
+    of_table = Counter(name.partition("/")[0] for name in files)
+    assert of_table.keys() == {"bucket_hour", "utilization_daily"}
     assert digests(tmp_path) == files
 
 
@@ -238,7 +250,7 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(
 def world(tmp_path: Path) -> Path:
     rows = [minute(number, rate_max=60.0 + number) for number in (0, 50, 1440)]
     rows.append(minute(5, cluster_id="c2"))
-    return publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+    return publish(tmp_path / "in", {**facts_of_minutes(rows), DIM_BUCKET: [bucket()]})
 
 
 @pytest.mark.parametrize(
@@ -270,13 +282,13 @@ def test_the_command_writes_both_tables_and_the_names(
     assert ended.returncode == 4, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["findings"]) == (2, 1)
-    written = {"dim_bucket": 1, "utilization_daily": 2, "utilization_hist": 4, "bucket_hour": 1}
+    written = {"dim_bucket": 1, "utilization_daily": 2, "bucket_hour": 1}
     assert report["rows_out"] == written
     assert "== Physical Plan ==" in ended.stderr
     days = read_arrow(out, UTILIZATION_DAILY).to_pylist()
     assert [(row["dt"].day, row["broker_id"]) for row in days] == [(20, None), (20, 1)]
     assert {row["cluster_id"] for row in days} == {"c1"}
-    assert read_arrow(out, UTILIZATION_HIST).num_rows == 4
+    assert [row["hist_n"] for row in days] == [[1, 1], None]
     assert read_arrow(out, DIM_BUCKET).to_pylist()[0]["bucket_user"] == "alice"
 
 
@@ -284,8 +296,8 @@ def test_the_command_writes_both_tables_and_the_names(
 def test_a_job_says_that_its_input_has_nothing_of_the_cluster(
     job: str, spark_command: Command, world: Path, tmp_path: Path
 ):
-    names = {OBSERVATION_MINUTE: [observation(0, "alice", "etl", 60.0)]}
-    publish(world, {**names, QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
+    hours = {BUCKET_HOUR: [{"cluster_id": "c1", "dt": DAY.date(), "hour": 0, "minutes": 1}]}
+    publish(world, {**hours, QUOTA_VERSION: [version("producer_byte_rate", 100.0)]})
     quotas = ["--quotas", world] if job == "resolve" else []
     options = ["--input", world, *quotas, "--out", tmp_path / "out", "--cluster", "another"]
     ended = spark_command(job, *options)

@@ -1,5 +1,6 @@
 """Small worlds of buckets, and the tables of the pipeline without Spark: in this process."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.tables import Table
+from app.pipeline.tables import RATE_MINUTE, SERIES, SERIES_LIMIT, Table
+from app.pipeline.usage.buckets import bucket_hours
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 Row = dict[str, Any]
@@ -56,6 +58,8 @@ def bucket(**columns: Any) -> Row:
     """Return a row of ``dim_bucket``, the user alice's unless the arguments say otherwise."""
     row: Row = {
         "cluster_id": "c1",
+        "dt": DAY.date(),
+        "hour": 0,
         "bucket_id": 7,
         "key": "producer_byte_rate",
         "level": 3,
@@ -109,8 +113,30 @@ _TYPES = {
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    fields = [column.split() for column in table.ddl.replace("\n", " ").split(",")]
-    return pa.schema([(name, _TYPES[kind]) for name, kind in fields])
+    fields = (column.split(maxsplit=1) for column in _items(table.ddl))
+    return pa.schema([(name, _arrow_type(kind)) for name, kind in fields])
+
+
+def _items(text: str) -> list[str]:
+    """Cut at the commas that stand in no brackets."""
+    items, depth = [""], 0
+    for each in text.replace("\n", " "):
+        depth += (each == "<") - (each == ">")
+        if each == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += each
+    return [item.strip() for item in items]
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    outer, _, inner = kind.strip().removesuffix(">").partition("<")
+    if outer == "array":
+        return pa.list_(_arrow_type(inner))
+    if outer == "struct":
+        fields = (item.split(":") for item in _items(inner))
+        return pa.struct([(name.strip(), _arrow_type(each)) for name, each in fields])
+    return _TYPES[outer]
 
 
 def read_arrow(folder: Path, table: Table) -> pa.Table:
@@ -154,6 +180,75 @@ def publish(folder: Path, tables: Mapping[Table, Sequence[Row]]) -> Path:
     for table, rows in tables.items():
         write_arrow(arrow(table, rows), table, folder)
     return folder
+
+
+def facts_of_minutes(minutes: Iterable[Row]) -> dict[Table, list[Row]]:
+    """Return the series, their minutes and limits that make these rows of ``bucket_minute``."""
+    series: dict[Any, Row] = {}
+    limits: dict[Any, Row] = {}
+    rates: list[Row] = []
+    for row in minutes:
+        owner = (row["cluster_id"], row["key"], row["bucket_id"])
+        of_hour = {"cluster_id": row["cluster_id"], "dt": row["ts"].date(), "hour": row["ts"].hour}
+        named = {**of_hour, "series_id": series_id_of(*owner)}
+        series[owner, row["ts"].replace(minute=0)] = {
+            **named,
+            "key": row["key"],
+            "user": f"{row['bucket_id']}",
+            "client_id": "",
+            "grain": "bucket",
+            "first_seen": row["ts"],
+            "last_seen": row["ts"],
+        }
+        limits[owner, row["ts"]] = {
+            **named,
+            "valid_from": row["ts"],
+            "valid_to": row["ts"] + timedelta(minutes=1),
+            **{name: row[name] for name in ("bucket_id", "level", "limit")},
+        }
+        measured = ("broker_id", "ts", "rate_avg", "rate_max", "throttle_ms_avg", "throttle_ms_max")
+        rates.append({**named, **{name: row[name] for name in measured}, "samples": 1})
+    return {SERIES: [*series.values()], RATE_MINUTE: rates, SERIES_LIMIT: [*limits.values()]}
+
+
+def facts_of_observations(observations: Iterable[Row]) -> dict[Table, list[Row]]:
+    """Return the series and their minutes of rows of ``observation_minute``."""
+    series: dict[Any, Row] = {}
+    rates: list[Row] = []
+    for row in observations:
+        names = {name: row.get(name) or "" for name in ("key", "user", "client_id", "grain")}
+        of_hour = {"cluster_id": row["cluster_id"], "dt": row["ts"].date(), "hour": row["ts"].hour}
+        named = {**of_hour, "series_id": series_id_of(row["cluster_id"], *names.values())}
+        found = series.setdefault(
+            tuple(named.values()),
+            {
+                **named,
+                **names,
+                "first_seen": row["ts"],
+                "last_seen": row["ts"],
+                "source": row.get("source"),
+                "ingest_run_id": row.get("ingest_run_id"),
+            },
+        )
+        found["first_seen"] = min(found["first_seen"], row["ts"])
+        found["last_seen"] = max(found["last_seen"], row["ts"])
+        measured = ("broker_id", "ts", "rate_avg", "rate_max", "throttle_ms_avg", "throttle_ms_max")
+        rates.append({**named, **{name: row.get(name) for name in measured}})
+        rates[-1]["samples"] = row.get("samples", 1)
+    return {SERIES: [*series.values()], RATE_MINUTE: rates}
+
+
+def series_id_of(*names: Any) -> int:
+    """Return an id of a series for tests: any number of 63 bits that its names make."""
+    digest = hashlib.sha256(repr(names).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def hours_of(spark: SparkSession, minutes: Iterable[Row], shares: int = 1) -> DataFrame:
+    """Return ``bucket_hour`` of rows of ``bucket_minute``."""
+    facts = {table: frame(spark, table, rows) for table, rows in facts_of_minutes(minutes).items()}
+    decided = facts[SERIES].join(facts[SERIES_LIMIT], [*SERIES.partitions, "series_id"])
+    return bucket_hours(facts[RATE_MINUTE], decided, shares=shares)
 
 
 def rows_of(result: DataFrame) -> list[Row]:

@@ -3,8 +3,9 @@
 All endpoints are asked at once, at multiples of an interval. Below ``OUT/collected`` each file of
 Parquet has one row for each sample, its labels as exported, and one row ``up`` (1 or 0) for each
 scrape of each broker: cluster_id, ts (UTC, the time at which all endpoints were asked), broker_id,
-metric, resource, user, client_id, value. A file is written each minute, and complete as soon as it
-can be seen. Ctrl-C ends it, with what was collected.
+metric, resource, user, client_id, value. A file is written each minute, is of one hour, and
+complete as soon as it can be seen. Once an hour has been over for one, its files become one. Ctrl-C
+ends it, with what was collected.
 """
 
 import argparse
@@ -12,9 +13,10 @@ import asyncio
 import math
 import signal
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,7 +29,7 @@ import pyarrow.parquet as pq
 from app.domain.broker_metrics import NO_QUOTA_METRICS, UP, Sample, quota_samples
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
-from app.pipeline.options import local_folder
+from app.pipeline.options import OF_HOUR, local_folder
 
 _MOST_WAIT_S: Final = 10.0
 _USUAL_PATH: Final = "/metrics"
@@ -145,6 +147,7 @@ class CollectedFiles:
         self.rows = self.files = self.scrapes = self.up = self.with_quotas = 0
         self._cluster = cluster
         self._waiting: list[tuple[Any, ...]] = []
+        self._files_of: defaultdict[datetime, list[Path]] = defaultdict(list)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -159,29 +162,50 @@ class CollectedFiles:
         self._waiting.extend(row for scrape in scrapes for row in self._rows(scrape))
 
     def write(self) -> None:
-        """Write what waits as one file.
+        """Write what waits, a file for each hour, and make one of the files of earlier hours.
 
         Raises:
-            OSError: The file cannot be written; its rows wait for the next.
+            OSError: A file cannot be written; its rows wait for the next.
         """
-        if not self._waiting:
-            return
-        rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in self._waiting]
+        while self._waiting:
+            hour = _hour_of(self._waiting[0])
+            rows = [row for row in self._waiting if _hour_of(row) == hour]
+            named = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
+            self._write_file(hour, pa.Table.from_pylist(named, _SCHEMA))
+            self.rows += len(rows)
+            self.files += 1
+            self._waiting = [row for row in self._waiting if _hour_of(row) != hour]
+        # Whoever reads the last whole hour has listed its files already.
+        for hour in sorted(self._files_of):
+            if max(self._files_of) - hour > timedelta(hours=1):
+                self._compact(hour)
+
+    def _compact(self, hour: datetime) -> None:
+        files = self._files_of[hour]
+        if len(files) > 1:
+            self._write_file(hour, pa.concat_tables([pq.read_table(file) for file in files]))
+            for file in files[:-1]:
+                file.unlink(missing_ok=True)
+        del self._files_of[hour]
+
+    def _write_file(self, hour: datetime, rows: pa.Table) -> None:
         # Two collectors may share a folder.
-        first = self._waiting[0][1]
-        file = self.folder / f"collected-{first:%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}.parquet"
+        file = self.folder / f"{OF_HOUR}{hour:%Y%m%dT%H}-{uuid4().hex[:8]}.parquet"
         hidden = file.with_name(f".{file.name}.part")
-        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), hidden, compression="zstd")
+        pq.write_table(rows, hidden, compression="zstd")
         hidden.rename(file)
-        self.rows += len(self._waiting)
-        self.files += 1
-        self._waiting.clear()
+        self._files_of[hour].append(file)
 
     def _rows(self, scrape: Scrape) -> Iterator[tuple[Any, ...]]:
         at = (self._cluster, datetime.fromtimestamp(scrape.at, UTC), scrape.broker_id)
         yield (*at, UP, "", "", "", 0.0 if scrape.problem else 1.0)
         for sample in scrape.samples:
             yield (*at, *sample)
+
+
+def _hour_of(row: tuple[Any, ...]) -> datetime:
+    at: datetime = row[1]
+    return at.replace(minute=0, second=0, microsecond=0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

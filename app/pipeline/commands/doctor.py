@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -24,17 +23,18 @@ from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import SPARK_ERRORS, Lake
 from app.pipeline.options import read_file
-from app.pipeline.results import BrokerCoverage, Scope, broker_coverage
+from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
-    OBSERVATION_MINUTE,
+    BUCKET_HOUR,
     QUARANTINE,
     QUOTA_CONFLICT,
     QUOTA_VERSION,
+    RATE_MINUTE,
     RESOURCES,
+    SERIES,
     TABLES,
     THROTTLE_INCIDENT,
     Table,
@@ -194,7 +194,8 @@ COLLECTED: Final = Table(
 _MAY_BE_EMPTY: Final = (QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT)
 """Of these no row is the good case."""
 
-_TIMES: Final = ("ts", "hour", "start", "valid_from", "taken_at", "last_seen")
+_TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")
+_HOUR: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
 
 
 def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
@@ -211,7 +212,8 @@ def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
 def _table_check(lake: Lake, table: Table) -> Check:
     frame = lake.read(table)
     time = next((name for name in _TIMES if name in frame.columns), None)
-    when = sf.col(time) if time else sf.lit(None).cast("timestamp")
+    hour = _HOUR if "hour" in frame.columns else "cast(null as timestamp)"
+    when = sf.col(time) if time else sf.expr(hour)
     try:
         found = frame.agg(
             sf.count(sf.lit(1)).alias("rows"),
@@ -219,7 +221,7 @@ def _table_check(lake: Lake, table: Table) -> Check:
             sf.max(when).alias("last"),
         )
         [row] = found.toArrow().to_pylist()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         reason = str(error).splitlines()[0]
         sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."
         return fail(table.name, sentence)
@@ -245,31 +247,34 @@ def _data_checks(results: Results) -> Iterator[Check]:
 
     A check whose table is missing or empty is left out.
     """
-    observations, buckets, versions, quarantine, collected = (
+    series, buckets, versions, quarantine, collected = (
         frame if frame is not None and not frame.isEmpty() else None
-        for frame in map(
-            results.read, (OBSERVATION_MINUTE, BUCKET_MINUTE, QUOTA_VERSION, QUARANTINE, COLLECTED)
-        )
+        for frame in map(results.read, (SERIES, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, COLLECTED))
     )
-    metrics = observations if observations is not None else collected
+    metrics = series if series is not None else collected
     if metrics is not None and versions is not None:
         yield _clusters(metrics, versions)
     if collected is not None:
         yield from _scrapes(collected)
     if metrics is not None:
         yield _tag_splitting(metrics, quarantine)
-    if observations is not None:
-        yield _name_encoding(observations)
-        yield _empty(observations)
-        yield from _metrics(observations, versions)
+    if series is not None:
+        yield _name_encoding(series)
+        yield _empty(series)
+        yield from _metrics(series, versions)
     if buckets is not None:
         yield _limited_share(buckets)
         yield _throttling(buckets)
-    minutes = observations if observations is not None else buckets
-    if minutes is not None:
-        yield from _brokers(broker_coverage(minutes))
+    yield from _brokers(_coverage(results.read(RATE_MINUTE), buckets))
     if quarantine is not None:
         yield _quarantine_reasons(quarantine)
+
+
+def _coverage(rates: DataFrame | None, buckets: DataFrame | None) -> list[BrokerCoverage]:
+    """Return the coverage of the brokers, of minutes where there are any."""
+    if rates is not None and not rates.isEmpty():
+        return broker_coverage(reported_minutes(rates))
+    return [] if buckets is None else broker_coverage(buckets)
 
 
 def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
@@ -315,8 +320,8 @@ def _tag_splitting(metrics: DataFrame, quarantine: DataFrame | None) -> Check:
     return warn("exporter rules", f"{sentence}. Both would be taken for the user's quota.")
 
 
-def _name_encoding(observations: DataFrame) -> Check:
-    names = observations.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
+def _name_encoding(series: DataFrame) -> Check:
+    names = series.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
     encoded = names.where(sf.col("name").rlike(_ENCODED))
     found, first = encoded.agg(sf.count("name"), sf.min("name")).collect()[0]
     if not found:
@@ -328,13 +333,13 @@ def _name_encoding(observations: DataFrame) -> Check:
     return warn("names decoded", sentence)
 
 
-def _empty(observations: DataFrame) -> Check:
-    last = observations.agg(sf.max("dt")).collect()[0][0]
+def _empty(series: DataFrame) -> Check:
+    last = series.agg(sf.max("dt")).collect()[0][0]
     no_user, no_client = sf.col("user") == "", sf.col("client_id") == ""
     shares = [sf.avg(column.cast("int")) for column in (no_user, no_client, no_user & no_client)]
-    of_user, of_client, nobody = observations.where(sf.col("dt") == last).agg(*shares).collect()[0]
+    of_user, of_client, nobody = series.where(sf.col("dt") == last).agg(*shares).collect()[0]
     sentence = (
-        f"of the rows of the last day {of_user:.1%} have no user, "
+        f"of the series of the last day {of_user:.1%} have no user, "
         f"{of_client:.1%} no client-id, and {nobody:.1%} neither"
     )
     if nobody > _MOST_EMPTY:
@@ -342,9 +347,9 @@ def _empty(observations: DataFrame) -> Check:
     return ok("names present", f"{sentence}.")
 
 
-def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Check]:
+def _metrics(series: DataFrame, versions: DataFrame | None) -> Iterator[Check]:
     """Look for keys with quotas and no metric: brokers record a type once it has a quota."""
-    seen = _distinct(observations, "key")
+    seen = _distinct(series, "key")
     limited = set() if versions is None else _distinct(versions.where("valid_to is null"), "key")
     for key, resource in RESOURCES.items():
         check = f"metric {resource}"
@@ -361,7 +366,8 @@ def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Ch
 
 
 def _limited_share(buckets: DataFrame) -> Check:
-    share = buckets.agg(sf.avg((sf.col("level") == 0).cast("int"))).collect()[0][0]
+    unlimited = sf.sum(sf.when(sf.col("level") == 0, sf.col("minutes")).otherwise(0))
+    share = buckets.agg(unlimited / sf.sum("minutes")).collect()[0][0]
     sentence = f"no quota limits {share:.1%} of the bucket minutes"
     if share > _MOST_UNLIMITED:
         return warn("level 0", f"{sentence}: see that --quotas is of this cluster and names agree.")
@@ -370,7 +376,7 @@ def _limited_share(buckets: DataFrame) -> Check:
 
 def _throttling(buckets: DataFrame) -> Check:
     throttled, over = buckets.agg(
-        sf.count("throttle_ms_avg"), sf.count_if(sf.col("rate_max") > sf.col("limit"))
+        sf.count("throttle_ms_peak"), sf.sum("minutes_over_100")
     ).collect()[0]
     if over and not throttled:
         sentence = (
@@ -378,7 +384,7 @@ def _throttling(buckets: DataFrame) -> Check:
             "for the attribute throttle-time."
         )
         return warn("throttle times", sentence)
-    return ok("throttle times", f"{throttled:,} bucket minutes have one.")
+    return ok("throttle times", f"{throttled:,} bucket hours have one.")
 
 
 def _brokers(coverage: Sequence[BrokerCoverage]) -> Iterator[Check]:

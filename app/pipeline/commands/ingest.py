@@ -1,10 +1,13 @@
-"""Read metrics of any shape into ``observation_minute``, one row a minute, broker and name.
+"""Read metrics of any shape into ``series`` and ``rate_minute``, one row a minute and broker.
 
-Input that cannot be used goes to ``quarantine``, and ``dq_result`` judges the whole. The clusters
-and days that the input is about are replaced, each as a whole: give it whole days.
+Input that cannot be used goes to ``quarantine``, and ``dq_result`` judges the whole. The hours that
+the input is about, or ``--from`` and ``--to``, are replaced, each as a whole.
 """
 
 import argparse
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -19,28 +22,31 @@ from app.pipeline.ingest.inputs import (
     FORMATS,
     KAFKA,
     PROMETHEUS,
+    Choice,
     Inputs,
     file_inputs,
+    of_newest_hour,
+    of_period,
     server_inputs,
     topic_inputs,
 )
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import (
-    idle_minutes,
     points_that_count,
     quarantine,
     refused_points,
     sum_minutes,
 )
+from app.pipeline.ingest.names import count_names, idle_minutes, require_own_ids, series_of
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
 from app.pipeline.ingest.read import broken_files, read_points, unreadable_points
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, is_of_days, schema_of
+from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
 from app.pipeline.results import Scope, explain
-from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
+from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
 
 
 def rules_of(job: Job) -> Rules:
@@ -73,8 +79,13 @@ def rules_of(job: Job) -> Rules:
     return Rules(metric_map, tags, since, until, options.cluster)
 
 
-def inputs_of(job: Job, rules: Rules) -> Inputs:
+def inputs_of(job: Job, rules: Rules, choose: Choice | None = None) -> Inputs:
     """Find what the options name; nothing is read but headers and offsets.
+
+    Args:
+        job: Has them.
+        rules: How points are judged.
+        choose: Which files, instead of those that may have times of the period.
 
     Raises:
         UsageError: There is no such input, or a file lacks a column.
@@ -88,15 +99,15 @@ def inputs_of(job: Job, rules: Rules) -> Inputs:
         servers = [server_of(uri, job.options) for uri in uris]
         inputs = server_inputs(servers, rules, job.options.step)
     else:
-        inputs = file_inputs(job.session, uris, kind, rules.map)
+        inputs = file_inputs(job.session, uris, kind, rules.map, choose or of_period(rules))
     job.read["inputs"] = inputs.read
     return inputs
 
 
-ROWS_OF_FILE: Final = 1_500_000
-"""About so many points of a day are summed up for one file."""
+ROWS_OF_FILE: Final = 500_000
+"""About so many points of an hour are summed up for one file."""
 
-WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
+WRITES: Final = (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern (* ? "
         "[] {}) of files below the folder in front of it; for kafka-json "
-        "kafka://HOST:PORT[,HOST:PORT]/TOPIC, for prometheus the server's URL. Days are replaced "
+        "kafka://HOST:PORT[,HOST:PORT]/TOPIC, for prometheus the server's URL. Hours are replaced "
         "as a whole."
     )
 
@@ -146,71 +157,158 @@ def run(job: Job) -> None:
         ingest(job, rules, inputs, out)
 
 
-def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]:
-    """Write the tables, count into the report, and return the days that were replaced.
+def newest_time(job: Job, rules: Rules) -> datetime | None:
+    """Return the newest time of the input that is not in the future, UTC; null without any."""
+    if job.options.format == PROMETHEUS:
+        # It has the points of the last minute once they are scraped.
+        return datetime.now(UTC) - timedelta(minutes=1)
+    now = datetime.now(UTC)
+    times = read_points(job.session, inputs_of(job, rules, of_newest_hour(now)), rules).select("ts")
+    is_past = sf.col("ts") <= int(now.timestamp() * 1_000_000)
+    newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
+    if newest is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=newest)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What an ingest wrote.
+
+    Attributes:
+        series: The columns of ``SERIES`` of its hours; unpersist it when they are not needed.
+        hours: That were replaced, in order; the last may have no rows.
+        filled: Those of them that have rows.
+        rows_of_hour: The points of the largest of them.
+    """
+
+    series: DataFrame
+    hours: Sequence[Partition]
+    filled: Sequence[Partition]
+    rows_of_hour: int
+
+
+def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
+    """Write the tables, count into the report, and return what was replaced.
 
     Raises:
-        UsageError: ``--cluster`` names one cluster, and the input holds several.
+        UsageError: ``--cluster`` names one cluster, and the input holds several; or two series
+            have the same hash.
         InfrastructureError: Spark or a broker fails.
     """
     job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
     if inputs.ranges:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
-    points = read_points(out.session, inputs, rules)
-    if not FORMATS[inputs.kind].parquet:
+    with ExitStack() as persisted:
+        reading = _read(job, rules, inputs, persisted)
+        ingested = _write_minutes(job, reading, out)
+        hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]
+        _write_quarantine(job, reading, out, hours)
+        counted = reading.counted
+        for sentence in (
+            without_quota_metrics(counted),
+            without_brokers(counted, reading.points, inputs),
+        ):
+            if sentence:
+                job.say(sentence)
+        _write_checks(job, counted, out, hours[0])
+    return ingested
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read.
+
+    Attributes:
+        inputs: From where.
+        points: The columns of ``POINTS_DDL``.
+        traced: The same with their files and rows, and files that are broken.
+        names: As ``count_names`` returns them.
+        counted: What they sum up to.
+        grain: Of the names.
+    """
+
+    inputs: Inputs
+    points: DataFrame
+    traced: DataFrame
+    names: DataFrame
+    counted: Tally
+    grain: str
+
+
+def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Reading:
+    points = read_points(job.session, inputs, rules)
+    if FORMATS[inputs.kind].parquet:
+        traced = read_points(job.session, inputs, rules, traced=True)
+    else:
         # Python parses text, which takes longer than all that follows.
-        points = points.persist(StorageLevel.DISK_ONLY)
-    try:
-        return _ingest(job, points, rules, inputs, out)
-    finally:
-        points.unpersist()
-
-
-def _ingest(
-    job: Job, points: DataFrame, rules: Rules, inputs: Inputs, out: Lake
-) -> list[Partition]:
-    counted = tally(points)
+        points = traced = points.persist(StorageLevel.DISK_ONLY)
+        persisted.callback(points.unpersist)
+    names = count_names(points).persist()
+    persisted.callback(names.unpersist)
+    counted = tally(names)
     _require_one_cluster(job, points, counted)
     if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
-    points = _with_broken_files(points, inputs, counted)
-    days = _days(job, counted)
-    cut = _cut_days(job, inputs, out, days)
-    days = [day for day in days if day not in cut]
-    shares = -(-max(counted.days.values(), default=1) // ROWS_OF_FILE)
-    counting, used = points_that_count(points, inputs.firsts, shares), Observation()
+    if rules.has_period and inputs.rows is not None:
+        # Rows of other times are not even read.
+        counted.left_out += inputs.rows - _rows_found(inputs, counted)
+    traced = _with_broken_files(traced, inputs, counted)
+    return _Reading(inputs, points, traced, names, counted, rules.map.grain)
+
+
+def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
+    counted, inputs, grain = reading.counted, reading.inputs, reading.grain
+    filled = [_partition(*hour) for hour in sorted(counted.hours)]
+    cut = _cut_hours(job, inputs, out, filled)
+    filled = without(filled, cut)
+    hours = in_order([*filled, *without(_period(job, counted), [*filled, *cut])])
+    provenance = {"source": sf.lit(inputs.kind), "ingest_run_id": sf.lit(job.run_id)}
+    series = series_of(reading.names, grain).withColumns(provenance)
+    most = max(counted.hours.values(), default=1)
+    counting = points_that_count(reading.points, grain, inputs.firsts, -(-most // ROWS_OF_FILE))
+    used = Observation()
     rows = sum_minutes(counting.observe(used, *counts_of_used()))
     if counted.has_ups:
-        rows = rows.unionByName(idle_minutes(sum_minutes(counting), counting))
-    constants = {"grain": rules.map.grain, "source": inputs.kind, "ingest_run_id": job.run_id}
-    rows = rows.withColumns({name: sf.lit(value) for name, value in constants.items()})
+        rows = rows.unionByName(idle_minutes(reading.names, grain))
     if cut:
-        rows = rows.where(~is_of_days(cut))
-    explain(job, OBSERVATION_MINUTE, rows)
+        rows, series = (frame.where(~is_within(cut, BY_HOUR)) for frame in (rows, series))
+    series = series.persist()
+    require_own_ids(series)
     rows_out = job.counts.setdefault("rows_out", {})
-    rows_out[OBSERVATION_MINUTE.name] = out.write(rows, OBSERVATION_MINUTE, days)
+    for frame, table in ((series, SERIES), (rows, RATE_MINUTE)):
+        explain(job, table, frame)
+        # The minutes without a sample come behind the others.
+        is_sorted = table is SERIES or not counted.has_ups
+        rows_out[table.name] = out.write(frame, table, hours, filled=filled, is_sorted=is_sorted)
     counted.add_used(used.get)
-    _write_quarantine(job, points, inputs, counted, out)
-    for sentence in (without_quota_metrics(counted), without_brokers(counted, points, inputs)):
-        if sentence:
-            job.say(sentence)
-    _write_checks(job, counted, out)
-    return days
+    return Ingested(series, hours, filled, most)
 
 
-def _cut_days(job: Job, inputs: Inputs, out: Lake, days: list[Partition]) -> list[Partition]:
-    """Return the days that are not replaced: those whose rows retention has begun to remove."""
-    if inputs.cut_day is None or not out.has(OBSERVATION_MINUTE):
+def _partition(cluster: str, hour: int) -> Partition:
+    """Return an hour of the epoch as a partition."""
+    day = (date(1970, 1, 1) + timedelta(days=hour // 24)).isoformat()
+    return {"cluster_id": cluster, "dt": day, "hour": f"{hour % 24}"}
+
+
+def _cut_hours(job: Job, inputs: Inputs, out: Lake, hours: Sequence[Partition]) -> list[Partition]:
+    """Return the hours that are not replaced: those whose rows retention has begun to remove."""
+    of_days = [hour for hour in hours if inputs.cut_day and hour["dt"] <= f"{inputs.cut_day}"]
+    if not of_days:
         return []
-    stored = out.partitions(OBSERVATION_MINUTE)
-    cut = [day for day in days if day["dt"] <= f"{inputs.cut_day}" and day in stored]
-    for day in cut:
+    cut = out.partitions(RATE_MINUTE, of_days)
+    for day in days_of(cut):
         job.say(
             f"{day['dt']} of {day['cluster_id']} stays as it was: retention has removed messages "
             "of it from the topic."
         )
     return cut
+
+
+def _rows_found(inputs: Inputs, counted: Tally) -> int:
+    """Return how many rows of the input were read."""
+    return counted.rows_in + counted.left_out - len(inputs.unreadable)
 
 
 def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> DataFrame:
@@ -219,7 +317,7 @@ def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> Dat
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
-    found = counted.rows_in + counted.left_out - len(inputs.unreadable)
+    found = _rows_found(inputs, counted)
     if inputs.rows in {None, found}:
         return points
     broken = broken_files(points, inputs)
@@ -234,21 +332,34 @@ def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> Dat
     return points.unionByName(unreadable_points(points.sparkSession, broken))
 
 
-def _write_quarantine(
-    job: Job, points: DataFrame, inputs: Inputs, counted: Tally, out: Lake
-) -> None:
-    rows = out.session.createDataFrame([], schema_of(QUARANTINE))
-    if counted.quarantined:
-        rows = quarantine(refused_points(points, inputs.firsts), dict(enumerate(inputs.names)))
-    job.counts["rows_out"][QUARANTINE.name] = out.write(rows.coalesce(1), QUARANTINE)
+def _write_quarantine(job: Job, reading: _Reading, out: Lake, hours: Sequence[Partition]) -> None:
+    """Replace what is refused in these hours; the first of them has what is of no hour."""
+    counted, rows_out = reading.counted, job.counts["rows_out"]
+    if not counted.quarantined:
+        out.empty(QUARANTINE, hours)
+        rows_out[QUARANTINE.name] = 0
+        return
+    refused = refused_points(reading.traced, reading.inputs.firsts)
+    rows = quarantine(refused, dict(enumerate(reading.inputs.names)), hours).coalesce(1).persist()
+    try:
+        of_hour = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n"))
+        stored = of_hour.withColumn("hour", sf.col("hour").cast("string")).collect()
+        counted.stored = sum(row.n for row in stored)
+        filled = [
+            {"cluster_id": row.cluster_id, "dt": f"{row.dt}", "hour": row.hour} for row in stored
+        ]
+        rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours, filled=filled)
+    finally:
+        rows.unpersist()
 
 
-def _write_checks(job: Job, counted: Tally, out: Lake) -> None:
-    written = out.read(QUARANTINE).agg(sf.sum("n")).collect()[0][0] or 0
+def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
-    judgement = checks(counted, written, now, job.options.cluster)
-    rows = out.session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
-    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT)
+    judgement = checks(counted, counted.stored, now, job.options.cluster)
+    where = {"cluster_id": home["cluster_id"], "dt": date.fromisoformat(home["dt"])}
+    found = [{**where, "hour": int(home["hour"]), **item._asdict()} for item in judgement]
+    rows = out.session.createDataFrame(found, schema_of(DQ_RESULT)).coalesce(1)
+    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT, [home], filled=[home])
     job.quarantined = counted.quarantined
     failed = [item.check for item in judgement if not item.passed]
     # No number is wrong for want of a name.
@@ -281,14 +392,12 @@ def _require_one_cluster(job: Job, points: DataFrame, counted: Tally) -> None:
     raise UsageError(message)
 
 
-def _days(job: Job, counted: Tally) -> list[Partition]:
-    """Return the days that have rows, and those of ``--from`` and ``--to`` for each cluster."""
-    since, until = job.options.since, job.options.until
-    numbers = range(0)
-    if since and until:
-        numbers = range(since.toordinal(), (until - timedelta.resolution).toordinal() + 1)
+def _period(job: Job, counted: Tally) -> list[Partition]:
+    """Return the hours of ``--from`` and ``--to``, where both are given, of each cluster."""
+    scope = Scope.of(job)
+    if not (scope.since and scope.until):
+        return []
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    first, end = ((time - epoch) // timedelta(hours=1) for time in (scope.since, scope.until))
     clusters = counted.clusters | ({job.options.cluster} - {None})
-    period = {(name, date.fromordinal(day).isoformat()) for name in clusters for day in numbers}
-    return [
-        {"cluster_id": cluster, "dt": day} for cluster, day in sorted(counted.days.keys() | period)
-    ]
+    return [_partition(name, hour) for name in sorted(clusters) for hour in range(first, end)]

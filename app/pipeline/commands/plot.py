@@ -1,7 +1,7 @@
 """Draw results: a heat map, rates against limits, percentiles; PNG and CSV.
 
-Reads ``utilization_daily`` and, below the same or another ``--input``, ``bucket_minute`` and
-``dim_bucket``.
+Reads ``utilization_daily`` and, below the same or another ``--input``, ``bucket_hour``,
+``dim_bucket`` and, for the rates of minutes, ``rate_minute``, ``series`` and ``series_limit``.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import local_folder
 from app.pipeline.pictures import draw
-from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
+from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +40,6 @@ def run(job: Job) -> None:
         if job.options.dry_run:
             job.counts["would_write"] = [str(target)]
             return
-        if not any(lake.has(BUCKET_MINUTE) for lake in lakes):
-            job.say(
-                "without bucket_minute only percentiles are drawn; name its folder as --input too."
-            )
+        if not any(lake.has(RATE_MINUTE) for lake in lakes):
+            job.say("without rate_minute no rates are drawn; name its folder as --input too.")
         draw(job, lakes, target)

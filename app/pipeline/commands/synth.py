@@ -1,6 +1,7 @@
 """Make up observations and quotas: realistic ones, the same for the same seed.
 
-``observation_minute`` and ``quota_version`` are written to ``--out``; with ``--shape`` the same
+``observation_minute``, the same as ``series`` and ``rate_minute``, and ``quota_version`` are
+written to ``--out``; with ``--shape`` the same
 observations stand in ``OUT/SHAPE`` as well, as the tools of this world would have saved them: one
 scrape a minute, 30 s into it. ``--from`` names the first day.
 """
@@ -18,8 +19,8 @@ from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
 from app.pipeline.results import explain
 from app.pipeline.synth.formats import SHAPES, write_shape
-from app.pipeline.synth.tables import Plan, observations, quotas
-from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION, Table
+from app.pipeline.synth.tables import Plan, observations, quotas, rates_of, series_of
+from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION, RATE_MINUTE, SERIES, Table
 
 _CLUSTER: Final = "synth"
 _FIRST_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +60,10 @@ def run(job: Job) -> None:
     job.counts |= {"cluster_id": plan.cluster, "brokers": plan.brokers, "days": plan.days}
     job.counts |= {"observation_minute": plan.observations, "entities": plan.entities}
     if job.options.dry_run:
-        job.counts["would_write"] = ["observation_minute", "quota_version", *shapes]
+        job.counts["would_write"] = [
+            *(table.name for table in (OBSERVATION_MINUTE, SERIES, RATE_MINUTE, QUOTA_VERSION)),
+            *shapes,
+        ]
         return
     with job.spark() as session:
         out = job.lake()
@@ -67,6 +71,8 @@ def run(job: Job) -> None:
         session.conf.set(_LARGE_METHODS, "8000")
         job.counts["quota_version"] = _write(job, quotas(session, plan), QUOTA_VERSION, out)
         _write(job, observations(session, plan), OBSERVATION_MINUTE, out)
+        for table, facts in ((SERIES, series_of), (RATE_MINUTE, rates_of)):
+            _write(job, facts(out.read(OBSERVATION_MINUTE)), table, out)
         session.conf.unset(_LARGE_METHODS)
         for shape in shapes:
             job.say(f"writing the shape {shape} ...")

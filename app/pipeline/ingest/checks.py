@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
-from app.pipeline.ingest.minutes import DUPLICATE, MINUTE_US
+from app.domain.broker_metrics import UP
+from app.pipeline.ingest.minutes import DUPLICATE
+from app.pipeline.ingest.names import ATTRIBUTES
 from app.pipeline.ingest.points import (
     LEFT_OUT,
     MISSING_BROKER,
@@ -26,8 +27,6 @@ REASONS: Final = (
 )
 """Why a row is quarantined."""
 
-_ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
-_FAILED: Final = f"attribute = '{UP}' and value = 0"
 CLUSTER_NAMED: Final = "cluster_named"
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
@@ -71,22 +70,24 @@ class Tally:
         refused: Rows that do not count, by reason.
         left_out: Rows outside the period, or of a metric that says nothing of a rate.
         brokers: That reported.
-        days: The rows of each day of a cluster that has rates.
+        hours: The rows of each hour of a cluster, counted from the epoch, that has rates.
         has_ups: Whether there are points of ``up``.
         is_mixed: Whether the input names several clusters.
         used: Rows that count, by attribute.
         failed: Scrapes that failed: ``up`` was 0.
+        stored: Rows that are in ``quarantine``.
     """
 
     fine: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
     brokers: Sequence[Broker] = ()
-    days: dict[tuple[str, str], int] = field(default_factory=dict)
+    hours: dict[tuple[str, int], int] = field(default_factory=dict)
     has_ups: bool = False
     is_mixed: bool = False
     used: dict[str, int] = field(default_factory=dict)
     failed: int = 0
+    stored: int = 0
 
     @property
     def clusters(self) -> set[str]:
@@ -106,23 +107,30 @@ class Tally:
     def add_used(self, counts: Mapping[str, int]) -> None:
         """Take what was counted of the points that count, as ``counts_of_used`` does."""
         self.failed = counts["failed"]
-        self.used = {name: counts[name] for name in _ATTRIBUTES if counts[name]}
+        self.used = {name: counts[name] for name in ATTRIBUTES if counts[name]}
         if duplicates := self.fine - sum(self.used.values()):
             self.refused = dict(sorted({**self.refused, DUPLICATE: duplicates}.items()))
 
 
-def tally(points: DataFrame) -> Tally:
-    """Count points before any is written: how many there are, and of what."""
-    rows = _by_day(points).collect()
-    refused = {row.problem: row.rows for row in rows if row.problem is not None}
-    left_out = refused.pop(LEFT_OUT, 0)
-    fine = [row for row in rows if row.problem is None]
-    days: Counter[tuple[str, str]] = Counter()
+def tally(names: DataFrame) -> Tally:
+    """Sum up what was counted before any is written: how many points there are, and of what.
+
+    Args:
+        names: As ``count_names`` returns them.
+    """
+    rows = _by_hour(names).collect()
+    refused: Counter[str] = Counter()
+    hours: Counter[tuple[str, int]] = Counter()
     of_broker: dict[tuple[str, int], list[Row]] = {}
+    fine = [row for row in rows if row.problem is None]
+    for row in rows:
+        if row.problem is not None:
+            refused[row.problem] += row.rows
+    left_out = refused.pop(LEFT_OUT, 0)
     for row in fine:
         of_broker.setdefault((row.cluster_id, row.broker_id), []).append(row)
         if row.with_rate:
-            days[row.cluster_id, row.day] += row.rows
+            hours[row.cluster_id, row.hour_number] += row.rows
     brokers = [
         Broker(
             *name,
@@ -138,35 +146,16 @@ def tally(points: DataFrame) -> Tally:
         dict(sorted(refused.items())),
         left_out,
         brokers,
-        days,
+        hours,
         any(row.ups for row in fine),
         len(clusters) > 1,
     )
 
 
-def _by_day(points: DataFrame) -> DataFrame:
-    brokers = ("problem", "cluster_id", "broker_id")
-    cluster = sf.when(sf.col("cluster") != "", sf.xxhash64("cluster"))
-    # Of a throttle time that is NaN there is no minute; no name has `up` alone.
-    with_rate = f"attribute = '{RATE}' or attribute = '{THROTTLE}' and value is not null"
-    by_minute = points.groupBy(*brokers, sf.expr(f"ts div {MINUTE_US}").alias("minute")).agg(
-        sf.count(sf.lit(1)).alias("rows"),
-        sf.count_if(sf.expr(f"not ({_FAILED})")).alias("reported"),
-        sf.count_if(sf.expr(with_rate)).alias("with_rate"),
-        sf.count_if(sf.col("attribute") == UP).alias("ups"),
-        *(
-            sf.min(column).alias(name)
-            for name, column in (("first", sf.col("ts")), ("first_cluster", cluster))
-        ),
-        *(
-            sf.max(column).alias(name)
-            for name, column in (("last", sf.col("ts")), ("last_cluster", cluster))
-        ),
-    )
-    day = sf.expr("cast(date_from_unix_date(cast(minute div 1440 as int)) as string) as day")
-    return by_minute.groupBy(*brokers, day).agg(
+def _by_hour(names: DataFrame) -> DataFrame:
+    return names.groupBy("problem", "cluster_id", "broker_id", "hour_number").agg(
         *(sf.sum(name).alias(name) for name in ("rows", "with_rate", "ups")),
-        sf.count_if(sf.col("reported") > 0).alias("minutes"),
+        sf.bit_count(sf.bit_or("reported")).alias("minutes"),
         sf.timestamp_micros(sf.min("first")).alias("first"),
         sf.timestamp_micros(sf.max("last")).alias("last"),
         sf.min("first_cluster").alias("first_cluster"),
@@ -176,8 +165,14 @@ def _by_day(points: DataFrame) -> DataFrame:
 
 def counts_of_used() -> Sequence[Column]:
     """Return the aggregates that count the points that count, by attribute."""
-    attributes = (sf.count_if(sf.col("attribute") == name).alias(name) for name in _ATTRIBUTES)
-    return [*attributes, sf.count_if(sf.expr(_FAILED)).alias("failed")]
+    up = f"attribute = {ATTRIBUTES.index(UP)}"
+    return [
+        *(
+            sf.count_if(sf.col("attribute") == code).alias(name)
+            for code, name in enumerate(ATTRIBUTES)
+        ),
+        sf.count_if(sf.expr(f"{up} and value = 0")).alias("failed"),
+    ]
 
 
 def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:

@@ -17,7 +17,7 @@ _VALUES = 3
 
 def without_quota_metrics(counted: Tally) -> str | None:
     """Return what may be wrong where no metric of the input is one of quotas; null elsewhere."""
-    if counted.days or counted.refused.keys() - {UNKNOWN_METRIC}:
+    if counted.hours or counted.refused.keys() - {UNKNOWN_METRIC}:
         return None
     return f"No quota metrics in this input: {NO_QUOTA_METRICS}."
 

@@ -3,10 +3,10 @@
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.prometheus import RangeQuery, Server, queries_of
 from app.pipeline.ingest.text_files import csv_header
-from app.pipeline.options import PATTERN
+from app.pipeline.options import OF_HOUR, PATTERN
 
 KAFKA: Final = "kafka-json"
 PROMETHEUS: Final = "prometheus"
@@ -28,6 +28,7 @@ GZIP: Final = b"\x1f\x8b"
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
 _HEADER_BYTES: Final = 65_536
 _COLLECTED: Final = "collected"
+_HOUR_OF_NAME: Final = re.compile(rf"(?:^|/){OF_HOUR}(\d{{8}}T\d{{2}})-[^/]*$")
 _EMPTY_HOST: Final = re.compile(r"^(\w+:)///")
 _READERS: Final = 8
 
@@ -82,14 +83,18 @@ class InputFile:
 
 @dataclass(slots=True)
 class FileGroup:
-    """Files that are read alike.
+    """Files of one input that are read alike.
 
     Attributes:
+        first: The number of the first file of the input.
+        cluster: The cluster id of their folder; '' elsewhere.
         files: Which.
         columns: Where the columns have headers, which is what.
         nanos: The headers of times in nanoseconds, which Spark reads as whole numbers.
     """
 
+    first: int = 0
+    cluster: str = ""
     files: list[InputFile] = field(default_factory=list)
     columns: Columns | None = None
     nanos: frozenset[str] = frozenset()
@@ -168,20 +173,32 @@ def server_inputs(servers: Iterable[Server], rules: Rules, step_ms: int) -> Inpu
     return inputs
 
 
-def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: MetricMap) -> Inputs:
+Choice = Callable[[Iterable[str]], list[str]]
+"""Which files to read, by their names."""
+
+
+def file_inputs(
+    session: SparkSession,
+    uris: Iterable[str],
+    kind: str,
+    names: MetricMap,
+    choose: Choice = list,
+) -> Inputs:
     """Find the files of a format, and their columns; only headers and footers are read.
+
+    Args:
+        session: Finds them.
+        uris: Files, folders or patterns.
+        kind: The format.
+        names: What the columns are called.
+        choose: Which of the files that are there.
 
     Raises:
         UsageError: There is none, or one lacks a column.
     """
     inputs = Inputs(kind, rows=0 if FORMATS[kind].parquet else None)
-    found: dict[str, Any] = {}
-    for uri in uris:
-        # Of a minute that is there twice that of the input counts that is named first.
-        inputs.firsts.append(len(found))
-        for status in sorted(_files_of(session, uri, kind), key=_name):
-            found.setdefault(_name(status), status)
-    inputs.names, statuses = list(found), list(found.values())
+    files, inputs.firsts = _chosen_files(session, uris, kind, choose)
+    inputs.names, statuses = list(files), list(files.values())
     inputs.read = [
         (str(item.getPath()), item.getLen(), item.getModificationTime()) for item in statuses
     ]
@@ -194,13 +211,60 @@ def file_inputs(session: SparkSession, uris: Iterable[str], kind: str, names: Me
                 inputs.unreadable[number] = read
                 continue
             alike, headers, nanos, rows = read
-            if alike not in groups:
+            file = _file(number, status, rows)
+            first = max(item for item in inputs.firsts if item <= number)
+            like = (alike, first, file.cluster)
+            if like not in groups:
                 columns = columns_of(headers, names, inputs.names[number]) if headers else None
-                groups[alike] = FileGroup(columns=columns, nanos=nanos)
-            groups[alike].files.append(_file(number, status, rows))
+                groups[like] = FileGroup(first, file.cluster, columns=columns, nanos=nanos)
+            groups[like].files.append(file)
             inputs.rows = None if inputs.rows is None else inputs.rows + rows
     inputs.groups = list(groups.values())
     return inputs
+
+
+def _chosen_files(
+    session: SparkSession, uris: Iterable[str], kind: str, choose: Choice
+) -> tuple[Mapping[str, Any], list[int]]:
+    """Return the status of each file by its name, and the number of the first of each URI."""
+    found: dict[str, Any] = {}
+    begun = []
+    for uri in uris:
+        # Of a minute that is there twice that of the input counts that is named first.
+        begun.append(len(found))
+        for status in sorted(_files_of(session, uri, kind), key=_name):
+            found.setdefault(_name(status), status)
+    names = set(choose(found))
+    is_chosen = [name in names for name in found]
+    firsts = [sum(is_chosen[:first]) for first in begun]
+    return {name: status for name, status in found.items() if name in names}, firsts
+
+
+def hour_of_name(name: str) -> datetime | None:
+    """Return the hour whose rows alone a file has, as its name says; null where it says none."""
+    found = _HOUR_OF_NAME.search(name)
+    return datetime.strptime(found[1], "%Y%m%dT%H").replace(tzinfo=UTC) if found else None
+
+
+def of_period(rules: Rules) -> Choice:
+    """Leave out files whose name says an hour outside of the period."""
+
+    def choose(names: Iterable[str]) -> list[str]:
+        hours = {name: hour_of_name(name) for name in names}
+        return [name for name, hour in hours.items() if hour is None or rules.has_hour(hour)]
+
+    return choose
+
+
+def of_newest_hour(now: datetime) -> Choice:
+    """Take the files that may have the newest point: of those of an hour the newest hour's."""
+
+    def choose(names: Iterable[str]) -> list[str]:
+        hours = {name: hour_of_name(name) for name in names}
+        newest = max((hour for hour in hours.values() if hour and hour <= now), default=None)
+        return [name for name, hour in hours.items() if hour in {None, newest}]
+
+    return choose
 
 
 Head = tuple[object, Sequence[str], frozenset[str], int]

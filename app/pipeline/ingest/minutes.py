@@ -9,60 +9,80 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import RATE, THROTTLE, UP
-from app.domain.quota_keys import QuotaKey
+from app.domain.broker_metrics import RATE, THROTTLE
+from app.pipeline.ingest.names import ATTRIBUTES, HOUR_US, MINUTE_US, NAMES, hour_columns, series_id
 from app.pipeline.ingest.points import LEFT_OUT
+from app.pipeline.lake import Partition, is_within
+from app.pipeline.tables import QUARANTINE
 
 DUPLICATE: Final = "duplicate"
 
-MINUTE_US: Final = 60_000_000
-_DAY_US: Final = 86_400_000_000
-_NAMES: Final = ("cluster_id", "key", "user", "client_id", "broker_id")
-_MINUTE: Final = ("cluster_id", "dt", *_NAMES[1:], "ts", "share")
-_BYTE_KEYS: Final = (str(QuotaKey.PRODUCER_BYTE_RATE), str(QuotaKey.CONSUMER_BYTE_RATE))
+_MINUTE: Final = ("place", "series_id", "broker_minute", "hour_number", "share", "cluster_id")
 
 
-def points_that_count(points: DataFrame, firsts: Sequence[int], shares: int) -> DataFrame:
+def points_that_count(
+    points: DataFrame, grain: str, firsts: Sequence[int], shares: int
+) -> DataFrame:
     """Return the points that are fine, each once.
 
-    Of points with the same names and time the first counts, in the order of the inputs; where
-    several inputs have the same attribute of the same minute, that of the first.
+    Of points with the same names and time that of the first input counts, and of one input that
+    with the greatest value; where several inputs have the same attribute of the same minute, those
+    of the first.
 
     Args:
         points: The columns of ``POINTS_DDL``.
+        grain: Of the input.
         firsts: The number of the first file of each input.
-        shares: Into how many files the names of a day are divided.
+        shares: Into how many files the series of an hour are divided.
 
     Returns:
-        The names, ``dt`` and ``ts`` of their minutes, ``share``, ``attribute``, ``at`` and
-        ``value``, in the order of ``OBSERVATION_MINUTE``. A task has all of a share of a day.
+        ``hour_number`` (of the epoch), cluster_id, series_id, ``share``, ``broker_minute`` (the
+        broker in the upper bits, the minute of the hour in the lower six), attribute (its number in
+        ``ATTRIBUTES``) and value, in the order of ``RATE_MINUTE``. A task has all of a share.
     """
-    spread = (
-        points.where(sf.col("problem").isNull())
-        .withColumns(
-            {
-                "dt": sf.expr(f"date_from_unix_date(cast(ts div {_DAY_US} as int))"),
-                "at": sf.col("ts"),
-                "ts": sf.expr(f"timestamp_micros(ts - ts % {MINUTE_US})"),
-                "share": sf.pmod(sf.xxhash64(*_NAMES[2:]), sf.lit(shares)),
-            }
-        )
-        .repartition("cluster_id", "dt", "share")
-        .sortWithinPartitions(*_MINUTE, "attribute", "at")
+    attribute = " ".join(f"when '{name}' then {code}" for code, name in enumerate(ATTRIBUTES))
+    # `up` has no key.
+    fine = points.where(sf.col("problem").isNull())
+    named = fine.withColumn("key", sf.coalesce("key", sf.lit("")))
+    narrow = named.select(
+        "cluster_id",
+        series_id(grain).alias("series_id"),
+        sf.expr(f"cast(ts div {HOUR_US} as int)").alias("hour_number"),
+        sf.expr(f"shiftleft(cast(broker_id as bigint), 6) | ts % {HOUR_US} div {MINUTE_US}").alias(
+            "broker_minute"
+        ),
+        # Attribute and time within the minute.
+        sf.expr(
+            f"shiftleft(cast(case attribute {attribute} end as bigint), 26) | ts % {MINUTE_US}"
+        ).alias("point"),
+        "value",
+        _input_of("file", firsts).alias("input"),
+    ).withColumns(
+        {
+            # Hour and upper bits of the series in one number: nearly each comparison ends there.
+            "place": sf.expr(
+                "shiftleft(cast(hour_number as bigint), 36) | shiftrightunsigned(series_id, 28)"
+            ),
+            "share": sf.expr(f"cast(pmod(series_id, {shares}) as int)"),
+        }
     )
-    counted = spread.groupBy(*_MINUTE, "attribute", "at").agg(
-        sf.min_by("value", "position").alias("value"), sf.min("file").alias("file")
+    spread = narrow.repartition("hour_number", "share").sortWithinPartitions(
+        *_MINUTE, "point", "input", sf.desc("value")
     )
+    counted = spread.groupBy(*_MINUTE, "point").agg(
+        sf.first("value").alias("value"), sf.first("input").alias("input")
+    )
+    counted = counted.withColumn("attribute", sf.expr("cast(shiftright(point, 26) as int)"))
     if len(firsts) > 1:
-        later = _is_of_later(firsts, *_MINUTE, "attribute")
-        counted = counted.withColumn("is_later", later).where("not is_later")
+        first = sf.min("input").over(Window.partitionBy(*_MINUTE, "attribute"))
+        counted = counted.withColumn("first", first).where("input = first")
     # They are sorted already. Spark drops this sort, but only after it has seen that the next
     # aggregation can do without hashes.
     return counted.sortWithinPartitions(*_MINUTE)
 
 
 def sum_minutes(points: DataFrame) -> DataFrame:
-    """Sum up the points of each name in each minute on each broker.
+    """Sum up the points of each series in each minute on each broker.
 
     A throttle time without a rate in its minute is a minute with rate 0.
 
@@ -70,22 +90,22 @@ def sum_minutes(points: DataFrame) -> DataFrame:
         points: As ``points_that_count`` returns them.
 
     Returns:
-        The columns of ``OBSERVATION_MINUTE`` that points tell.
+        The columns of ``RATE_MINUTE``.
     """
     micros = points.withColumn("micros", sf.floor(sf.expr("value * 1000000 + 0.5")))
     sums = micros.groupBy(*_MINUTE).agg(*_sums("rate", RATE), *_sums("throttle", THROTTLE))
-    return sums.select(*map(sf.expr, _columns())).where("rate_avg is not null")
+    columns = sums.withColumns(hour_columns()).select(*map(sf.expr, _columns()))
+    return columns.where("rate_avg is not null")
 
 
-def _is_of_later(firsts: Sequence[int], *minute: str) -> Column:
-    """Tell whether an input that is named earlier has an attribute of a minute, too."""
-    number = sum(((sf.col("file") >= first).cast("int") for first in firsts), sf.lit(0))
-    return number > sf.min(number).over(Window.partitionBy(*minute))
+def _input_of(file: str, firsts: Sequence[int]) -> Column:
+    """Return the number of the input that a file is of."""
+    return sum(((sf.col(file) >= first).cast("int") for first in firsts[1:]), sf.lit(0))
 
 
 def _sums(name: str, attribute: str) -> tuple[Column, ...]:
     """Sum in two parts, which 64 bits hold whatever the values and their number."""
-    micros = f"if(attribute = '{attribute}', micros, null)"
+    micros = f"if(attribute = {ATTRIBUTES.index(attribute)}, micros, null)"
     return (
         sf.expr(f"count({micros}) as {name}_n"),
         sf.expr(f"sum(shiftright({micros}, 20)) as {name}_high"),
@@ -103,52 +123,17 @@ def _mean(name: str) -> str:
 
 def _columns() -> tuple[str, ...]:
     without_rate = "if(throttle_n > 0, 0, null)"
-    mean = f"coalesce({_mean('rate')}, {without_rate})"
-    # In two parts again: 60 times the integer may not fit.
-    per_minute = f"({mean} div 1000000 * 60 + ({mean} % 1000000 * 60 + 500000) div 1000000)"
-    of_bytes = ", ".join(f"'{key}'" for key in _BYTE_KEYS)
+    minute = "hour_number * 3600L + (broker_minute & 63) * 60"
     return (
-        *(*_NAMES, "dt", "ts"),
-        f"{mean} / 1000000 as rate_avg",
+        *("cluster_id", "dt", "hour", "series_id"),
+        "cast(shiftright(broker_minute, 6) as int) as broker_id",
+        f"timestamp_seconds({minute}) as ts",
+        f"coalesce({_mean('rate')}, {without_rate}) / 1000000 as rate_avg",
         f"coalesce(rate_max, {without_rate}) / 1000000 as rate_max",
         f"{_mean('throttle')} / 1000000 as throttle_ms_avg",
         "throttle_max / 1000000 as throttle_ms_max",
         "cast(rate_n as int) as samples",
-        f"if(key in ({of_bytes}), {per_minute}, null) as bytes_est",
     )
-
-
-def idle_minutes(minutes: DataFrame, points: DataFrame) -> DataFrame:
-    """Return the minutes of a day in which a broker was scraped and a name of it had no sample.
-
-    The rate was 0: a broker forgets what has been idle for an hour.
-
-    Args:
-        minutes: As ``sum_minutes`` returns them.
-        points: Those that count.
-
-    Returns:
-        The columns of ``OBSERVATION_MINUTE`` that points tell, with ``samples`` 0.
-    """
-    broker_day = ("cluster_id", "dt", "broker_id")
-    # Numbers of the day's minutes in two bytes: these sets are shuffled, and sent to all workers.
-    number = sf.expr("cast(unix_seconds(ts) % 86400 div 60 as smallint)")
-    scraped = points.where(f"attribute = '{UP}' and value != 0").groupBy(*broker_day)
-    seen = minutes.groupBy("dt", *_NAMES)
-    numbers = seen.agg(sf.collect_set(number).alias("seen")).join(
-        sf.broadcast(scraped.agg(sf.collect_set(number).alias("scraped"))), list(broker_day)
-    )
-    idle = numbers.select(
-        "dt", *_NAMES, sf.explode(sf.array_except("scraped", "seen")).alias("number")
-    )
-    return idle.select(
-        *("dt", *_NAMES),
-        sf.expr("timestamp_seconds(unix_date(dt) * 86400L + number * 60)").alias("ts"),
-        *(sf.lit(0.0).alias(name) for name in ("rate_avg", "rate_max")),
-        *(sf.lit(None).cast("double").alias(f"throttle_ms_{name}") for name in ("avg", "max")),
-        sf.lit(0).alias("samples"),
-        sf.when(sf.col("key").isin(*_BYTE_KEYS), sf.lit(0).cast("bigint")).alias("bytes_est"),
-    ).repartition("cluster_id", "dt")
 
 
 def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
@@ -159,36 +144,55 @@ def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
         firsts: The number of the first file of each input.
 
     Returns:
-        file, line, raw and reason. A point that was fine but for another one has its columns for
-        its text.
+        cluster_id, ts (microseconds, both null where they cannot be read), file, line, raw and
+        reason. A point that was fine but for another one has its columns for its text.
     """
     broken = points.where(sf.col("problem") != LEFT_OUT).select(
-        "file", "line", sf.col("text").alias("raw"), sf.col("problem").alias("reason")
+        *("cluster_id", "ts", "file", "line"),
+        sf.col("text").alias("raw"),
+        sf.col("problem").alias("reason"),
     )
-    same = Window.partitionBy(*_NAMES, "ts", "attribute").orderBy("position")
+    names = ("cluster_id", *NAMES, "broker_id", "attribute")
     fine = points.where(sf.col("problem").isNull())
+    fine = fine.withColumns(
+        {"minute": sf.expr(f"ts div {MINUTE_US}"), "input": _input_of("file", firsts)}
+    )
+    same = Window.partitionBy(*names, "ts").orderBy("input", sf.desc("value"), "position")
     again = sf.row_number().over(same) > 1
     if len(firsts) > 1:
-        fine = fine.withColumn("minute", sf.expr(f"ts div {MINUTE_US}"))
-        again |= _is_of_later(firsts, *_NAMES, "minute", "attribute")
+        first = sf.min("input").over(Window.partitionBy(*names, "minute"))
+        again |= sf.col("input") > first
     twice = fine.withColumn("again", again).where("again")
     time = sf.date_format(sf.timestamp_micros("ts"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
     columns = ("cluster_id", "broker_id", "key", "attribute", "user", "client_id", "value")
     raw = sf.to_json(sf.struct(time, *columns)).alias("raw")
-    surplus = twice.select("file", "line", raw, sf.lit(DUPLICATE).alias("reason"))
+    reason = sf.lit(DUPLICATE).alias("reason")
+    surplus = twice.select("cluster_id", "ts", "file", "line", raw, reason)
     return broken.unionByName(surplus)
 
 
-def quarantine(refused: DataFrame, names: dict[int, str]) -> DataFrame:
+def quarantine(refused: DataFrame, names: dict[int, str], hours: Sequence[Partition]) -> DataFrame:
     """Return the columns of ``QUARANTINE``.
 
     Args:
         refused: As ``refused_points`` returns them.
         names: What the inputs are called, by their numbers.
+        hours: That the run is about; the first has what is of none of them.
     """
     sources = refused.sparkSession.createDataFrame(list(names.items()), "file int, source string")
+    number = sf.expr(f"cast(ts div {HOUR_US} as int)")
+    own = refused.withColumn("hour_number", number).withColumns(hour_columns())
+    is_own = sf.coalesce(is_within(hours, QUARANTINE.partitions), sf.lit(False))
+    at_home = {"cluster_id": "string", "dt": "date", "hour": "int"}
+    home = hours[0]
+    placed = own.withColumn("is_own", is_own).withColumns(
+        {
+            name: sf.when(sf.col("is_own"), sf.col(name)).otherwise(sf.lit(home[name]).cast(kind))
+            for name, kind in at_home.items()
+        }
+    )
     return (
-        refused.join(sf.broadcast(sources), "file")
-        .groupBy("source", "line", "raw", "reason")
+        placed.join(sf.broadcast(sources), "file")
+        .groupBy(*QUARANTINE.partitions, "source", "line", "raw", "reason")
         .agg(sf.count(sf.lit(1)).alias("n"))
     )

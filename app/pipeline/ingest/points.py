@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import product
 from typing import Final
 
@@ -48,6 +49,7 @@ LARGEST: Final = 9e12
 ArrowFunction = Callable[[pa.Array], pa.Array]
 
 _POINTS: Final = tuple(column.split()[0] for column in POINTS_DDL.split(","))
+_HOUR_US: Final = 3_600_000_000
 _LONGEST_TEXT: Final = 4096
 _LARGEST_BROKER: Final = 2**31 - 1
 _POSITIONS_OF_FILE: Final = 2**44
@@ -72,6 +74,18 @@ class Rules:
     since_us: int | None = None
     until_us: int | None = None
     cluster: str | None = None
+
+    @property
+    def has_period(self) -> bool:
+        """Whether some times are left out."""
+        return self.since_us is not None or self.until_us is not None
+
+    def has_hour(self, hour: datetime) -> bool:
+        """Tell whether some times of an hour are not left out."""
+        begin = int(hour.timestamp()) * 1_000_000
+        return (self.until_us is None or begin < self.until_us) and (
+            self.since_us is None or begin + _HOUR_US > self.since_us
+        )
 
 
 def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
@@ -114,7 +128,7 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
             ~fine & (sf.col("problem") != LEFT_OUT), sf.left(text, sf.lit(_LONGEST_TEXT))
         ),
     }
-    always = ("file", "line", "position", "problem", "text")
+    always = ("file", "line", "position", "cluster_id", "ts", "problem", "text")
     columns = {name: chosen.get(name, sf.col(name)) for name in _POINTS}
     return judged.select(
         *(

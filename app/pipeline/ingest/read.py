@@ -13,12 +13,20 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, LongType, NumericType, TimestampNTZType, TimestampType
 
 from app.pipeline.errors import PipelineError
-from app.pipeline.ingest.inputs import GZIP, FileGroup, Inputs
+from app.pipeline.ingest.inputs import FORMATS, GZIP, FileGroup, Inputs
 from app.pipeline.ingest.kafka_topic import read_topics
 from app.pipeline.ingest.metric_map import Columns, MetricMap
 from app.pipeline.ingest.points import POINTS_DDL, Rules, arrow_udf, judge
 from app.pipeline.ingest.prometheus import read_prometheus
-from app.pipeline.ingest.rows import ROWS_DDL, UNREADABLE, Rows, number_of, time_of
+from app.pipeline.ingest.rows import (
+    END_US,
+    FIRST_US,
+    ROWS_DDL,
+    UNREADABLE,
+    Rows,
+    number_of,
+    time_of,
+)
 from app.pipeline.ingest.text_files import (
     SeriesLabels,
     read_adapter_lines,
@@ -39,15 +47,24 @@ _LABELS: Final = {"cluster": "cluster_id", "broker": "broker_id"} | {
 _NANOS: Final = 1000
 
 
-def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFrame:
+def read_points(
+    session: SparkSession, inputs: Inputs, rules: Rules, *, traced: bool = False
+) -> DataFrame:
     """Return the points of the inputs, judged: the columns of ``POINTS_DDL``.
 
     Args:
         session: Reads.
         inputs: What.
         rules: How points are judged.
+        traced: Whether points of Parquet have their file and row; else the first file of their
+            input, which costs less.
     """
-    frames = [_read_group(session, inputs.kind, group, rules) for group in inputs.groups]
+    frames = [
+        _read_parquet(session, group, rules, traced=traced)
+        if FORMATS[inputs.kind].parquet
+        else _read_text(session, inputs.kind, group, rules)
+        for group in inputs.groups
+    ]
     if inputs.ranges:
         messages = read_topics(session, inputs.ranges, inputs.settings, rules.map)
         frames.append(_judge_rows(messages, rules))
@@ -59,9 +76,7 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
     return reduce(DataFrame.unionByName, frames)
 
 
-def _read_group(session: SparkSession, kind: str, group: FileGroup, rules: Rules) -> DataFrame:
-    if kind in ("parquet", "collect"):
-        return _read_parquet(session, group, rules)
+def _read_text(session: SparkSession, kind: str, group: FileGroup, rules: Rules) -> DataFrame:
     paths = [file.path for file in group.files]
     content = session.read.format("binaryFile").load(paths).select("_metadata.file_path", "content")
     numbers = {file.key: file.number for file in group.files}
@@ -140,23 +155,32 @@ def broken_files(points: DataFrame, inputs: Inputs) -> dict[int, str]:
     return broken
 
 
-def _read_parquet(session: SparkSession, group: FileGroup, rules: Rules) -> DataFrame:
-    """Read tidy rows; a line is a row of the file, from 1. What is broken within it is left out."""
+def _read_parquet(
+    session: SparkSession, group: FileGroup, rules: Rules, *, traced: bool
+) -> DataFrame:
+    """Read tidy rows; a line is a row of the file, from 1.
+
+    What is broken within a file is left out, and noticed since rows are missing. Of a period rows
+    are missing anyway: then it ends the run.
+    """
     columns = group.columns or {}
-    numbers = session.createDataFrame(
-        [(file.key, file.number, file.cluster) for file in group.files],
-        "path string, file int, folder string",
-    )
-    read = session.read.option("ignoreCorruptFiles", "true").parquet(
-        *(file.path for file in group.files)
-    )
+    reader = session.read.option("ignoreCorruptFiles", str(not rules.has_period).lower())
+    read = reader.parquet(*(file.path for file in group.files))
+    if rules.has_period and isinstance(read.schema[f"{columns['ts']}"].dataType, TimestampType):
+        read = read.where(_is_of_period(read[f"`{columns['ts']}`"], rules))
     headers = sorted({header for header in columns.values() if header is not None})
     source: dict[str | None, str] = {header: f"source {at}" for at, header in enumerate(headers)}
-    rows = read.select(
-        *(read[f"`{header}`"].alias(name) for header, name in source.items()),
-        sf.col("_metadata.file_path").alias("path"),
-        sf.col("_metadata.row_index").alias("position"),
-    ).join(sf.broadcast(numbers), "path")
+    named = [read[f"`{header}`"].alias(name) for header, name in source.items()]
+    if traced:
+        numbers = session.createDataFrame(
+            [(file.key, file.number) for file in group.files], "path string, file int"
+        )
+        path = sf.col("_metadata.file_path").alias("path")
+        position = sf.col("_metadata.row_index").alias("position")
+        rows = read.select(*named, path, position).join(sf.broadcast(numbers), "path")
+    else:
+        nowhere = sf.lit(0).cast("bigint").alias("position")
+        rows = read.select(*named, sf.lit(group.first).alias("file"), nowhere)
 
     def column(field: str) -> Column | None:
         header = columns.get(field)
@@ -164,7 +188,7 @@ def _read_parquet(session: SparkSession, group: FileGroup, rules: Rules) -> Data
 
     labels = {name: _text(column(field)) for name, field in _LABELS.items()}
     if columns.get("cluster_id") is None:
-        labels["cluster"] = sf.col("folder")
+        labels["cluster"] = sf.lit(group.cluster)
     broker = source.get(columns.get("broker_id"))
     if broker and isinstance(rows.schema[broker].dataType, NumericType):
         # To write each as text and to read it again would take long.
@@ -182,6 +206,14 @@ def _read_parquet(session: SparkSession, group: FileGroup, rules: Rules) -> Data
         {"ignoreNullFields": "false"},
     )
     return judge(raw, rules, text)
+
+
+def _is_of_period(ts: Column, rules: Rules) -> Column:
+    """Tell whether a time is of the period, in a form that leaves out files and row groups."""
+    since = FIRST_US if rules.since_us is None else rules.since_us
+    until = END_US if rules.until_us is None else rules.until_us
+    within = (ts >= sf.timestamp_micros(sf.lit(since))) & (ts < sf.timestamp_micros(sf.lit(until)))
+    return within | ts.isNull()
 
 
 def _text(column: Column | None) -> Column:

@@ -1,1 +1,1 @@
-"""Which quota limits each observation, and the minutes of the buckets that share it."""
+"""Which quota limits each series, and the bucket that it spends from."""

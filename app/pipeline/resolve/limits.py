@@ -170,6 +170,11 @@ def resolve(observations: DataFrame, look_up: DataFrame, *, broadcast: bool = Tr
     return frame.selectExpr("*", f"{bucket_id} AS bucket_id")
 
 
+def hashes_of_names() -> Sequence[str]:
+    """Return the hashes that the names of an observation are looked up with, one a look-up."""
+    return [hash_of_names(*names) for names in _look_up_layout()]
+
+
 def _tags() -> Sequence[str]:
     of_client, of_user = BUCKET_TYPES[Bucket.CLIENT_ID], BUCKET_TYPES[Bucket.USER]
     user = case([(f"bucket_type = {of_client}", "''")], "`user`")

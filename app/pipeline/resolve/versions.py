@@ -56,8 +56,8 @@ def versions_in_history(rows: DataFrame) -> DataFrame:
     return versions.withColumn("valid_from", begun).drop("origin")
 
 
-def count_versions(versions: DataFrame) -> int:
-    """Count versions, and make sure that a key of an entity never has two values at a time.
+def count_versions(versions: DataFrame) -> dict[str, int]:
+    """Count each cluster's versions, and make sure that a key never has two values at a time.
 
     Args:
         versions: As ``latest_versions`` returns them.
@@ -69,16 +69,16 @@ def count_versions(versions: DataFrame) -> int:
     later = sf.lead("valid_from").over(in_turn)
     entity = sf.struct(*_ENTITY, "key", sf.col("later").cast("string").alias("later"))
     doubled = sf.min(sf.when(sf.col("later") < sf.col("valid_to"), entity))
-    counted = versions.withColumn("later", later).agg(sf.count(sf.lit(1)), doubled)
-    rows, found = counted.collect()[0]
-    if found is not None:
+    by_cluster = versions.withColumn("later", later).groupBy("cluster_id")
+    counted = by_cluster.agg(sf.count(sf.lit(1)), doubled).collect()
+    if found := min((row[2] for row in counted if row[2] is not None), default=None):
         message = (
             f"The quota versions of {_describe(found)} overlap: two values of {found.key} hold at "
             f"{_time(found.later)}. Give --quotas a folder in which each value ends before the "
             "next one begins."
         )
         raise UsageError(message)
-    return int(rows)
+    return {row[0]: row[1] for row in counted}
 
 
 def _describe(row: Row) -> str:

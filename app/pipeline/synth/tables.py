@@ -12,8 +12,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from app.pipeline.ingest.names import series_id
 from app.pipeline.resolve.limits import build_look_up, resolve
 from app.pipeline.resolve.versions import latest_versions
+from app.pipeline.tables import SERIES
 
 KEYS: Final = (
     "producer_byte_rate",
@@ -23,6 +25,9 @@ KEYS: Final = (
 )
 DEFAULT_LOOKALIKE: Final = "<default>"
 """An ordinary name, which must not be taken for the default entity."""
+
+GRAIN: Final = "bucket"
+"""Names are tags of metrics."""
 
 _DAY: Final = 1440
 _DAYS: Final = 30
@@ -268,6 +273,29 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
     return _table(plan, _measure(plan, minutes))
 
 
+def series_of(observations: DataFrame) -> DataFrame:
+    """Return the series of observation_minute, in files of an hour."""
+    named = _in_hours(observations).groupBy(
+        *SERIES.partitions, "series_id", "key", "user", "client_id", "grain"
+    )
+    seen = named.agg(
+        F.min("ts").alias("first_seen"),
+        F.max("ts").alias("last_seen"),
+        F.first("source").alias("source"),
+        F.first("ingest_run_id").alias("ingest_run_id"),
+    )
+    return seen.repartition(*SERIES.partitions)
+
+
+def rates_of(observations: DataFrame) -> DataFrame:
+    """Return the minutes of the series, in files of an hour."""
+    return _in_hours(observations).repartition(*SERIES.partitions)
+
+
+def _in_hours(observations: DataFrame) -> DataFrame:
+    return observations.withColumns({"hour": F.hour("ts"), "series_id": series_id(GRAIN)})
+
+
 def _assign(plan: Plan, numbers: DataFrame) -> DataFrame:
     """Give each session its pair, its broker, its key, and its minutes."""
     length, others = plan.session_minutes, plan.observations - plan.hot_rows
@@ -360,7 +388,7 @@ def _table(plan: Plan, rows: DataFrame) -> DataFrame:
         at.alias("ts"),
         (F.col("broker") + 1).alias("broker_id"),
         *("key", "user", "client_id"),
-        F.lit("bucket").alias("grain"),
+        F.lit(GRAIN).alias("grain"),
         rate.alias("rate_avg"),
         rate.alias("rate_max"),
         F.col("throttle_ms").alias("throttle_ms_avg"),

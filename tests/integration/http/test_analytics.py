@@ -14,6 +14,7 @@ import pytest
 from app.http.query_params import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from app.pipeline.publishing import TWIN_COLUMNS
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
@@ -159,7 +160,7 @@ def test_an_answer_names_its_run_and_the_columns_of_the_table(
     assert document["data_through"] == "2026-11-20T00:05:00.000Z"
     assert document["coverage"] == 0.75
     first = document["rows"][0]
-    assert list(first) == [column.split()[0] for column in UTILIZATION_DAILY.ddl.split(",")]
+    assert list(first) == list(TWIN_COLUMNS[UTILIZATION_DAILY])
     assert (first["bucket_id"], first["dt"]) == (str(BUCKET), "2026-11-20")
     assert (first["limit"], first["p99"], first["broker_id"]) == (100, 95, None)
     (alice,) = [item for item in document["buckets"] if item["bucket_id"] == str(BUCKET)]

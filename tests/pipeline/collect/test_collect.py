@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from app.pipeline.commands.collect import CollectedFiles, Scrape
 from tests.pipeline.conftest import Command
 from tests.testkit.http import closed_port, serving
 
@@ -123,6 +124,26 @@ def test_a_file_is_written_each_minute_and_is_complete(
     assert done.returncode == 0, done.stderr
     files = sorted((tmp_path / "collected").iterdir())
     assert [pq.read_metadata(file).num_rows for file in files] == [2, 2, 2]
+
+
+def test_the_files_of_an_hour_become_a_single_file_an_hour_after_it(tmp_path: Path):
+    files = CollectedFiles(tmp_path, "c")
+    for minute in (58, 59, 60, 61, 119, 120):
+        files.add([Scrape(60.0 * minute + second, 1) for second in (0, 30)])
+        if minute != 59:
+            files.write()
+    names = [file.name for file in sorted((tmp_path / "collected").iterdir())]
+    assert [name.rpartition("-")[0] for name in names] == [
+        *["hour-19700101T00"],
+        *["hour-19700101T01"] * 3,
+        "hour-19700101T02",
+    ]
+    times = [int(row["ts"].timestamp()) // 30 for row in rows(tmp_path)]
+    assert sorted(times) == [
+        2 * minute + half for minute in (58, 59, 60, 61, 119, 120) for half in (0, 1)
+    ]
+    assert pq.read_metadata(tmp_path / "collected" / names[0]).num_rows == 4
+    assert files.rows == 12
 
 
 def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(

@@ -12,13 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from app.pipeline.commands.export import observation_minutes
 from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.ingest.inputs import FORMATS, file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake
 from app.pipeline.main import _parser
+from app.pipeline.results import Scope
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -167,7 +170,7 @@ def read_each(
     session = SparkSession.active()
     tags = FORMATS[kind].tags if chosen.urlencoded is None else chosen.urlencoded
     inputs = file_inputs(session, map(str, files.values()), kind, chosen)
-    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules)))
+    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules), traced=True))
     names = list(map(Path, inputs.names))
     return {
         name: [row for row in rows if names[row["file"]].is_relative_to(file)]
@@ -223,6 +226,11 @@ def run_job(spark: SparkSession, kind: str, source: str | Path, out: Path, *opti
     rules = rules_of(job)
     ingest(job, rules, inputs_of(job, rules), job.lake())
     return job
+
+
+def observed(spark: SparkSession, out: str | Path) -> DataFrame:
+    """Return ``observation_minute`` as an export has it."""
+    return observation_minutes([Lake(spark, str(out))], Scope())
 
 
 def refused(rows: Sequence[Row]) -> list[tuple[int, str, int]]:

@@ -23,6 +23,7 @@ from tests.pipeline.ingest.points import (
     NOON,
     Point,
     job_of,
+    observed,
     run_job,
     write_csv,
     write_export,
@@ -33,7 +34,8 @@ START = int(NOON.timestamp())
 
 
 def table(spark: SparkSession, out: Path, what: Any) -> Sequence[Row]:
-    return Lake(spark, str(out)).read(what).orderBy(*what.partitions, *what.order).collect()
+    rows = observed(spark, out) if what is OBSERVATION_MINUTE else Lake(spark, str(out)).read(what)
+    return rows.orderBy(*what.partitions, *what.order).collect()
 
 
 def row(second: float, value: object, user: str = "alice", **others: str) -> str:
@@ -176,7 +178,8 @@ def test_of_the_same_minute_that_of_the_first_named_input_counts(
 
 
 def test_the_surplus_is_quarantined_where_it_stands(world: World):
-    surplus = [item for item in world.quarantine if item.reason == "duplicate"]
+    duplicates = [item for item in world.quarantine if item.reason == "duplicate"]
+    surplus = sorted(duplicates, key=lambda item: (item.source, item.line))
     first = 2 + len(MINUTES)
     assert [(item.source, item.line, item.n) for item in surplus] == [
         *((f"{world.source}/a.csv", line, 1) for line in (first + 1, first + 3)),
@@ -199,7 +202,7 @@ def test_rows_in_are_rows_used_and_quarantined(world: World):
     assert counts["rows_in"] == rows == counts["rows_used"] + world.job.quarantined
     assert world.job.quarantined == sum(item.n for item in world.quarantine) == 11
     assert counts["used"] == {"rate": 23, "throttle": 5, "up": 2}
-    assert counts["rows_out"]["observation_minute"] == len(world.minutes)
+    assert counts["rows_out"]["rate_minute"] == len(world.minutes)
 
 
 def test_the_checks_name_what_is_wrong(world: World):
@@ -290,18 +293,41 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     assert done.returncode == 3, done.stderr
     report = json.loads(done.stdout)
     assert (report["rows_in"], report["rows_used"], report["quarantined"]) == (4, 2, 2)
-    assert report["rows_out"]["observation_minute"] == 1
+    assert report["rows_out"]["rate_minute"] == 1
     assert report["clusters"] == ["e"]
     assert "cluster_named" not in report["dq_failed"]
     assert "failed: quarantined_duplicate, quarantined_negative." in done.stderr
-    assert "-- observation_minute" in done.stderr
-    (row,) = pq.read_table(out / "observation_minute").to_pylist()
-    assert (row["rate_avg"], row["source"]) == (4.0, "vm-jsonl")
+    assert "-- rate_minute" in done.stderr
+    (row,) = pq.read_table(out / "rate_minute").to_pylist()
+    (series,) = pq.read_table(out / "series").to_pylist()
+    assert (row["rate_avg"], row["hour"], row["series_id"]) == (4.0, 12, series["series_id"])
+    assert (series["user"], series["source"]) == ("alice", "vm-jsonl")
     quarantined = pq.read_table(out / "quarantine").to_pylist()
     assert [(row["line"], row["reason"]) for row in quarantined] == [
         (2, "duplicate"),
         (3, "negative"),
     ]
+
+
+def test_points_are_counted_by_the_tasks_that_write_their_minutes(
+    spark_command: Command, tmp_path: Path
+):
+    """Spark adds up what such tasks observe once, also where an executor is lost afterwards.
+
+    Source: ``DAGScheduler.handleTaskCompletion``: of tasks before a shuffle it adds each attempt.
+    """
+    (tmp_path / "more").mkdir()
+    inputs = [write_csv([Point()], folder) for folder in (tmp_path, tmp_path / "more")]
+    options = [option for file in inputs for option in ("--input", file)]
+    out = ("--out", tmp_path / "out")
+    done = spark_command("ingest", "--format", "csv", *options, *out, "--explain", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = done.stderr.partition("-- rate_minute")[2]
+    above, observed, below = plan.partition("CollectMetrics")
+    assert observed
+    assert "Exchange" not in above
+    assert "Exchange" in below
+    assert json.loads(done.stdout)["quarantined_by_reason"] == {"duplicate": 1}
 
 
 def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
@@ -311,7 +337,7 @@ def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["would_read"] == [str(source)]
-    assert report["would_write"][0] == f"{tmp_path}/out/observation_minute"
+    assert report["would_write"][0] == f"{tmp_path}/out/series"
     assert not (tmp_path / "out").exists()
 
 

@@ -189,8 +189,8 @@ BAD = b'{"timestamp": "yesterday"'
 
 
 def minutes(out: Path) -> list[dict[str, Any]]:
-    table = pq.read_table(out / "observation_minute")
-    return sorted(table.drop_columns(["source", "ingest_run_id"]).to_pylist(), key=str)
+    table = pq.read_table(out / "rate_minute")
+    return sorted(table.to_pylist(), key=str)
 
 
 def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_bad_message(

@@ -15,7 +15,6 @@ from app.pipeline.publishing import DETAILS_FOR_DAYS, publish
 from app.pipeline.run_records import URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
-    BUCKET_MINUTE,
     DIM_BUCKET,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
@@ -34,6 +33,7 @@ from tests.pipeline.publish.results import (
     job_of,
     minutes,
     publish_rows,
+    stored_hour,
 )
 from tests.testkit import bucket_worlds
 from tests.testkit.postgres import AuditDatabase
@@ -217,23 +217,21 @@ def test_what_a_job_wrote_is_published_with_its_reach(
     database: str, spark: SparkSession, tmp_path: Path
 ):
     lake = Lake(spark, str(tmp_path))
+    histogram = {"hist_bin": [-(2**31), 458], "hist_n": [2, 1]}
     rows = {
         **SAMPLE,
-        BUCKET_HOUR: [*SAMPLE[BUCKET_HOUR], hour(24)],
-        UTILIZATION_HIST: [*SAMPLE[UTILIZATION_HIST], minutes(1, 458, broker_id=1)],
+        BUCKET_HOUR: list(map(stored_hour, [hour(0), hour(24)])),
+        UTILIZATION_DAILY: [day(**histogram), day(broker_id=1)],
+        THROTTLE_INCIDENT: [incident("i-1", 0, dt=DAY)],
+        DIM_BUCKET: [bucket() | {"dt": DAY, "hour": number} for number in (0, 1)],
     }
     for table, each in rows.items():
-        lake.write(bucket_worlds.frame(spark, table, map(dict, each)), table)
-    reported = [bucket_worlds.minute(n, cluster_id=CLUSTER) for n in (0, 1, 3)]
-    lake.write(bucket_worlds.frame(spark, BUCKET_MINUTE, reported), BUCKET_MINUTE)
+        if table is not UTILIZATION_HIST:
+            lake.write(bucket_worlds.frame(spark, table, map(dict, each)), table)
     job = job_of("run", out=str(tmp_path), catalog=None)
     job.session = spark
-    publish(
-        job,
-        bucket_worlds.frame(spark, BUCKET_MINUTE, reported),
-        [{"cluster_id": CLUSTER, "dt": f"{DAY}"}],
-    )
-    assert counts(database) == [3, 1, 2, 1, 2]
+    publish(job, [{"cluster_id": CLUSTER, "dt": f"{DAY}", "hour": "0"}])
+    assert counts(database) == [1, 1, 2, 1, 2]
     (run,) = rows_of(database, "pipeline_run")
     assert (run["data_through"], run["coverage"]) == (MIDNIGHT + timedelta(minutes=4), 0.75)
     assert set(run["published"]) == {table.name for table in SAMPLE}, "minutes stay in the lake"
@@ -244,7 +242,7 @@ def test_what_a_job_wrote_is_published_with_its_reach(
 
 def test_without_pg_nothing_is_published(spark: SparkSession):
     job = job_of("run", pg=None)
-    publish(job, bucket_worlds.frame(spark, BUCKET_MINUTE, []), [])
+    publish(job, [])
     assert "published" not in job.counts
 
 

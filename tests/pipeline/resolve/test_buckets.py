@@ -4,9 +4,10 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.resolve import add_arguments, write_buckets
-from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.commands.resolve import Hours, add_arguments, write_limits
+from app.pipeline.errors import UsageError
+from app.pipeline.ingest.names import partition_values, require_own_ids
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.options import add_common_options
-from app.pipeline.resolve.buckets import count_resolved
 from app.pipeline.resolve.limits import build_look_up, resolve
+from app.pipeline.resolve.series import count_decided
 from app.pipeline.resolve.versions import latest_versions
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION, Table
+from app.pipeline.results import merge_buckets
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    QUOTA_VERSION,
+    RATE_MINUTE,
+    SERIES,
+    SERIES_LIMIT,
+    Table,
+)
+from app.pipeline.usage.buckets import bucket_minutes
 from tests.pipeline.conftest import Command
 from tests.pipeline.resolve.clusters import (
     Version,
@@ -34,11 +46,11 @@ from tests.pipeline.resolve.clusters import (
     observation_table,
     quota_table,
 )
-from tests.testkit.bucket_worlds import write_arrow
+from tests.testkit.bucket_worlds import facts_of_observations, frame, publish, write_arrow
 
 KEY = QuotaKey.PRODUCER_BYTE_RATE
 TOMORROW = 24 * 60
-MEMBERS, NAMED, SHARED, RULES, STAYS = "members", "named", "shared", "rules", "stays"
+MEMBERS, NAMED, RULES, STAYS = "members", "named", "rules", "stays"
 """Clusters: a world for each test, so that a run serves all of them."""
 
 Row = Mapping[str, Any]
@@ -57,28 +69,35 @@ def value(
     return Version(cluster, entity, KEY, amount, since, until)
 
 
-def frames(
-    spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]
-) -> tuple[DataFrame, DataFrame]:
-    return (
-        spark.createDataFrame(observation_table(rows)),
+class Input(NamedTuple):
+    """What a run reads."""
+
+    series: DataFrame
+    rates: DataFrame
+    quotas: DataFrame
+
+
+def frames(spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]) -> Input:
+    facts = facts_of_observations(rows)
+    return Input(
+        frame(spark, SERIES, facts[SERIES]),
+        frame(spark, RATE_MINUTE, facts[RATE_MINUTE]),
         spark.createDataFrame(quota_table(quotas)),
     )
 
 
-def write(out: Path, inputs: tuple[DataFrame, DataFrame], *options: str, at: int = 0) -> Row:
-    """Write the buckets of a day's observations, and return what the report counts."""
+def write(out: Path, inputs: Input, *options: str) -> Row:
+    """Write what limits the series of the input, and the minutes of its buckets; return counts."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_common_options(parser)
     job = Job("resolve", parser.parse_args(options))
-    clusters = sorted({row.cluster_id for row in inputs[0].select("cluster_id").collect()})
-    write_buckets(
-        job,
-        *inputs,
-        Lake(inputs[0].sparkSession, str(out)),
-        [{"cluster_id": cluster, "dt": f"{minute(at):%F}"} for cluster in clusters],
-    )
+    lake = Lake(inputs.series.sparkSession, str(out))
+    hours = partition_values(inputs.series.select(*SERIES.partitions).distinct())
+    decided = write_limits(job, inputs.series, inputs.quotas, lake, Hours(hours, hours))
+    minutes = bucket_minutes(inputs.rates, decided).repartition(*BUCKET_MINUTE.partitions)
+    lake.write(minutes, BUCKET_MINUTE)
+    decided.unpersist()
     return job.counts
 
 
@@ -91,7 +110,7 @@ def rows_of(out: Path, table: Table, cluster: str | None = None) -> list[Row]:
 class Written(NamedTuple):
     """The input of a run, where it wrote, and what it counted."""
 
-    inputs: tuple[DataFrame, DataFrame]
+    inputs: Input
     out: Path
     counts: Row
 
@@ -105,11 +124,9 @@ class Written(NamedTuple):
 def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
     """Return the observations and the quotas of all clusters."""
     rows = [
-        seen(MEMBERS, "alice", "x", rate_avg=0.1, rate_max=1.5, bytes_est=6, throttle_ms_avg=10.0),
-        seen(MEMBERS, "alice", "y", rate_avg=0.2, rate_max=2.5, bytes_est=12, throttle_ms_max=30.0),
-        seen(
-            MEMBERS, "alice", "y", rate_avg=0.4, rate_max=0.0, grain="bucket", throttle_ms_avg=20.0
-        ),
+        seen(MEMBERS, "alice", "x", rate_avg=0.1, rate_max=1.5, throttle_ms_avg=10.0),
+        seen(MEMBERS, "alice", "y", rate_avg=0.2, rate_max=2.5, throttle_ms_max=30.0),
+        seen(MEMBERS, "alice", "z", rate_avg=0.4, rate_max=0.0, throttle_ms_avg=20.0),
         seen(MEMBERS, "alice", "x", at=1),
         seen(MEMBERS, "alice", "idle", at=1, rate_avg=0.0, rate_max=0.0, samples=0),
         seen(MEMBERS, "bob", None, at=1, broker_id=2),
@@ -118,13 +135,11 @@ def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
     rows += [seen(NAMED, "alice", "x"), seen(NAMED, "alice", "x", at=5), seen(NAMED, "", "z")]
     rows += [seen(NAMED, "bob", "y", at=2), seen(NAMED, "carol", "y", at=2)]
     quotas += [value(NAMED, 1, user="alice", client_id=None), value(NAMED, 2, client_id=None)]
-    rows += [*shared(), seen(SHARED, "a", "x", source="another")]
-    quotas += [value(SHARED, 2, client_id=None)]
     rows += [seen(STAYS, "alice", "x"), seen(STAYS, "old", "x")]
     quotas += [value(STAYS, 1, user="alice")]
     for n in range(300):
         rates = {"rate_avg": n / 7, "rate_max": n / 3}
-        who = {"source": str(n), "broker_id": n % 2}
+        who = {"broker_id": n}
         rows.append(seen(RULES, f"u{n % 5}", f"c{n % 7}", n % 3, **rates, **who))
     quotas += [value(RULES, 9, user="u1"), value(RULES, 5, client_id=None)]
     other = QuotaKey.CONSUMER_BYTE_RATE
@@ -134,11 +149,6 @@ def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
     quotas += [replace(rule, key=other) for rule in rules]
     rows += [seen(RULES, "a", "x") | {"key": QuotaKey.REQUEST_PERCENTAGE.value}]
     return rows, quotas
-
-
-def shared(at: int = 0) -> list[dict[str, Any]]:
-    """Return the observations of three who share a bucket, and of another."""
-    return [seen(SHARED, user, "x", at) for user in ("a", "b", "")] + [seen(SHARED, "a", "y", at)]
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +170,10 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
         "rate_max": 4.0,
         "throttle_ms_avg": 15.0,
         "throttle_ms_max": 30.0,
-        "bytes_est": 18,
+        "bytes_est": 42,
         "limit": 50.0,
         "level": 3,
-        "contributors": 2,
+        "contributors": 3,
     }
     assert [(row["limit"], row["level"], row["contributors"]) for row in others] == [
         (50.0, 3, 1),
@@ -171,14 +181,17 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
     ]
 
 
-def test_every_row_is_counted(written: Written):
-    observations = written.inputs[0].count()
+def test_every_series_is_counted(written: Written):
+    series = written.inputs.series.count()
+    limits = rows_of(written.out, SERIES_LIMIT)
+    unlimited = sum(row["level"] == 0 for row in limits)
     assert written.counts == {
-        "rows_in": observations,
-        "rows_resolved": observations,
-        "rows_unlimited": 6,
-        "rows_out": {"bucket_minute": len(written.minutes()), "dim_bucket": len(written.names())},
+        "rows_in": series,
+        "unlimited": unlimited,
+        "rows_out": {"series_limit": series, "dim_bucket": len(written.names())},
     }
+    assert unlimited == 6
+    assert {row["valid_to"] - row["valid_from"] for row in limits} == {timedelta(hours=1)}
 
 
 def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, written: Written):
@@ -200,21 +213,17 @@ def test_a_further_day_leaves_the_names_of_the_first(
     out = tmp_path / "further"
     shutil.copytree(written.out, out)
     rows = [seen(STAYS, name, "x", TOMORROW) for name in ("alice", "new")]
-    write(out, frames(spark, rows + shared(TOMORROW), worlds()[1]), at=TOMORROW)
+    write(out, frames(spark, rows, worlds()[1]))
+    merged = merge_buckets(Lake(spark, str(out)).read(DIM_BUCKET)).where(f"cluster_id = '{STAYS}'")
     assert {
         row["bucket_user"]: (row["first_seen"], row["last_seen"])
-        for row in rows_of(out, DIM_BUCKET, STAYS)
+        for row in merged.toArrow().to_pylist()
     } == {
         "alice": (minute(0), minute(TOMORROW)),
         "old": (minute(0), minute(0)),
         "new": (minute(TOMORROW), minute(TOMORROW)),
     }
     assert rows_of(out, DIM_BUCKET, RULES) == written.names(RULES)
-    # The rows of the first day have two sources, those of the second a single one.
-    minutes = [
-        (f"{row['ts']:%F}", row["contributors"]) for row in rows_of(out, BUCKET_MINUTE, SHARED)
-    ]
-    assert sorted(minutes) == [(day, n) for day in ("2026-11-21", "2026-11-22") for n in (1, 3)]
 
 
 @contextmanager
@@ -232,28 +241,14 @@ def test_no_order_no_partitions_and_no_equal_hashes_change_a_bit(
 ):
     equal = "app.pipeline.resolve.limits.hash_of_names"
     monkeypatch.setattr(equal, lambda _user, _client_id: "CAST(1 AS BIGINT)")
-    rows, quotas = written.inputs
+    series, rates, quotas = written.inputs
     with setting(spark, "spark.sql.shuffle.partitions", "5"):
-        write(tmp_path, (rows.repartition(5).sortWithinPartitions(sf.desc("source")), quotas))
-    for table in (BUCKET_MINUTE, DIM_BUCKET):
+        write(tmp_path, Input(series, rates.repartition(5).sort(sf.desc("ts")), quotas))
+    for table in (BUCKET_MINUTE, SERIES_LIMIT, DIM_BUCKET):
         assert rows_of(tmp_path, table) == rows_of(written.out, table)
     assert len(written.minutes(RULES)) > 50
     limits = {row["limit"] for row in written.minutes(RULES)}
     assert limits == {None, 1.0, 3.0, 5.0, 9.0}
-
-
-@pytest.mark.long
-def test_days_that_one_task_cannot_hold_give_the_same(
-    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("app.pipeline.commands.resolve.ROWS_OF_FILE", 20)
-    out = tmp_path / "divided"
-    with setting(spark, "spark.sql.adaptive.coalescePartitions.enabled", "false"):
-        write(out, written.inputs)
-    assert rows_of(out, BUCKET_MINUTE) == written.minutes()
-    folders = [run / BUCKET_MINUTE.name / f"cluster_id={RULES}" for run in (written.out, out)]
-    files = [len(list(folder.rglob("*.parquet"))) for folder in folders]
-    assert files[0] == 1 < files[1]
 
 
 @pytest.mark.long
@@ -273,14 +268,19 @@ def test_more_versions_than_may_be_broadcast_are_joined_by_partitions(
     quotas = value(RULES, 1, user="a"), value(RULES, 2, user="b")
     inputs = frames(spark, [seen(RULES, "a", "x")], quotas)
     write(tmp_path, inputs, "--broadcast-max", most, "--explain")
-    assert re.findall(r"- (\w+Join) LeftOuter", capsys.readouterr().err) == [join] * 4
+    plan, _, _ = capsys.readouterr().err.partition("-- dim_bucket")
+    joins = re.findall(r"- (\w+Join) LeftOuter", plan)
+    # Spark prints what was executed above what was planned, which has all look-ups.
+    assert set(joins) == {join}
+    assert joins[-4:] == [join] * 4
 
 
 def test_a_look_up_broadcasts_the_rows_alone_that_have_its_levels(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ):
     quotas = [value(RULES, 1, user=name) for name in "abc"] + [value(RULES, 2, client_id="x")]
-    observations, versions = frames(spark, [seen(RULES, "a", "x")], quotas)
+    observations = spark.createDataFrame(observation_table([seen(RULES, "a", "x")]))
+    versions = spark.createDataFrame(quota_table(quotas))
     rows: list[int] = []
 
     def counted(table: DataFrame) -> DataFrame:
@@ -308,31 +308,21 @@ def test_values_that_hold_at_the_same_time_are_refused(
 
 
 def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
-    columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id", "level", "rows"]
-    columns += ["first_source", "last_source"]
-    buckets = [(RULES, "k", user, "", number, 3, 1, 5, 5) for user, number in (("a", 1), ("b", 2))]
-    counted = count_resolved(spark.createDataFrame(buckets, columns))
-    assert (counted.rows, counted.unlimited, counted.one_source) == (2, 0, True)
-    same = spark.createDataFrame(buckets, columns).withColumn("bucket_id", sf.lit(1))
-    with pytest.raises(UsageError, match="have the same bucket_id"):
-        count_resolved(same)
+    columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id", "level"]
+    buckets = [(RULES, "k", user, "", number, 3) for user, number in (("a", 1), ("b", 2))]
+    decided = spark.createDataFrame(buckets, columns)
+    assert count_decided(decided) == (2, 0)
+    with pytest.raises(UsageError, match=r"'k', 'b', ''.* have the same bucket_id"):
+        count_decided(decided.withColumn("bucket_id", sf.lit(1)))
 
 
-def test_a_run_that_doubles_rows_publishes_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("app.pipeline.commands.resolve.build_look_up", doubled(build_look_up))
-    inputs = frames(spark, [seen(RULES, "a", "x")], [value(RULES, 1, user="a")])
-    with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
-        write(tmp_path, inputs)
-
-
-def doubled(build: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-    def build_twice(*inputs: Any) -> DataFrame:
-        once = build(*inputs)
-        return once.unionByName(once.where("user <> ''"))
-
-    return build_twice
+def test_series_with_the_same_id_stop_the_run(spark: SparkSession):
+    columns = ["cluster_id", "dt", "hour", "key", "user", "client_id", "series_id"]
+    rows = [(RULES, "2026-11-20", 1, "k", user, "", ord(user)) for user in "ab"]
+    series = spark.createDataFrame(rows, columns)
+    require_own_ids(series.unionByName(series))
+    with pytest.raises(UsageError, match=r"'k', 'a', ''.* have the same series_id"):
+        require_own_ids(series.withColumn("series_id", sf.lit(1)))
 
 
 CONSUMED = QuotaKey.CONSUMER_BYTE_RATE
@@ -352,11 +342,11 @@ def tables(tmp_path: Path) -> Path:
     rows.append(observation("other", CONSUMED.value, 0, user="alice", client_id="x"))
     first = Version(CLUSTER, ALICE, CONSUMED, 10.0, 1, 2, "snapshot")
     quotas = [first, Version(CLUSTER, ALICE, CONSUMED, 20.0, 2, None)]
-    write_arrow(observation_table(rows), OBSERVATION_MINUTE, tmp_path / "tables")
+    publish(tmp_path / "tables", facts_of_observations(rows))
     write_arrow(quota_table(quotas), QUOTA_VERSION, tmp_path / "tables")
     # The same traffic as another source has it.
-    again = [{**row, "source": "another", "grain": "bucket", "rate_max": 99.0} for row in rows]
-    write_arrow(observation_table(again), OBSERVATION_MINUTE, tmp_path / "again")
+    again = [{**row, "source": "another", "rate_max": 99.0} for row in rows]
+    publish(tmp_path / "again", facts_of_observations(again))
     return tmp_path / "tables"
 
 
@@ -365,13 +355,13 @@ def test_a_dry_run_says_what_it_would_do(tables: Path, capsys: pytest.CaptureFix
     assert main(["resolve", *options, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["would_read"] == [
-        str(tables / "observation_minute"),
+        str(tables / "series"),
         str(tables / "quota_version"),
     ]
-    assert report["would_write"] == ["/never/bucket_minute", "/never/dim_bucket"]
+    assert report["would_write"] == ["/never/series_limit", "/never/dim_bucket"]
 
 
-def test_each_minute_counts_once_with_the_limit_that_held_then_and_missing_quotas_are_named(
+def test_each_series_has_the_limit_that_held_then_and_missing_quotas_are_named(
     spark_command: Command, tables: Path, tmp_path: Path
 ):
     out = tmp_path / "out"
@@ -383,15 +373,25 @@ def test_each_minute_counts_once_with_the_limit_that_held_then_and_missing_quota
     assert "No quota is of the cluster 'other', so all of its rows are unlimited" in done.stderr
     assert 'there are quotas of "Kafka\'s id".' in done.stderr
     report = json.loads(done.stdout)
-    assert (report["rows_in"], report["rows_out"]) == (4, {"bucket_minute": 4, "dim_bucket": 2})
-    assert report["duplicates"] == 4
+    assert (report["rows_in"], report["rows_out"]) == (3, {"series_limit": 3, "dim_bucket": 2})
     assert "BroadcastHashJoin" in done.stderr
-    minutes = sorted(pq.read_table(out / "bucket_minute").to_pylist(), key=lambda row: row["ts"])
-    assert {(row["rate_max"], row["contributors"]) for row in minutes} == {(2.0, 1)}
-    limits = [(row["ts"], row["limit"], row["level"]) for row in minutes]
-    assert sorted(limits[:2], key=str) == [(minute(0), 10.0, 3), (minute(0), None, 0)]
-    assert limits[2:] == [(minute(1), 10.0, 3), (minute(2), 20.0, 3)]
+    limits = sorted(
+        pq.read_table(out / "series_limit").to_pylist(), key=lambda row: row["limit"] or 0
+    )
+    spans = [(row["valid_from"], row["valid_to"], row["limit"], row["level"]) for row in limits]
+    assert spans == [
+        (minute(0), minute(60), None, 0),
+        (minute(0), minute(2), 10.0, 3),
+        (minute(2), minute(60), 20.0, 3),
+    ]
     names = {row["cluster_id"]: row for row in pq.read_table(out / "dim_bucket").to_pylist()}
     bucket = names[CLUSTER]
     assert (bucket["bucket_user"], bucket["quota_user"]) == ("alice", "alice")
-    assert {row["bucket_id"] for row in minutes if row["level"]} == {bucket["bucket_id"]}
+    assert {row["bucket_id"] for row in limits if row["level"]} == {bucket["bucket_id"]}
+    exported = ["--table", "bucket_minute", *inputs, "--input", out, "--out", out]
+    done = spark_command("export", *exported, "--json")
+    assert json.loads(done.stdout)["rows_out"] == {"bucket_minute": 5}
+    minutes = sorted(pq.read_table(out / "bucket_minute").to_pylist(), key=lambda row: row["ts"])
+    assert {(row["rate_max"], row["contributors"]) for row in minutes} == {(2.0, 1)}
+    found = [row["limit"] for row in minutes if row["cluster_id"] == CLUSTER]
+    assert found == [10.0, 10.0, 20.0, 20.0]

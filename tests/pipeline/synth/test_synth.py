@@ -19,7 +19,7 @@ from app.pipeline.lake import Lake, schema_of
 from app.pipeline.synth.formats import SHAPES
 from app.pipeline.synth.tables import KEYS, Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
-from tests.pipeline.ingest.points import run_job
+from tests.pipeline.ingest.points import observed, run_job
 from tests.testkit.bucket_worlds import Row, rows_of
 from tests.testkit.sizes import size
 
@@ -163,7 +163,7 @@ def test_a_shape_comes_back_as_the_same_observations(
     expected = Lake(spark, str(made_up)).read(OBSERVATION_MINUTE).drop(*PROVENANCE)
     job = run_job(spark, shape, made_up / shape, tmp_path, "--cluster", "a=b/c")
     assert job.quarantined == 0
-    minutes = Lake(spark, str(tmp_path)).read(OBSERVATION_MINUTE)
+    minutes = observed(spark, tmp_path)
     found = minutes.where("samples > 0").drop(*PROVENANCE)
     assert set(map(tuple, found.collect())) == set(map(tuple, expected.collect()))
     assert found.count() == SHAPED

@@ -1,0 +1,1 @@
+"""What buckets did beside their limits: minutes, hours, days and incidents."""

@@ -1,0 +1,209 @@
+"""Runs of hours: a late one again, several at once, the newest alone, and a large chain."""
+
+import csv
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from app.domain.broker_metrics import Sample
+from app.pipeline.commands.collect import CollectedFiles, Scrape
+from app.pipeline.commands.export import observation_minutes
+from app.pipeline.ingest.points import Rules
+from app.pipeline.lake import Lake
+from app.pipeline.main import main
+from app.pipeline.results import Scope
+from app.pipeline.synth.formats import write_shape
+from app.pipeline.synth.tables import Plan, observations, quotas
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    DIM_BUCKET,
+    OBSERVATION_MINUTE,
+    QUARANTINE,
+    QUOTA_VERSION,
+    RATE_MINUTE,
+    SERIES,
+    SERIES_LIMIT,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    Table,
+)
+from tests.pipeline.conftest import Command
+from tests.pipeline.ingest.points import HEADERS, job_of
+from tests.testkit.bucket_worlds import at, publish, read_arrow, version
+
+FACTS = (SERIES, RATE_MINUTE, SERIES_LIMIT, DIM_BUCKET, BUCKET_HOUR)
+RESULTS = (*FACTS, UTILIZATION_DAILY, THROTTLE_INCIDENT, QUARANTINE)
+OF_HOUR = 4
+
+
+def scrapes(hours: range) -> Iterator[tuple[Any, ...]]:
+    """Yield the last minutes of hours and the first of the next: over the limit across each end."""
+    for hour in hours:
+        for number in (0, 1, 2, 59):
+            rate = 50.0 if number == 2 else 120.0 + hour
+            name = ("byte_rate", "Produce", "alice", f"app-{number % 2}")
+            yield (at(60 * hour + number).isoformat(), 1, *name, rate)
+        yield (at(60 * hour).isoformat(), 1, "byte_rate", "Produce", "alice", "bad", -1)
+
+
+def written(folder: Path, hours: range) -> Path:
+    file = folder / f"hours-{hours.start}-{hours.stop}.csv"
+    with file.open("w", newline="") as target:
+        writer = csv.writer(target)
+        writer.writerow(HEADERS)
+        writer.writerows(scrapes(hours))
+    return file
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> Path:
+    """Return a folder with a quota of alice in each of two clusters."""
+    quota = version("producer_byte_rate", 100.0)
+    rows = [{**quota, "cluster_id": name} for name in ("c1", "c2")]
+    return publish(tmp_path / "quotas", {QUOTA_VERSION: rows})
+
+
+def run(spark: SparkSession, limits: Path, source: Path, out: Path, cluster: str | None) -> None:
+    options = ("--quotas", f"{limits}", *(() if cluster is None else ("--cluster", cluster)))
+    job = job_of(spark, "csv", source, out, *options, name="run")
+    job.options.command.run(job)
+
+
+def rows(out: Path, table: Table) -> list[dict[str, Any]]:
+    found = read_arrow(out, table).to_pylist()
+    for row in found:
+        # They name the run and its files.
+        row["ingest_run_id"] = row["source"] = None
+    return sorted(found, key=str)
+
+
+def test_a_late_hour_again_is_one_run_and_gives_the_same_bits(
+    spark: SparkSession, spark_command: Command, limits: Path, tmp_path: Path
+):
+    out = tmp_path / "out"
+    run(spark, limits, written(tmp_path, range(2)), out, "c1")
+    before = {table: rows(out, table) for table in RESULTS}
+    files = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
+    late = ("--input", tmp_path / "hours-0-2.csv", "--from", at(60), "--to", at(119))
+    options = ("--format", "csv", "--quotas", limits, "--out", out, "--cluster", "c1")
+    done = spark_command("run", *options, *late, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows_in"] == OF_HOUR + 1
+    assert {table: rows(out, table) for table in RESULTS} == before
+    again = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
+    assert sorted(again.values()) == sorted(files.values())
+    assert len(again.keys() - files.keys()) == 1, "one hour has a new file"
+    assert len(before[QUARANTINE]) == 2
+
+
+def test_four_runs_at_once_write_what_one_run_of_all_writes(
+    spark: SparkSession, limits: Path, tmp_path: Path
+):
+    """Of two clusters and two hours each: every day is one of two runs."""
+    whole = tmp_path / "whole.csv"
+    with whole.open("w", newline="") as target:
+        writer = csv.writer(target)
+        writer.writerow([*HEADERS, "cluster_id"])
+        writer.writerows((*row, name) for name in ("c1", "c2") for row in scrapes(range(2)))
+    run(spark, limits, whole, tmp_path / "whole", None)
+    sources = [written(tmp_path, range(hour, hour + 1)) for hour in (0, 1)]
+    work = [(source, cluster) for cluster in ("c1", "c2") for source in sources]
+    with ThreadPoolExecutor(len(work)) as pool:
+        runs = [
+            pool.submit(run, spark, limits, source, tmp_path / "at-once", cluster)
+            for source, cluster in work
+        ]
+        for each in runs:
+            each.result()
+    for table in (*FACTS, UTILIZATION_DAILY, THROTTLE_INCIDENT):
+        found = rows(tmp_path / "at-once", table)
+        assert found == rows(tmp_path / "whole", table) != [], table.name
+    incidents = rows(tmp_path / "at-once", THROTTLE_INCIDENT)
+    across = [row for row in incidents if row["start"] == at(59) and row["end"] == at(62)]
+    assert sorted(row["cluster_id"] for row in across) == ["c1", "c2"]
+
+
+def test_the_newest_whole_hours_are_taken_alone(
+    spark_command: Command, limits: Path, tmp_path: Path
+):
+    source, out = written(tmp_path, range(2)), tmp_path / "out"
+    options = ("--format", "csv", "--quotas", limits, "--out", out, "--cluster", "c1")
+
+    def hours(*chosen: str | Path) -> list[int]:
+        done = spark_command("run", *options, "--json", *chosen)
+        assert done.returncode == 0, done.stderr
+        return sorted({row["hour"] for row in rows(out, RATE_MINUTE)})
+
+    assert hours("--input", source, "--last", "1h") == [1]
+    assert hours("--input", source, "--since-last") == [1]
+    more = written(tmp_path, range(2, 4))
+    with more.open("a") as target:
+        target.write(f"{at(241).isoformat()},1,byte_rate,Produce,alice,app-1,1\n")
+    assert hours("--input", source, "--input", more, "--since-last") == [1, 2, 3]
+
+
+def test_files_of_other_hours_are_not_even_opened(
+    spark_command: Command, limits: Path, tmp_path: Path
+):
+    files, name = CollectedFiles(tmp_path, "c1"), ("producer_byte_rate", "Produce", "alice", "etl")
+    for number in (*range(60, 120), 179):
+        files.add([Scrape(at(number).replace(tzinfo=UTC).timestamp(), 1, [Sample(*name, 1.0)])])
+        files.write()
+    for file in (tmp_path / "collected").glob("hour-20261120T01-*"):
+        file.write_bytes(b"not even a footer")
+    options = ("--input", tmp_path, "--quotas", limits, "--out", tmp_path / "out", "--json")
+    done = spark_command("run", "--format", "collect", "--last", "1h", *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["rows_in"], report["quarantined"]) == (2, 0)
+    assert {row["hour"] for row in rows(tmp_path / "out", RATE_MINUTE)} == {2}
+
+
+@pytest.mark.parametrize("hours", ["0h", "1", "h", "1w", "1.5h"])
+def test_a_wrong_number_of_hours_is_named(hours: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", f"--last={hours}"])
+    assert ended.value.code == 2
+    assert "is not a number of hours or days such as 1h or 1d" in capsys.readouterr().err
+
+
+def test_a_chain_of_20_000_minutes_gives_them_back(
+    spark: SparkSession, spark_command: Command, tmp_path: Path
+):
+    plan = Plan(3, 20_000, 200, "made-up", datetime(2026, 1, 1, tzinfo=UTC))
+    lake = Lake(spark, str(tmp_path))
+    lake.write(quotas(spark, plan), QUOTA_VERSION)
+    lake.write(observations(spark, plan), OBSERVATION_MINUTE)
+    made_up = lake.read(OBSERVATION_MINUTE)
+    write_shape("parquet", made_up, str(tmp_path))
+    options = ("--input", tmp_path / "parquet", "--quotas", tmp_path, "--out", tmp_path / "out")
+    named = ("--cluster", plan.cluster, "--json")
+    done = spark_command("run", "--format", "parquet", *options, *named)
+    assert done.returncode == 0, done.stderr
+    found = observation_minutes([Lake(spark, str(tmp_path / "out"))], Scope())
+    provenance = ("source", "ingest_run_id")
+
+    def by_row(frame: Any) -> list[Row]:
+        return sorted(frame.drop(*provenance).collect(), key=str)
+
+    assert by_row(found) == by_row(made_up)
+    report = json.loads(done.stdout)
+    daily = read_arrow(tmp_path / "out", UTILIZATION_DAILY).to_pylist()
+    minutes = sum(row["minutes_present"] for row in daily if row["broker_id"] is not None)
+    pooled = sum(sum(row["hist_n"]) for row in daily if row["broker_id"] is None)
+    assert minutes == pooled == report["steps"]["utilization"]["rows_in"]
+    assert report["findings"] > 0
+
+
+def test_the_first_run_of_a_server_takes_its_newest_hour(spark: SparkSession, tmp_path: Path):
+    source = "http://127.0.0.1:1"
+    job = job_of(spark, "prometheus", source, tmp_path / "out", "--since-last", name="run")
+    assert job.options.command._choose_hours(job, Rules(), job.lake())
+    assert job.options.until - job.options.since == timedelta(hours=1)
+    assert (job.options.until.minute, job.options.until.second) == (0, 0)
