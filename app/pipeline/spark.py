@@ -67,8 +67,24 @@ def is_logged(record: logging.LogRecord) -> bool:
 
 LOCAL: Final = "local[*]"
 
-_JAVA: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
-"""Spark loads some 200 MB of classes; a smaller limit collects all garbage whenever it is met."""
+_OFTEN: Final = 10
+_JAVA: Final = " ".join(
+    (
+        "-XX:+UseParallelGC -XX:MetaspaceSize=256m",
+        f"-XX:Tier4InvocationThreshold={5_000 * _OFTEN}",
+        f"-XX:Tier4MinInvocationThreshold={600 * _OFTEN}",
+        f"-XX:Tier4CompileThreshold={15_000 * _OFTEN}",
+        f"-XX:Tier4BackEdgeThreshold={40_000 * _OFTEN}",
+        "-XX:-DontCompileHugeMethods",
+    )
+)
+"""Spark loads some 200 MB of classes; a smaller limit collects all garbage whenever it is met.
+
+Each query brings code of its own, most of which runs for a short time. Java's second compiler would
+take half of a small job's processor time for it, so it waits until code has run ten times as often
+as by Java's own thresholds. Methods of more than 8000 bytes, such as that of the four look-ups, are
+compiled as well: Java would interpret them.
+"""
 
 _LOGGING: Final = Path(__file__).absolute().with_name("log4j2.properties")
 _DRIVER: Final = (
@@ -86,6 +102,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.replaceHashWithSortAgg": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     "spark.hadoop.parquet.block.row.count.limit": "1000000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -104,7 +121,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
 """Joins are broadcast where a job says so; partition columns keep the types of ``tables``. Times of
 nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. What is sorted by
 the columns of an aggregation is summed up without hashes. Names of metrics are lowered by Java: ICU
-would first make a table of all letters, for more than a second.
+would first make a table of all letters, for more than a second. Folders are listed by at most 32
+tasks, as a task for each costs more than its folder.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used
