@@ -29,7 +29,7 @@ format: install ## Format the code and fix what can be fixed
 bench: install ## Run the benchmarks against a real broker
 	@$(BIN)/python -m benchmarks
 
-bench-pipeline: install ## Run the benchmark of the Spark pipeline (about ten minutes)
+bench-pipeline: install ## Run the benchmark of the Spark pipeline (about fifteen minutes)
 	@$(BIN)/python -m benchmarks.pipeline
 
 faults: install ## Kill, pause and cut off everything, at length (STEPS="quorum": that alone)

@@ -74,7 +74,7 @@ def connected(threads: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": threads})
 
 
-def three_look_ups(engine: duckdb.DuckDBPyConnection, data: Path) -> Answer:
+def look_ups(engine: duckdb.DuckDBPyConnection, data: Path) -> Answer:
     """Find the limit of each observation, the making of the tables included."""
     for statement in (_QUOTAS.format(data=data), *_TABLES):
         engine.execute(statement)

@@ -20,7 +20,7 @@ Answer = Mapping[tuple[int, str], tuple[int, int]]
 CAP = 10**9
 
 
-def three_look_ups(session: SparkSession, data: Path, *, times: int = 1) -> Answer:
+def look_ups(session: SparkSession, data: Path, *, times: int = 1) -> Answer:
     """Do what ``resolve`` does with each row, the making and checking of its tables included.
 
     Args:
