@@ -3,24 +3,33 @@
 Spark's own writers and committers do it all: a write replaces whole partitions, and what is cut off
 before it is committed leaves the former rows. A URI keeps its scheme, and one without it is on
 Hadoop's default file system.
+
+Hours are of one run. Days are summed up by all runs that have an hour of them, maybe at the same
+time: each writes a revision of the day, in a folder that no other run touches, and the newest
+counts. It is named by the time at which its run began to list the hours, after its own were
+written. Say a revision lacks an hour: then that was written later, and the revision of its run is
+newer. Clocks of several machines differ, so a revision is also newer than all that its run finds,
+and a run that finds other hours at its end sums up again (``results.settled``).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import cache, reduce
-from operator import or_
-from typing import Final, cast
+from operator import and_, or_
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
+from pyspark.sql.utils import is_remote
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.tables import Table
+from app.pipeline.tables import REVISION, Table
 
 Partition = Mapping[str, str]
 """The values of a table's partition columns, as text."""
@@ -35,8 +44,39 @@ SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 FILE_IS_GONE: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 """Spark's condition where another run replaces a file that was listed."""
 
-_LISTINGS: Final = 20
+_ATTEMPTS: Final = 100
 _ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+_FOLDER_IS_GONE: Final = "java.io.FileNotFoundException"
+"""Of Hadoop, which has no conditions: another run replaced a folder while it was listed."""
+
+_OTHER_FOLDERS: Final = ("CONFLICTING_PARTITION_COLUMN_NAMES", "CONFLICTING_DIRECTORY_STRUCTURES")
+_CONFLICTS: Final = (
+    *("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete", "ConcurrentTransaction"),
+    *("CommitFailedException", "Found conflicting files", "ALREADY_EXISTS"),
+)
+"""What Delta and Iceberg say where another transaction was first."""
+
+
+Result = TypeVar("Result")
+
+
+def retried(work: Callable[[], Result], traces: Sequence[str] = (FILE_IS_GONE,)) -> Result:
+    """Do something, anew where another run replaces what it reads meanwhile.
+
+    Args:
+        work: What.
+        traces: What errors say of it: for most PySpark has no class, and so no condition.
+
+    Raises:
+        Exception: What the work raises otherwise, or at last.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return work()
+        except SPARK_ERRORS as error:
+            if not any(trace in str(error) for trace in traces):
+                raise
+    return work()
 
 
 @cache
@@ -97,7 +137,7 @@ class Lake:
             UsageError: There is no such table.
         """
         self.require(table)
-        return _typed(self._rows(table), table)
+        return _typed(_newest(self._rows(table), table), table)
 
     def read_in(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows of partitions, without a look at the others.
@@ -112,7 +152,7 @@ class Lake:
                 return self.nothing(table)
             rows = self._rows(table)
         else:
-            rows = self._folders(table, partitions)
+            rows = _newest(self._folders(table, partitions), table)
         return _typed(rows, table).where(is_within(partitions, table.partitions))
 
     def partitions(
@@ -129,14 +169,18 @@ class Lake:
             values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
             return in_order(row.asDict() for row in values.distinct().collect())
         rows = self._rows(table) if within is None else self._folders(table, within)
-        found = {tuple(_values(file).items()) for file in _files(rows)}
+        found = {tuple(_values(file, table.partitions).items()) for file in _files(rows)}
         listed = in_order(dict(item) for item in found)
         return listed if within is None else _among(listed, within, table)
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
         """Return the files of partitions: as long as they are the same, so are the rows."""
         if self._catalog:
-            return set()
+            if self.session.catalog.tableExists(self.address(table)):
+                # Catalogs remember what a table was, which other processes may have changed.
+                self.session.catalog.refreshTable(self.address(table))
+            names = self.read_in(table, partitions).select(sf.input_file_name())
+            return {row[0] for row in names.distinct().collect()}
         return _files(self._folders(table, partitions))
 
     def write(
@@ -177,9 +221,40 @@ class Lake:
         if filled is None:
             values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
             filled = [row.asDict() for row in values.distinct().collect()]
-        return self._write_folder(rows, table, filled, replaces)
+        replaced = [*filled, *without(replaces, filled)]
+        revision = self.next_revision(table, replaced) if table.has_revisions else ""
+        return self._write_folder(rows, table, filled, replaced, revision)
+
+    def write_revision(
+        self,
+        frame: DataFrame,
+        table: Table,
+        days: Sequence[Partition],
+        filled: Sequence[Partition],
+        revision: str,
+    ) -> int:
+        """Replace days that others may replace at the same time, and return how many rows are new.
+
+        Args:
+            frame: As for ``write``.
+            table: Has revisions.
+            days: All that are replaced.
+            filled: Those that the rows are of.
+            revision: What ``next_revision`` returned before the rows were read.
+
+        Raises:
+            InfrastructureError: As for ``write``.
+        """
+        if self._catalog:
+            return self.write(frame, table, days)
+        rows = _typed(frame, table).sortWithinPartitions(*table.partitions, *table.order)
+        return self._write_folder(rows, table, filled, days, revision)
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
+        """Replace partitions in a transaction, anew where another one was first."""
+        retried(lambda: self._commit(rows, table, scope), _CONFLICTS)
+
+    def _commit(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         writer = rows.writeTo(self.address(table))
         if not self.session.catalog.tableExists(self.address(table)):
             writer.partitionedBy(*(sf.col(name) for name in table.partitions)).create()
@@ -194,59 +269,110 @@ class Lake:
         rows: DataFrame,
         table: Table,
         filled: Sequence[Partition],
-        replaces: Iterable[Partition],
+        replaced: Sequence[Partition],
+        revision: str,
     ) -> int:
+        emptied = without(replaced, filled)
+        own = {REVISION: revision} if revision else {}
         counted = Observation()
         (
             rows.observe(counted, sf.count(sf.lit(1)).alias(_ROWS))
+            .withColumns({name: sf.lit(value) for name, value in own.items()})
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
-            .partitionBy(*table.partitions)
+            .partitionBy(*table.partitions, *own)
             .parquet(self.address(table))
         )
         due = int(counted.get[_ROWS]) if filled else 0
-        found = self._count(table, filled) if filled else 0
+        found = self._count(table, filled, own) if filled else 0
         if found != due:
             message = (
                 f"{due} rows of {table.name} were written and {found} are in "
                 f"{self.address(table)}: name an --out that this machine and all workers share."
             )
             raise InfrastructureError(message)
-        self.empty(table, without(replaces, filled))
+        if not revision:
+            self.empty(table, emptied)
+            return found
+        former = self._folders_of(table, replaced)
+        older = {folder: day for folder, day in former.items() if _revision(folder) < revision}
+        gone = {tuple(day.items()) for day in emptied}
+        empty = {_folder(folder) for folder, day in older.items() if day in gone}
+        self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
+        self._remove(older)
         return found
 
-    def _count(self, table: Table, partitions: Sequence[Partition]) -> int:
-        """Count rows, anew where another run has replaced a file meanwhile."""
-        for _ in range(_LISTINGS):
-            try:
-                return self.read_in(table, partitions).count()
-            except SPARK_ERRORS as error:
-                # PySpark has no class for it, and so no condition.
-                if FILE_IS_GONE not in str(error):
-                    raise
-        return self.read_in(table, partitions).count()
+    def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
+        """Return a name for a revision of days, newer than those that there are.
+
+        Args:
+            table: Has revisions.
+            days: Of which it will be.
+        """
+        folders = [] if self._catalog else self._folders_of(table, days)
+        named = (_revision(folder).partition("-")[0] for folder in folders)
+        times = [datetime.strptime(time, "%Y%m%dT%H%M%S%f%z") for time in named]
+        newest = max([datetime.now(UTC), *(time + timedelta.resolution for time in times)])
+        return f"{newest:%Y%m%dT%H%M%S%fZ}-{uuid4().hex[:12]}"
+
+    def _folders_of(
+        self, table: Table, days: Sequence[Partition]
+    ) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Return the folders of partitions, and which partition each is of."""
+        wanted = {tuple(day.items()) for day in days}
+        folders = {_folder(file) for file in _files(self._folders(table, days))}
+        found = {
+            folder: tuple(_values(f"{folder}/", table.partitions).items()) for folder in folders
+        }
+        return {folder: day for folder, day in found.items() if day in wanted}
+
+    def _count(self, table: Table, partitions: Sequence[Partition], own: Mapping[str, str]) -> int:
+        """Count the rows of a write, anew where another run has replaced a file meanwhile."""
+        is_own = reduce(and_, (sf.col(name) == value for name, value in own.items()), sf.lit(True))
+
+        def count() -> int:
+            rows = self._folders(table, partitions)
+            # Without a single file of these days there is no such column.
+            if not own.keys() <= set(rows.columns):
+                return 0
+            return rows.where(is_within(partitions, table.partitions) & is_own).count()
+
+        return retried(count)
 
     def empty(self, table: Table, partitions: Sequence[Partition]) -> None:
-        """Leave partitions without rows, where there are any."""
+        """Leave partitions without rows, where there are any; of a table without revisions."""
         if not partitions:
             return
         if self._catalog:
             if self.session.catalog.tableExists(self.address(table)):
                 self._write_catalog(self.nothing(table), table, partitions)
             return
-        folders = {_folder(file) for file in self.files(table, partitions)}
-        columns = [each for each in schema_of(table) if each.name not in table.partitions]
-        nothing = self.session.createDataFrame([], StructType(columns))
-        named = {tuple(_values(f"{folder}/").items()): folder for folder in sorted(folders)}
-        for item in map(dict, partitions):
-            if folder := named.get(tuple(item.items())):
-                nothing.write.mode("overwrite").parquet(folder)
+        self._write_nothing(table, self._folders_of(table, partitions))
+
+    def _write_nothing(self, table: Table, folders: Iterable[str]) -> None:
+        """Write files without rows."""
+        nothing = self.nothing(table).drop(*table.partitions)
+        for folder in sorted(folders):
+            nothing.write.mode("overwrite").parquet(folder)
+
+    def _remove(self, folders: Iterable[str]) -> None:
+        """Delete folders that no reader looks at; Spark Connect can delete none."""
+        if is_remote():
+            return
+        session: Any = self.session
+        hadoop = session._jvm.org.apache.hadoop  # noqa: SLF001 - PySpark has no function that deletes
+        settings = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        for folder in sorted(folders):
+            path = hadoop.fs.Path(folder)
+            path.getFileSystem(settings).delete(path, True)
 
     def _rows(self, table: Table) -> DataFrame:
+        """Return all rows, of a folder with its revisions."""
         if self._catalog:
             return self.session.table(self.address(table))
-        return self.session.read.schema(schema_of(table)).parquet(self.address(table))
+        reader = self.session.read.schema(schema_of(table))
+        return _list_files(reader, self.address(table))
 
     def _folders(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows below the folders of partitions, and maybe of others of their days."""
@@ -257,13 +383,14 @@ class Lake:
         frames = []
         for pattern in _patterns(table, partitions):
             try:
-                rows = reader.parquet(f"{base}/{pattern}")
-                rows.schema  # noqa: B018 - Spark Connect looks for it here
-                frames.append(rows)
+                frames.append(_list_files(reader, f"{base}/{pattern}"))
             except AnalysisException as error:
                 if error.getCondition() not in _ABSENT:
                     raise
-        return reduce(DataFrame.unionByName, frames) if frames else self.nothing(table)
+        if not frames:
+            return self.nothing(table)
+        # A folder whose first file is on its way has no revision yet.
+        return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
 
     def nothing(self, table: Table) -> DataFrame:
         """Return a table's columns without rows."""
@@ -360,6 +487,46 @@ def _patterns(table: Table, partitions: Iterable[Partition]) -> Iterator[str]:
         yield "/".join(levels)
 
 
+def _list_files(reader: DataFrameReader, path: str) -> DataFrame:
+    """Return what is below a path, anew where another run replaces a folder meanwhile.
+
+    Raises:
+        UsageError: An earlier version wrote it, whose folders are others.
+    """
+
+    def listed() -> DataFrame:
+        rows = reader.parquet(path)
+        rows.schema  # noqa: B018 - Spark Connect looks for it here
+        return rows
+
+    try:
+        return retried(listed, [_FOLDER_IS_GONE])
+    except SPARK_ERRORS as error:
+        if not any(trace in str(error) for trace in _OTHER_FOLDERS):
+            raise
+        message = (
+            f"{path} has folders of an earlier version: name another --out, or remove the table, "
+            "which `utilization` and `incidents` write anew."
+        )
+        raise UsageError(message) from error
+
+
+def _newest(rows: DataFrame, table: Table) -> DataFrame:
+    """Leave out the revisions of a day that a newer one has taken the place of."""
+    if not table.has_revisions or REVISION not in rows.columns:
+        return rows
+    newest: dict[tuple[str, ...], str] = {}
+    for file in _files(rows):
+        *day, revision = _values(file, (*table.partitions, REVISION)).values()
+        newest[*day,] = max(revision, newest.get((*day,), ""))
+    position = sf.concat_ws("/", *table.partitions, REVISION)
+    return rows.where(position.isin(["/".join((*day, last)) for day, last in newest.items()]))
+
+
+def _revision(folder: str) -> str:
+    return _values(f"{folder}/", (REVISION,))[REVISION]
+
+
 def _files(rows: DataFrame) -> set[str]:
     """Return the files of a table as Hadoop calls them, with escaped partition values."""
     return {unquote(file) for file in rows.inputFiles()}
@@ -448,7 +615,8 @@ def _folder(file: str) -> str:
     return file.rpartition("/")[0]
 
 
-def _values(file: str) -> Partition:
+def _values(file: str, columns: Sequence[str]) -> Partition:
     """Read ``…/cluster_id=…/dt=…/part-…`` as Spark writes it."""
     named = (item.partition("=") for item in _folder(file).split("/") if "=" in item)
-    return {name: unquote(value) for name, _, value in named}
+    found = {name: unquote(value) for name, _, value in named}
+    return {name: found[name] for name in columns if name in found}

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, read_first
+from app.pipeline.lake import Lake, read_first, retried
 from app.pipeline.picture_style import (
     BLACK,
     BLUE,
@@ -37,7 +37,7 @@ from app.pipeline.picture_style import (
     say_empty,
     style,
 )
-from app.pipeline.results import Scope, retried
+from app.pipeline.results import Scope
 from app.pipeline.summary import NearLimit, Results, Row, entity_name
 from app.pipeline.tables import BUCKET_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
 from app.pipeline.usage.buckets import bucket_minutes

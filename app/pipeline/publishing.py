@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 from pyarrow import csv
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, is_within
-from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of, settled
+from app.pipeline.lake import Lake, Partition, days_of, retried
+from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of
 from app.pipeline.run_records import connect, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -101,14 +100,13 @@ def publish(job: Job, hours: Sequence[Partition], days: Sequence[Partition] | No
     if job.options.pg is None:
         return
     lake, of_run = job.lake(), days or days_of(hours)
-    tables = SERVED[job.name]
 
-    def publish_days(of_days: DataFrame) -> None:
-        reach = reach_of(broker_coverage(of_days.where(is_within(hours, BUCKET_HOUR.partitions))))
-        rows = {table: _read(lake, table, of_run) for table in tables}
+    def publish_days() -> None:
+        reach = reach_of(broker_coverage(lake.read_in(BUCKET_HOUR, hours)))
+        rows = {table: _read(lake, table, of_run) for table in SERVED[job.name]}
         publish_results(job, rows, of_run, reach)
 
-    settled([lake], of_run, publish_days)
+    retried(publish_days)
 
 
 def publish_results(
@@ -121,7 +119,8 @@ def publish_results(
 
     Args:
         job: Says to where; ``counts["published"]`` gets the rows of each table.
-        tables: The rows of each table, in batches.
+        tables: The rows of each table, in batches, which are read once no other run publishes: so
+            the last to publish has what all others have.
         days: The clusters and days whose rows they replace; a table without any ends empty there.
         reach: How far the data behind them reach.
 

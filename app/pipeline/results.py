@@ -1,12 +1,10 @@
 """What the jobs after ``resolve`` have in common: their scope, their days, how far data reach."""
 
-import random
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple, Self, TypeVar
 
 from pyspark.sql import DataFrame, Window
@@ -14,7 +12,14 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import FILE_IS_GONE, SPARK_ERRORS, Lake, Partition, partitions_of, read_first
+from app.pipeline.lake import (
+    Lake,
+    Partition,
+    days_of,
+    partitions_of,
+    read_first,
+    retried,
+)
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 
@@ -109,67 +114,88 @@ def say_if_empty(job: Job) -> None:
         job.say("the input has no minutes of this cluster and period.")
 
 
-_ATTEMPTS: Final = 20
+class Hours:
+    """The hours that days are summed up from.
+
+    Args:
+        lakes: Where they are; of those that overlap the first counts.
+        out: Where the days are written.
+        table: Which table of days.
+
+    Attributes:
+        revision: Of what follows from the hours that were read last.
+    """
+
+    def __init__(self, lakes: Sequence[Lake], out: Lake, table: Table) -> None:
+        self._lakes = lakes
+        self._out = out
+        self._table = table
+        self._listed: list[tuple[Sequence[Partition], list[set[str]]]] = []
+        self.revision = ""
+
+    def read(self, days: Sequence[Partition]) -> DataFrame:
+        """Return the rows of ``BUCKET_HOUR`` of days, and remember their files."""
+        self.revision = self._out.next_revision(self._table, days)
+        self._listed.append((days, self._files(days)))
+        return read_first(self._lakes, BUCKET_HOUR, days)
+
+    def having(self, days: Sequence[Partition]) -> list[Partition]:
+        """Return those of the days that have hours, and remember their files."""
+        if not days:
+            return []
+        self._listed.append((days, self._files(days)))
+        return days_of(partitions_of(self._lakes, BUCKET_HOUR, days))
+
+    def last_before(self, day: Partition) -> list[Partition]:
+        """Return the last day before one that has hours, if any."""
+        yesterday = date.fromisoformat(day["dt"]) - timedelta(days=1)
+        if found := self.having([{**day, "dt": f"{yesterday}"}]):
+            return found
+        cluster = {"cluster_id": day["cluster_id"]}
+        days = days_of(partitions_of(self._lakes, BUCKET_HOUR, [cluster]))
+        return [item for item in days if item["dt"] < day["dt"]][-1:]
+
+    def are_replaced(self) -> bool:
+        """Tell whether a run has written an hour of these days since they were read."""
+        return any(self._files(days) != files for days, files in self._listed)
+
+    def _files(self, days: Sequence[Partition]) -> list[set[str]]:
+        return [lake.files(BUCKET_HOUR, days) for lake in self._lakes]
+
+
+_ATTEMPTS: Final = 100
 Result = TypeVar("Result")
 
 
 def settled(
-    lakes: Sequence[Lake], days: Sequence[Partition], write: Callable[[DataFrame], Result]
+    lakes: Sequence[Lake], out: Lake, table: Table, write: Callable[[Hours], Result]
 ) -> Result:
-    """Sum up days from ``BUCKET_HOUR``, until no other run has replaced an hour of them meanwhile.
+    """Sum up days from hours, until no other run has replaced one of them meanwhile.
 
-    Whoever writes a day last has seen all of its hours: that is what lets runs of other hours go on
-    at the same time.
+    So whoever writes a day last has seen all of its hours: that is what lets runs of other hours go
+    on at the same time. Each of them writes its hours once, so this ends.
 
     Args:
-        lakes: Where the hours are; of those that overlap the first counts.
-        days: To be summed up.
-        write: Takes their hours.
+        lakes: Where the hours are.
+        out: Where the days are written.
+        table: Which table of days.
+        write: Reads hours, and writes days as their revision.
 
     Raises:
         InfrastructureError: Spark fails, or other runs do not stop to replace these hours.
     """
 
-    def summed_up() -> Result:
-        before = [lake.files(BUCKET_HOUR, days) for lake in lakes]
-        result = write(read_first(lakes, BUCKET_HOUR, days))
-        if [lake.files(BUCKET_HOUR, days) for lake in lakes] != before:
-            raise InfrastructureError(_REPLACED)
-        return result
+    def sum_up() -> tuple[Result, bool]:
+        hours = Hours(lakes, out, table)
+        result = write(hours)
+        return result, hours.are_replaced()
 
-    return retried(summed_up)
-
-
-_REPLACED: Final = "Other runs replace hours of these days: run again once they have ended."
-
-
-def retried(work: Callable[[], Result]) -> Result:
-    """Read or write days, anew where another run replaces their files meanwhile.
-
-    Raises:
-        InfrastructureError: Spark fails, or other runs do not stop.
-    """
-    for attempt in range(_ATTEMPTS):
-        begun = time.monotonic()
-        try:
-            return work()
-        except (InfrastructureError, *SPARK_ERRORS) as error:
-            if attempt == _ATTEMPTS - 1 or not _is_of_other_run(error):
-                raise
-        # Runs that disturb each other wait for different times, about as long as they work.
-        time.sleep(random.uniform(0, time.monotonic() - begun))  # noqa: S311 - no secret
-    raise InfrastructureError(_REPLACED)
-
-
-_TRACES: Final = (
-    *(FILE_IS_GONE, "FileNotFound", "FileAlreadyExists", "rename"),
-    *("are in ", _REPLACED),
-)
-"""What is said of files that another run replaces meanwhile; Hadoop has no conditions."""
-
-
-def _is_of_other_run(error: Exception) -> bool:
-    return any(trace in str(error) for trace in _TRACES)
+    for _ in range(_ATTEMPTS):
+        result, is_outdated = retried(sum_up)
+        if not is_outdated:
+            return result
+    message = "Other runs replace hours of these days: run again once they have ended."
+    raise InfrastructureError(message)
 
 
 class BrokerCoverage(NamedTuple):

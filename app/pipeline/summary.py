@@ -11,8 +11,8 @@ from app.documents.text import pad, width_of
 from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_any, read_first
-from app.pipeline.results import Scope, retried
+from app.pipeline.lake import Lake, Partition, read_any, read_first, retried
+from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 
 LONGEST_NAME: Final = 44

@@ -12,6 +12,9 @@ BY_DAY: Final = ("cluster_id", "dt")
 BY_HOUR: Final = ("cluster_id", "dt", "hour")
 """What a run replaces: ``hour`` is 0 to 23. Days are summed up anew from their hours."""
 
+REVISION: Final = "revision"
+"""The last level of folders of a table that has revisions: the greatest text is the newest."""
+
 _QUOTA_ENTITY = """
     quota_user string, quota_user_default boolean, quota_client_id string,
     quota_client_default boolean"""
@@ -26,12 +29,15 @@ class Table:
         ddl: Columns with Spark types, in order.
         partitions: The columns that name the folders below; a run replaces whole partitions.
         order: By what the rows of a file are sorted; with the partitions it identifies a row.
+        has_revisions: Whether runs of other hours may write the same partitions at the same time:
+            then each writes a folder of its own below them, and the newest counts.
     """
 
     name: str
     ddl: str
     partitions: tuple[str, ...]
     order: tuple[str, ...]
+    has_revisions: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -182,6 +188,7 @@ UTILIZATION_DAILY: Final = Table(
     hist_bin array<int>, hist_n array<bigint>""",
     BY_DAY,
     ("key", "bucket_id", "broker_id"),
+    has_revisions=True,
 )
 """A day of a bucket on one broker; ``broker_id`` null pools the minutes of all brokers.
 
@@ -227,6 +234,7 @@ THROTTLE_INCIDENT: Final = Table(
     first_contributors string, status string""",
     BY_DAY,
     ("start", "key", "bucket_id", "broker_id"),
+    has_revisions=True,
 )
 """A stretch of minutes in which a bucket was throttled or over its limit on one broker.
 

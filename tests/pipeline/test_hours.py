@@ -2,6 +2,10 @@
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -17,7 +21,7 @@ from app.pipeline.commands.export import observation_minutes
 from app.pipeline.ingest.points import Rules
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
-from app.pipeline.results import Scope
+from app.pipeline.results import Hours, Scope, settled
 from app.pipeline.synth.formats import write_shape
 from app.pipeline.synth.tables import Plan, observations, quotas
 from app.pipeline.tables import (
@@ -27,6 +31,7 @@ from app.pipeline.tables import (
     QUARANTINE,
     QUOTA_VERSION,
     RATE_MINUTE,
+    REVISION,
     SERIES,
     SERIES_LIMIT,
     THROTTLE_INCIDENT,
@@ -35,10 +40,14 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import HEADERS, job_of
-from tests.testkit.bucket_worlds import at, publish, read_arrow, version
+from tests.testkit.bucket_worlds import at, hours_of, minute, publish, read_arrow, version
+from tests.testkit.patience import wait_until
+from tests.testkit.processes import DEADLINE_S, processes_of
+from tests.testkit.sizes import size
 
 FACTS = (SERIES, RATE_MINUTE, SERIES_LIMIT, DIM_BUCKET, BUCKET_HOUR)
-RESULTS = (*FACTS, UTILIZATION_DAILY, THROTTLE_INCIDENT, QUARANTINE)
+DAYS = (UTILIZATION_DAILY, THROTTLE_INCIDENT)
+RESULTS = (*FACTS, *DAYS, QUARANTINE)
 OF_HOUR = 4
 
 
@@ -105,14 +114,15 @@ def test_a_late_hour_again_is_one_run_and_gives_the_same_bits(
 def test_four_runs_at_once_write_what_one_run_of_all_writes(
     spark: SparkSession, limits: Path, tmp_path: Path
 ):
-    """Of two clusters and two hours each: every day is one of two runs."""
+    """Of two clusters: every day is one of several runs."""
+    hours = range(size(2, 4))
     whole = tmp_path / "whole.csv"
     with whole.open("w", newline="") as target:
         writer = csv.writer(target)
         writer.writerow([*HEADERS, "cluster_id"])
-        writer.writerows((*row, name) for name in ("c1", "c2") for row in scrapes(range(2)))
+        writer.writerows((*row, name) for name in ("c1", "c2") for row in scrapes(hours))
     run(spark, limits, whole, tmp_path / "whole", None)
-    sources = [written(tmp_path, range(hour, hour + 1)) for hour in (0, 1)]
+    sources = [written(tmp_path, range(hour, hour + 1)) for hour in hours]
     work = [(source, cluster) for cluster in ("c1", "c2") for source in sources]
     with ThreadPoolExecutor(len(work)) as pool:
         runs = [
@@ -121,12 +131,73 @@ def test_four_runs_at_once_write_what_one_run_of_all_writes(
         ]
         for each in runs:
             each.result()
-    for table in (*FACTS, UTILIZATION_DAILY, THROTTLE_INCIDENT):
+    for table in (*FACTS, *DAYS):
         found = rows(tmp_path / "at-once", table)
         assert found == rows(tmp_path / "whole", table) != [], table.name
+    left = [*(tmp_path / "at-once").rglob("*")]
+    levels = [[each.partition("=")[0] for each in file.parts if "=" in each] for file in left]
+    assert all(len(names) == len({*names}) for names in levels), "no folder is inside its like"
+    assert not [file for file in left if file.name == "_temporary" or "staging" in file.name]
     incidents = rows(tmp_path / "at-once", THROTTLE_INCIDENT)
     across = [row for row in incidents if row["start"] == at(59) and row["end"] == at(62)]
     assert sorted(row["cluster_id"] for row in across) == ["c1", "c2"]
+
+
+def test_days_are_summed_up_again_where_an_hour_came_meanwhile(spark: SparkSession, tmp_path: Path):
+    lake, found = Lake(spark, str(tmp_path)), []
+    lake.write(hours_of(spark, [minute(0)]), BUCKET_HOUR)
+
+    def write(hours: Hours) -> str:
+        found.append(hours.read([{"cluster_id": "c1", "dt": f"{at(0):%F}"}]).count())
+        if len(found) == 1:
+            lake.write(hours_of(spark, [minute(60)]), BUCKET_HOUR)
+        return hours.revision
+
+    before = lake.next_revision(UTILIZATION_DAILY, [])
+    assert settled([lake], lake, UTILIZATION_DAILY, write) > before
+    assert found == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "table", size([UTILIZATION_DAILY], [*FACTS, *DAYS]), ids=lambda table: table.name
+)
+def test_a_run_that_is_killed_leaves_days_whole_and_is_run_again(
+    spark: SparkSession, limits: Path, tmp_path: Path, table: Table
+):
+    """It is killed while it writes the table."""
+    first, second = (written(tmp_path, range(hour, hour + 1)) for hour in (0, 1))
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    run(spark, limits, written(tmp_path, range(2)), whole, "c1")
+    run(spark, limits, first, out, "c1")
+    before = {each: rows(out, each) for each in DAYS}
+    written_before = {*(out / table.name).rglob("*")}
+    command = [sys.executable, "-m", "app.pipeline.main", "run", "--format", "csv"]
+    options = ["--input", second, "--quotas", limits, "--out", out, "--cluster", "c1"]
+    with (tmp_path / "log").open("wb") as log:
+        killed = subprocess.Popen(
+            [*command, *map(str, options), "--master", "local[1]"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        folder = out / table.name
+        wait_until(
+            lambda: {*folder.rglob("*")} != written_before or killed.poll() is not None,
+            within_s=DEADLINE_S,
+        )
+        assert killed.poll() is None, (tmp_path / "log").read_text()
+    finally:
+        for process in processes_of(killed.pid):
+            os.kill(process, signal.SIGKILL)
+        killed.wait()
+    for each in DAYS:
+        assert rows(out, each) in (before[each], rows(whole, each)), each.name
+    run(spark, limits, second, out, "c1")
+    for each in (*FACTS, *DAYS):
+        assert rows(out, each) == rows(whole, each) != [], each.name
+    for each in DAYS:
+        assert len([*(out / each.name).rglob(f"{REVISION}=*")]) == 1
 
 
 def test_the_newest_whole_hours_are_taken_alone(

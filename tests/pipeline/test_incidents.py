@@ -292,6 +292,78 @@ def test_an_incident_that_was_open_at_midnight_goes_on(spark: SparkSession, tmp_
     ]
 
 
+def found_by_days(
+    spark: SparkSession, folder: Path, steps: list[tuple[list[int], dict[int, float]]]
+) -> list[tuple[Any, ...]]:
+    """Replace hours with these rates by minute, find the incidents of their days; return all."""
+    lake = Lake(spark, str(folder))
+    options = Namespace(gap=2, explain=False, catalog=None, out=str(folder))
+    for days, rates in steps:
+        rows = [minute(number, rate_max=rate) for number, rate in rates.items()]
+        lake.write(hours_of(spark, rows), BUCKET_HOUR)
+        about = [{"cluster_id": "c1", "dt": f"{at(1440 * day):%F}"} for day in days]
+        write_incidents(Job("incidents", options), [lake], lake, about)
+    stored = read_arrow(folder, THROTTLE_INCIDENT).to_pylist()
+    return sorted((row["start"], row["end"], row["minutes"], row["status"]) for row in stored)
+
+
+FIRST_DAY = {1300: 101.0, 1437: 101.0, 1439: 101.0}
+OVER_MIDNIGHT = {1441: 101.0, 1442: 101.0, 1500: 101.0, 2879: 101.0}
+LAST_DAY = {2880: 101.0, 2890: 1.0}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [([1], OVER_MIDNIGHT), ([0], FIRST_DAY), ([2], LAST_DAY)],
+        [([2], LAST_DAY), ([1], OVER_MIDNIGHT), ([0], FIRST_DAY)],
+        [([0], FIRST_DAY), ([1], OVER_MIDNIGHT), ([2], LAST_DAY), ([0], FIRST_DAY)],
+        [([0], FIRST_DAY), ([2], LAST_DAY), ([1], OVER_MIDNIGHT), ([1], OVER_MIDNIGHT)],
+        [([0], FIRST_DAY), ([1], {1440: 101.0, 1441: 1.0}), ([1, 2], OVER_MIDNIGHT | LAST_DAY)],
+        [([0, 1], FIRST_DAY | {1441: 1.0, 2879: 1.0}), ([2], LAST_DAY), ([1], OVER_MIDNIGHT)],
+    ],
+    ids=["a late day", "backwards", "again", "between", "corrected", "no longer quiet"],
+)
+def test_days_in_any_order_give_the_incidents_of_all_together(
+    spark: SparkSession, tmp_path: Path, steps: list[tuple[list[int], dict[int, float]]]
+):
+    expected = [
+        (at(1300), at(1301), 1, "closed"),
+        (at(1437), at(1443), 4, "closed"),
+        (at(1500), at(1501), 1, "closed"),
+        (at(2879), at(2881), 2, "closed"),
+    ]
+    together = [([0, 1, 2], FIRST_DAY | OVER_MIDNIGHT | LAST_DAY)]
+    assert found_by_days(spark, tmp_path / "together", together) == expected
+    assert found_by_days(spark, tmp_path / "by day", steps) == expected
+
+
+def test_an_hour_that_is_corrected_divides_an_incident_of_two_days(
+    spark: SparkSession, tmp_path: Path
+):
+    world = FIRST_DAY | OVER_MIDNIGHT | LAST_DAY
+    quiet = {1437: 1.0, 1439: 1.0}
+    found = found_by_days(spark, tmp_path, [([0, 1, 2], world), ([0], quiet)])
+    assert [(start, end) for start, end, *_ in found] == [
+        (at(1300), at(1301)),
+        (at(1441), at(1443)),
+        (at(1500), at(1501)),
+        (at(2879), at(2881)),
+    ]
+
+
+def test_incidents_of_other_days_are_not_read(spark: SparkSession, tmp_path: Path):
+    lake = Lake(spark, str(tmp_path))
+    found_by_days(spark, tmp_path, [([0], {5: 101.0, 600: 1.0}), ([2], {2885: 101.0, 2999: 1.0})])
+    lake.write(hours_of(spark, [minute(1500)]), BUCKET_HOUR)
+    for file in tmp_path.rglob(f"dt={at(0):%F}/**/*.parquet"):
+        file.write_bytes(b"no Parquet")
+    job = Job("incidents", Namespace(gap=1, explain=False, catalog=None, out=str(tmp_path)))
+    about = [{"cluster_id": "c1", "dt": f"{at(2880):%F}"}]
+    assert write_incidents(job, [lake], lake, about) == about
+    assert job.counts["incidents"] == 1
+
+
 def test_the_members_of_too_many_incidents_are_joined_by_partitions(spark: SparkSession):
     rows = [minute(number, rate_max=150.0) for number in (5, 9)]
     members = [limited(observation(number, "alice", "etl", 150.0), 7) for number in (5, 9)]

@@ -1,7 +1,10 @@
 """A write replaces whole partitions, and what is read and written may be one table."""
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
+from shutil import copytree
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +14,15 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake, partitions_of, read_all, read_first, schema_of
 from app.pipeline.results import Scope
-from app.pipeline.tables import DQ_RESULT, QUARANTINE, TABLES, UTILIZATION_HIST, Table
+from app.pipeline.tables import (
+    DQ_RESULT,
+    QUARANTINE,
+    TABLES,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+    Table,
+)
+from tests.testkit.bucket_worlds import frame
 from tests.testkit.sizes import size
 
 CLUSTER = "a/b=c%{é *"
@@ -102,6 +113,93 @@ def test_hours_that_are_not_asked_for_are_not_listed(spark: SparkSession, lake: 
     for cluster in (CLUSTER, None):
         scope = Scope(cluster, *(datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in (1, 2)))
         assert scope.hours([lake], DQ_RESULT) == [{**days(1)[0], "hour": "1"}]
+
+
+def peaks(spark: SparkSession, *rows: tuple[int, float]) -> DataFrame:
+    """Return a row for each (day of November, peak), of a table with revisions."""
+    found = [
+        {"cluster_id": CLUSTER, "dt": date(2026, 11, day), "key": "k", "bucket_id": 7, "peak": peak}
+        for day, peak in rows
+    ]
+    return frame(spark, UTILIZATION_DAILY, found)
+
+
+def stored_peaks(lake: Lake, *numbers: int) -> set[tuple[int, float]]:
+    rows = lake.read_in(UTILIZATION_DAILY, days(*numbers)) if numbers else None
+    rows = lake.read(UTILIZATION_DAILY) if rows is None else rows
+    return {(row.dt.day, row.peak) for row in rows.collect()}
+
+
+def revisions(lake: Lake) -> list[int]:
+    """Return of how many revisions there are files, by day."""
+    folders = Path(lake.name, UTILIZATION_DAILY.name).rglob("revision=*")
+    by_day = Counter(folder.parent.name for folder in folders)
+    return [by_day[day] for day in sorted(by_day)]
+
+
+def test_a_day_is_of_the_newest_revision(spark: SparkSession, lake: Lake, tmp_path: Path):
+    """As where a run was killed once it had written, and before it removed what was there."""
+    lake.write(peaks(spark, (1, 1.0), (2, 2.0)), UTILIZATION_DAILY)
+    table = Path(lake.name, UTILIZATION_DAILY.name)
+    copytree(table, tmp_path / "former")
+    lake.write(peaks(spark, (1, 1.5)), UTILIZATION_DAILY, days(1, 2))
+    assert revisions(lake) == [1, 1]
+    copytree(tmp_path / "former", table, dirs_exist_ok=True)
+    assert revisions(lake) == [2, 2]
+    assert stored_peaks(lake) == {(1, 1.5)}
+    assert stored_peaks(lake, 1, 2) == {(1, 1.5)}
+    assert lake.partitions(UTILIZATION_DAILY) == days(1, 2)
+    lake.write(peaks(spark, (2, 2.5)), UTILIZATION_DAILY, days(2))
+    assert revisions(lake) == [2, 1]
+    assert stored_peaks(lake) == {(1, 1.5), (2, 2.5)}
+
+
+def test_a_revision_that_is_named_first_is_older(spark: SparkSession, lake: Lake):
+    """Of two runs at once that which listed the hours first may lack those of the other."""
+    first, second = (lake.next_revision(UTILIZATION_DAILY, days(1)) for _ in range(2))
+    for peak, revision in ((2.0, second), (1.0, first)):
+        lake.write_revision(peaks(spark, (1, peak)), UTILIZATION_DAILY, days(1), days(1), revision)
+    assert stored_peaks(lake) == {(1, 2.0)}
+    assert revisions(lake) == [2]
+
+
+def test_a_revision_is_newer_than_those_of_a_clock_that_is_fast(spark: SparkSession, lake: Lake):
+    fast = "29991231T235959999999Z-other"
+    lake.write_revision(peaks(spark, (1, 1.0)), UTILIZATION_DAILY, days(1), days(1), fast)
+    lake.write(peaks(spark, (1, 2.0)), UTILIZATION_DAILY)
+    assert stored_peaks(lake) == {(1, 2.0)}
+    assert revisions(lake) == [1]
+
+
+def test_a_day_without_rows_hides_what_others_still_write(spark: SparkSession, lake: Lake):
+    lake.write(peaks(spark, (1, 1.0)), UTILIZATION_DAILY)
+    assert lake.write(peaks(spark), UTILIZATION_DAILY, days(1, 2)) == 0
+    assert stored_peaks(lake) == set()
+    assert revisions(lake) == [1], "of a day that never had rows there is nothing"
+
+
+def test_runs_that_write_a_day_at_once_share_no_folder(spark: SparkSession, lake: Lake):
+    numbers = range(4)
+
+    def write(number: int) -> int:
+        return lake.write(peaks(spark, (1, number), (2, number)), UTILIZATION_DAILY)
+
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        assert list(pool.map(write, numbers)) == [2] * len(numbers)
+    found = stored_peaks(lake)
+    assert sorted(day for day, _ in found) == [1, 2]
+    assert {peak for _, peak in found} <= set(numbers)
+    assert len(lake.partitions(UTILIZATION_DAILY)) == 2
+    assert lake.write(peaks(spark, (1, 9.0), (2, 9.0)), UTILIZATION_DAILY) == 2
+    assert revisions(lake) == [1, 1], "the next run removes what was left"
+
+
+def test_a_table_of_an_earlier_version_is_named(spark: SparkSession, lake: Lake):
+    rows = peaks(spark, (1, 1.0))
+    rows.write.partitionBy(*UTILIZATION_DAILY.partitions).parquet(lake.address(UTILIZATION_DAILY))
+    lake.write(peaks(spark, (2, 2.0)), UTILIZATION_DAILY)
+    with pytest.raises(UsageError, match="folders of an earlier version: name another --out"):
+        stored_peaks(lake)
 
 
 def test_a_table_of_no_rows_is_a_table(spark: SparkSession, lake: Lake):

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.tables import RATE_MINUTE, SERIES, SERIES_LIMIT, Table
+from app.pipeline.tables import RATE_MINUTE, REVISION, SERIES, SERIES_LIMIT, Table
 from app.pipeline.usage.buckets import bucket_hours
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -140,20 +140,30 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def read_arrow(folder: Path, table: Table) -> pa.Table:
-    """Return the rows of a table below a folder, in the order of its files."""
+    """Return the rows of a table below a folder, in the order of its files.
+
+    Of a table with revisions those of the newest of each day.
+    """
     from pyarrow.dataset import dataset, partitioning  # noqa: PLC0415 - brings pandas along
 
     schema, base = arrow_schema(table), folder / table.name
-    kinds = pa.schema([(name, pa.string()) for name in table.partitions])
-    flavor = partitioning(kinds, flavor="hive") if table.partitions else None
+    levels = folders_of(table)
+    kinds = pa.schema([(name, pa.string()) for name in levels])
+    flavor = partitioning(kinds, flavor="hive") if levels else None
     rows = [
         dataset([str(file)], format="parquet", partitioning=flavor, partition_base_dir=str(base))
         .to_table()
         .select(schema.names)
         .cast(schema)
         for file in sorted(base.rglob("*.parquet"))
+        if not table.has_revisions or file.parent == max(file.parent.parent.glob(f"{REVISION}=*"))
     ]
     return pa.concat_tables(rows) if rows else schema.empty_table()
+
+
+def folders_of(table: Table) -> list[str]:
+    """Return the levels of folders below a table."""
+    return [*table.partitions, *([REVISION] if table.has_revisions else ())]
 
 
 def write_arrow(rows: pa.Table, table: Table, folder: Path) -> None:
@@ -161,7 +171,11 @@ def write_arrow(rows: pa.Table, table: Table, folder: Path) -> None:
     base = folder / table.name
     base.mkdir(parents=True, exist_ok=True)
     if table.partitions:
-        pq.write_to_dataset(rows, base, partition_cols=list(table.partitions))
+        if table.has_revisions:
+            rows = rows.append_column(
+                REVISION, pa.array(["20260101T000000000000Z-test"] * rows.num_rows)
+            )
+        pq.write_to_dataset(rows, base, partition_cols=folders_of(table))
     else:
         pq.write_table(rows, base / "part-00000.parquet")
 

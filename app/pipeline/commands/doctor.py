@@ -23,7 +23,7 @@ from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import SPARK_ERRORS, Lake
+from app.pipeline.lake import SPARK_ERRORS, Lake, retried
 from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results
@@ -118,7 +118,7 @@ def _checks(job: Job) -> Iterator[Check]:
             found = list(_table_checks(lakes))
             yield from found
             if all(check.status != FAIL for check in found):
-                yield from _data_checks(Results(lakes, Scope.of(job)))
+                yield from retried(lambda: [*_data_checks(Results(lakes, Scope.of(job)))])
     if job.options.server:
         file = job.options.token_file
         token = None if file is None else read_file("--token-file", file).strip()
@@ -210,17 +210,14 @@ def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
 
 
 def _table_check(lake: Lake, table: Table) -> Check:
-    frame = lake.read(table)
-    time = next((name for name in _TIMES if name in frame.columns), None)
-    hour = _HOUR if "hour" in frame.columns else "cast(null as timestamp)"
+    time = next((name for name in _TIMES if name in table.columns), None)
+    hour = _HOUR if "hour" in table.columns else "cast(null as timestamp)"
     when = sf.col(time) if time else sf.expr(hour)
+    count = sf.count(sf.lit(1)).alias("rows")
+    figures = (count, sf.min(when).alias("first"), sf.max(when).alias("last"))
     try:
-        found = frame.agg(
-            sf.count(sf.lit(1)).alias("rows"),
-            sf.min(when).alias("first"),
-            sf.max(when).alias("last"),
-        )
-        [row] = found.toArrow().to_pylist()
+        found = retried(lambda: lake.read(table).agg(*figures).toArrow())
+        [row] = found.to_pylist()
     except SPARK_ERRORS as error:
         reason = str(error).splitlines()[0]
         sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."

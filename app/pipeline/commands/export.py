@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.names import is_byte_rate
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, days_of, partitions_of, read_first
+from app.pipeline.lake import Lake, days_of, partitions_of, read_first, retried
 from app.pipeline.results import Scope, explain, say_plan
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -59,10 +59,16 @@ def run(job: Job) -> None:
         if job.options.dry_run:
             say_plan(job, (table,))
             return
-        rows = _TABLES[table](job.lakes(), Scope.of(job))
-        spread = rows.repartition(*table.partitions).persist()
-        explain(job, table, spread)
-        job.counts["rows_out"] = {table.name: _write(job, spread, table)}
+        job.counts["rows_out"] = {table.name: retried(lambda: _export(job, table))}
+
+
+def _export(job: Job, table: Table) -> int:
+    rows = _TABLES[table](job.lakes(), Scope.of(job))
+    spread = rows.repartition(*table.partitions).persist()
+    explain(job, table, spread)
+    try:
+        return _write(job, spread, table)
+    finally:
         spread.unpersist()
 
 

@@ -2,24 +2,24 @@
 
 Reads ``bucket_hour`` below each ``--input``, with ``dim_bucket`` and, for the first contributors,
 ``rate_minute``, ``series`` and ``series_limit`` where they are there too. Incidents that begin on a
-day of the input are replaced, with those before it that went on; the others stay. An incident names
+day of the input are replaced, with those before it that go on; the others stay. An incident names
 the quota that limits, and who sent most when it began.
 """
 
 import argparse
 from collections.abc import Sequence
-from datetime import date, timedelta
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, read_first
+from app.pipeline.lake import Lake, Partition, days_of, is_within, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import (
+    Hours,
     Scope,
     carry_names,
     explain,
@@ -36,9 +36,9 @@ from app.pipeline.tables import (
     SERIES_LIMIT,
     THROTTLE_INCIDENT,
 )
+from app.pipeline.usage.incident_days import Stretches, stretches_around
 from app.pipeline.usage.incidents import (
     PAIR,
-    find_stretches,
     last_minutes,
     with_brokers,
     with_contributors,
@@ -87,8 +87,8 @@ def run(job: Job) -> None:
 
 def write_incidents(
     job: Job, lakes: Sequence[Lake], out: Lake, days: Sequence[Partition]
-) -> list[Partition]:
-    """Write the incidents, count into the report, and return the days that were replaced.
+) -> Sequence[Partition]:
+    """Write the incidents, count into the report, and return the days whose were replaced.
 
     Args:
         job: Has ``--gap``; gets counts and findings.
@@ -96,44 +96,41 @@ def write_incidents(
         out: Where to.
         days: That the run is about.
     """
-    days = _with_open(out, days)
 
-    def write(hours: DataFrame) -> tuple[int, int]:
-        stretches = find_stretches(hours, job.options.gap).persist()
+    def write(hours: Hours) -> tuple[Sequence[Partition], int, int]:
+        found = stretches_around(hours, out, days, job.options.gap)
         try:
-            found = stretches.groupBy(*THROTTLE_INCIDENT.partitions).count().collect()
-            filled = [{"cluster_id": row.cluster_id, "dt": f"{row.dt}"} for row in found]
-            count = sum(row["count"] for row in found)
-            if not count:
-                return out.write(out.nothing(THROTTLE_INCIDENT), THROTTLE_INCIDENT, days), 0
-            buckets = _buckets_of(stretches, [*lakes, out], days)
-            rows = with_quotas(with_brokers(stretches), buckets)
-            rows = with_contributors(rows, *_pairs(lakes, days), count)
-            rows = with_status(rows, last_minutes(hours))
-            spread = rows.repartition(*THROTTLE_INCIDENT.partitions)
-            explain(job, THROTTLE_INCIDENT, spread)
-            return out.write(spread, THROTTLE_INCIDENT, days, filled=filled), count
+            is_about = is_within(found.about, THROTTLE_INCIDENT.partitions)
+            counts = found.rows.where(is_about).groupBy(*THROTTLE_INCIDENT.partitions).count()
+            of_day = {(row.cluster_id, f"{row.dt}"): row["count"] for row in counts.collect()}
+            filled = [day for day in found.about if tuple(day.values()) in of_day]
+            count = sum(of_day.values())
+            rows = out.nothing(THROTTLE_INCIDENT)
+            if count:
+                rows = _complete(found, lakes, out, count)
+                rows = rows.repartition(*THROTTLE_INCIDENT.partitions)
+            explain(job, THROTTLE_INCIDENT, rows)
+            written = out.write_revision(
+                rows, THROTTLE_INCIDENT, found.about, filled, hours.revision
+            )
+            return found.about, written, count
         finally:
-            stretches.unpersist()
+            found.rows.unpersist()
 
-    rows, count = settled(lakes, days, write)
+    about, rows, count = settled(lakes, out, THROTTLE_INCIDENT, write)
     job.counts.setdefault("rows_out", {})[THROTTLE_INCIDENT.name] = rows
     job.counts["incidents"] = count
     job.findings += count
-    return days
+    return about
 
 
-def _with_open(out: Lake, days: Sequence[Partition]) -> list[Partition]:
-    """Add the days from the start of an incident on that was open when these days came."""
-    clusters = [{"cluster_id": name} for name in sorted({day["cluster_id"] for day in days})]
-    stored = out.read_in(THROTTLE_INCIDENT, clusters).where("status = 'open'")
-    starts = stored.select("cluster_id", "dt").collect()
-    found = {(day["cluster_id"], day["dt"]) for day in days}
-    for row in set(starts):
-        first = min(date.fromisoformat(dt) for name, dt in found if name == row.cluster_id)
-        between = range((first - row.dt).days)
-        found |= {(row.cluster_id, f"{row.dt + timedelta(days=number)}") for number in between}
-    return [{"cluster_id": name, "dt": dt} for name, dt in sorted(found)]
+def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake, count: int) -> DataFrame:
+    """Return the columns of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
+    is_about = is_within(found.about, THROTTLE_INCIDENT.partitions)
+    begun = with_brokers(found.rows).where(is_about)
+    rows = with_quotas(begun, _buckets_of(begun, [*lakes, out], found.read))
+    rows = with_contributors(rows, *_pairs(lakes, found.about), count)
+    return with_status(rows, last_minutes(found.hours))
 
 
 def _buckets_of(found: DataFrame, lakes: Sequence[Lake], days: Sequence[Partition]) -> DataFrame:

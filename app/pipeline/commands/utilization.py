@@ -9,14 +9,21 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import Scope, carry_names, explain, say_if_empty, say_plan, settled
+from app.pipeline.results import (
+    Hours,
+    Scope,
+    carry_names,
+    explain,
+    say_if_empty,
+    say_plan,
+    settled,
+)
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -86,8 +93,8 @@ def write_hours(job: Job, facts: Facts, out: Lake) -> None:
 def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     """Sum up days from all of their hours, as often as another run replaces one of these."""
 
-    def write(hours: DataFrame) -> tuple[int, int, int]:
-        daily = daily_utilization(hours)
+    def write(hours: Hours) -> tuple[int, int, int]:
+        daily = daily_utilization(hours.read(days))
         spread = daily.repartition(*UTILIZATION_DAILY.partitions).persist()
         explain(job, UTILIZATION_DAILY, spread)
         try:
@@ -99,11 +106,11 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
                 .collect()
             )
             filled = [{"cluster_id": row[0], "dt": f"{row[1]}"} for row in found]
-            rows = out.write(spread, UTILIZATION_DAILY, days, filled=filled)
+            rows = out.write_revision(spread, UTILIZATION_DAILY, days, filled, hours.revision)
             return rows, sum(row[2] for row in found), sum(row[3] for row in found)
         finally:
             spread.unpersist()
 
-    rows, job.counts["rows_in"], over = settled([out], days, write)
+    rows, job.counts["rows_in"], over = settled([out], out, UTILIZATION_DAILY, write)
     job.counts["rows_out"][UTILIZATION_DAILY.name] = rows
     job.findings += over

@@ -53,13 +53,16 @@ def with_brokers(found: DataFrame) -> DataFrame:
     return found.join(brokers, ["cluster_id", "incident_id"])
 
 
-def last_minutes(hours: DataFrame) -> DataFrame:
-    """Return the last minute of each cluster in ``BUCKET_HOUR``, as ``last_ts``."""
-    return hours.groupBy("cluster_id").agg(
-        sf.timestamp_seconds(sf.max(sf.expr(f"{_HOUR_S} + (length(bin(present)) - 1) * 60"))).alias(
-            "last_ts"
-        )
-    )
+def last_minutes(hours: DataFrame, *of: str) -> DataFrame:
+    """Return the last minute of each cluster in ``BUCKET_HOUR``, as ``last_ts``.
+
+    Args:
+        hours: The columns of ``BUCKET_HOUR``.
+        of: More columns: the last minute of each of their values.
+    """
+    minute = sf.expr(f"{_HOUR_S} + (length(bin(present)) - 1) * 60")
+    last = sf.timestamp_seconds(sf.max(minute))
+    return hours.groupBy("cluster_id", *of).agg(last.alias("last_ts"))
 
 
 def with_status(found: DataFrame, last: DataFrame) -> DataFrame:

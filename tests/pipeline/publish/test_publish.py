@@ -1,9 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
-from app.pipeline.publishing import DETAILS_FOR_DAYS, publish
+from app.pipeline.publishing import DETAILS_FOR_DAYS, publish, publish_results
 from app.pipeline.run_records import URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -25,6 +26,7 @@ from tests.pipeline.publish.results import (
     CLUSTER,
     DAY,
     MIDNIGHT,
+    REACH,
     SAMPLE,
     bucket,
     day,
@@ -34,6 +36,7 @@ from tests.pipeline.publish.results import (
     minutes,
     publish_rows,
     stored_hour,
+    twin,
 )
 from tests.testkit import bucket_worlds
 from tests.testkit.postgres import AuditDatabase
@@ -238,6 +241,22 @@ def test_what_a_job_wrote_is_published_with_its_reach(
     with psycopg.connect(database) as connection:
         table = connection.execute("select to_regclass('bucket_minute')").fetchone()
     assert table == (None,)
+
+
+def test_what_is_published_is_read_while_no_other_run_publishes(database: str):
+    """So the last to publish has what all others have."""
+    free: list[bool] = []
+
+    def rows() -> Iterator[pa.Table]:
+        with psycopg.connect(database) as other:
+            asked = "select pg_try_advisory_xact_lock(hashtext('quota-pipeline publish'))"
+            free.append(other.execute(asked).fetchall()[0][0])
+        yield twin(UTILIZATION_DAILY, [day()])
+
+    replaced = [{"cluster_id": CLUSTER, "dt": f"{DAY}"}]
+    publish_results(job_of("run"), {UTILIZATION_DAILY: rows()}, replaced, REACH)
+    assert free == [False]
+    assert counts(database, [UTILIZATION_DAILY]) == [1]
 
 
 def test_without_pg_nothing_is_published(spark: SparkSession):
