@@ -41,7 +41,7 @@ from app.pipeline.ingest.minutes import (
 from app.pipeline.ingest.names import count_names, idle_minutes, require_own_ids, series_of
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
-from app.pipeline.ingest.read import broken_files, read_points, unreadable_points
+from app.pipeline.ingest.read import broken_files, read_points
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
@@ -222,28 +222,35 @@ class _Reading:
 
     Attributes:
         inputs: From where.
+        rules: How points are judged.
         points: The columns of ``POINTS_DDL``.
-        traced: The same with their files and rows, and files that are broken.
         names: As ``count_names`` returns them.
         counted: What they sum up to.
-        grain: Of the names.
     """
 
     inputs: Inputs
+    rules: Rules
     points: DataFrame
-    traced: DataFrame
     names: DataFrame
     counted: Tally
-    grain: str
+
+    @property
+    def grain(self) -> str:
+        """Of the names."""
+        return self.rules.map.grain
+
+    def traced(self) -> DataFrame:
+        """Return the points with their files and rows, and a row for each broken file."""
+        if not FORMATS[self.inputs.kind].parquet:
+            return self.points
+        return read_points(self.points.sparkSession, self.inputs, self.rules, traced=True)
 
 
 def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Reading:
     points = read_points(job.session, inputs, rules)
-    if FORMATS[inputs.kind].parquet:
-        traced = read_points(job.session, inputs, rules, traced=True)
-    else:
+    if not FORMATS[inputs.kind].parquet:
         # Python parses text, which takes longer than all that follows.
-        points = traced = points.persist(StorageLevel.DISK_ONLY)
+        points = points.persist(StorageLevel.DISK_ONLY)
         persisted.callback(points.unpersist)
     names = count_names(points).persist()
     persisted.callback(names.unpersist)
@@ -254,8 +261,9 @@ def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Read
     if rules.has_period and inputs.rows is not None:
         # Rows of other times are not even read.
         counted.left_out += inputs.rows - _rows_found(inputs, counted)
-    traced = _with_broken_files(traced, inputs, counted)
-    return _Reading(inputs, points, traced, names, counted, rules.map.grain)
+    reading = _Reading(inputs, rules, points, names, counted)
+    _look_for_broken_files(reading)
+    return reading
 
 
 def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
@@ -311,16 +319,17 @@ def _rows_found(inputs: Inputs, counted: Tally) -> int:
     return counted.rows_in + counted.left_out - len(inputs.unreadable)
 
 
-def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> DataFrame:
-    """Add what is broken within a file, where fewer rows were read than the footers count.
+def _look_for_broken_files(reading: _Reading) -> None:
+    """Name what is broken within a file, where fewer rows were read than the footers count.
 
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
+    inputs, counted = reading.inputs, reading.counted
     found = _rows_found(inputs, counted)
     if inputs.rows in {None, found}:
-        return points
-    broken = broken_files(points, inputs)
+        return
+    broken = broken_files(reading.traced(), inputs)
     if not broken:
         message = (
             f"The files hold {inputs.rows} rows and {found} were read; nothing is published. Run "
@@ -329,7 +338,6 @@ def _with_broken_files(points: DataFrame, inputs: Inputs, counted: Tally) -> Dat
         raise InfrastructureError(message)
     inputs.unreadable |= broken
     counted.refused[UNREADABLE] = len(inputs.unreadable)
-    return points.unionByName(unreadable_points(points.sparkSession, broken))
 
 
 def _write_quarantine(job: Job, reading: _Reading, out: Lake, hours: Sequence[Partition]) -> None:
@@ -339,7 +347,7 @@ def _write_quarantine(job: Job, reading: _Reading, out: Lake, hours: Sequence[Pa
         out.empty(QUARANTINE, hours)
         rows_out[QUARANTINE.name] = 0
         return
-    refused = refused_points(reading.traced, reading.inputs.firsts)
+    refused = refused_points(reading.traced(), reading.inputs.firsts)
     rows = quarantine(refused, dict(enumerate(reading.inputs.names)), hours).coalesce(1).persist()
     try:
         of_hour = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n"))
