@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -188,28 +187,27 @@ def _run(*arguments: str) -> Done:
         RuntimeError: It failed.
     """
     command = [sys.executable, *arguments]
-    begun, computed_s = time.monotonic(), _processor_s()
+    begun, computed_s = time.monotonic(), dict[int, float]()
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
-        _peaks(process.pid) as peaks,
+        _peaks(process.pid, computed_s) as peaks,
     ):
         stdout, _ = process.communicate()
     if process.returncode != 0:
         message = f"{' '.join(command)} ended with {process.returncode}"
         raise RuntimeError(message)
     took_s = time.monotonic() - begun
-    return Done(took_s, _processor_s() - computed_s, peaks, json.loads(stdout))
-
-
-def _processor_s() -> float:
-    """Return the processor time of all descendants that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return Done(took_s, sum(computed_s.values()), peaks, json.loads(stdout))
 
 
 @contextmanager
-def _peaks(pid: int) -> Iterator[Peaks]:
-    """Watch a process and its descendants for the length of the block; shared pages count."""
+def _peaks(pid: int, computed_s: dict[int, float] | None = None) -> Iterator[Peaks]:
+    """Watch a process and its descendants for the length of the block; shared pages count.
+
+    Args:
+        pid: Of the process.
+        computed_s: Gets the processor time of each; the script does not wait for its JVM.
+    """
     peaks, done = {"java": 0, "python": 0}, threading.Event()
 
     def watch() -> None:
@@ -219,6 +217,8 @@ def _peaks(pid: int) -> Iterator[Peaks]:
                 root = psutil.Process(pid)
                 for process in (root, *root.children(recursive=True)):
                     with suppress(psutil.NoSuchProcess):
+                        if computed_s is not None:
+                            computed_s[process.pid] = sum(process.cpu_times()[:2])
                         # The JVM's forks bear the name of a thread, and share its memory.
                         kind = process.name().rstrip("0123456789.")
                         if kind in now:
