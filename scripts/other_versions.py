@@ -47,7 +47,7 @@ def main() -> int:
     if options.of == "python":
         return with_python()
     if options.of == "pyspark":
-        return with_pyspark(options.arguments or ["tests/pipeline"])
+        return with_pyspark(options.arguments or ["-m", "not long", "tests/pipeline"])
     versions = options.versions or OTHER_KAFKA_VERSIONS
     for version in versions:
         if not lock_file(f"kafka-{version}").exists():

@@ -22,10 +22,14 @@ SOCKETS_OF_PYSPARK = "ignore:unclosed <socket.+raddr=:ResourceWarning"
 Command = Callable[..., CompletedProcess[str]]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests that need Spark to `make faults`, but those of the small run."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.filterwarnings(SOCKETS_OF_PYSPARK))
+            if "spark" in item.fixturenames and not item.get_closest_marker("small"):
+                item.add_marker(pytest.mark.spark)
 
 
 _ALL_TESTS = 2000

@@ -61,6 +61,7 @@ def hour(minutes: int, **columns: Any) -> Row:
     return row | columns
 
 
+@pytest.mark.small
 def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path):
     options = ("--master", "local[2]", "--input", publish(tmp_path / "in", healthy()))
     code, checks = examined(spark_command, *options)

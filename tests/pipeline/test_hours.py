@@ -3,11 +3,14 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -70,14 +73,6 @@ def written(folder: Path, hours: range) -> Path:
     return file
 
 
-@pytest.fixture
-def limits(tmp_path: Path) -> Path:
-    """Return a folder with a quota of alice in each of two clusters."""
-    quota = version("producer_byte_rate", 100.0)
-    rows = [{**quota, "cluster_id": name} for name in ("c1", "c2")]
-    return publish(tmp_path / "quotas", {QUOTA_VERSION: rows})
-
-
 def run(spark: SparkSession, limits: Path, source: Path, out: Path, cluster: str | None) -> None:
     options = ("--quotas", f"{limits}", *(() if cluster is None else ("--cluster", cluster)))
     job = job_of(spark, "csv", source, out, *options, name="run")
@@ -92,38 +87,73 @@ def rows(out: Path, table: Table) -> list[dict[str, Any]]:
     return sorted(found, key=str)
 
 
+CLUSTERS = ("c1", "c2")
+HOURS = range(size(2, 4))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a run made of all hours of two clusters."""
+
+    source: Path
+    out: Path
+
+
+@pytest.fixture(scope="module")
+def limits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a quota of alice in each of two clusters."""
+    quota = version("producer_byte_rate", 100.0)
+    rows = [{**quota, "cluster_id": name} for name in CLUSTERS]
+    return publish(tmp_path_factory.mktemp("quotas"), {QUOTA_VERSION: rows})
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, limits: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    source = folder / "whole.csv"
+    with source.open("w", newline="") as target:
+        writer = csv.writer(target)
+        writer.writerow([*HEADERS, "cluster_id"])
+        writer.writerows((*row, name) for name in CLUSTERS for row in scrapes(HOURS))
+    run(spark, limits, source, folder / "out", None)
+    return Whole(source, folder / "out")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(("--last", "1h"), marks=pytest.mark.small),
+        ("--from", f"{at(60 * HOURS[-1])}", "--to", f"{at(60 * HOURS[-1] + 59)}"),
+    ],
+    ids=["the last hour", "a period"],
+)
 def test_a_late_hour_again_is_one_run_and_gives_the_same_bits(
-    spark: SparkSession, spark_command: Command, limits: Path, tmp_path: Path
+    spark_command: Command, limits: Path, whole: Whole, tmp_path: Path, chosen: tuple[str, ...]
 ):
     out = tmp_path / "out"
-    run(spark, limits, written(tmp_path, range(2)), out, "c1")
+    shutil.copytree(whole.out, out)
     before = {table: rows(out, table) for table in RESULTS}
     files = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
-    late = ("--input", tmp_path / "hours-0-2.csv", "--from", at(60), "--to", at(119))
-    options = ("--format", "csv", "--quotas", limits, "--out", out, "--cluster", "c1")
-    done = spark_command("run", *options, *late, "--json")
+    options = ("--format", "csv", "--quotas", limits, "--out", out)
+    done = spark_command("run", *options, "--input", whole.source, *chosen, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows_in"] == OF_HOUR + 1
+    assert json.loads(done.stdout)["rows_in"] == len(CLUSTERS) * (OF_HOUR + 1)
     assert {table: rows(out, table) for table in RESULTS} == before
     again = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
     assert sorted(again.values()) == sorted(files.values())
-    assert len(again.keys() - files.keys()) == 1, "one hour has a new file"
-    assert len(before[QUARANTINE]) == 2
+    new = again.keys() - files.keys()
+    assert {file.parent.name for file in new} == {f"hour={HOURS[-1]}"}
+    assert len(new) == len(CLUSTERS), "one hour of each has a new file"
+    assert len(before[QUARANTINE]) == len(CLUSTERS) * len(HOURS)
 
 
+@pytest.mark.small
 def test_four_runs_at_once_write_what_one_run_of_all_writes(
-    spark: SparkSession, limits: Path, tmp_path: Path
+    spark: SparkSession, limits: Path, whole: Whole, tmp_path: Path
 ):
     """Of two clusters: every day is one of several runs."""
-    hours = range(size(2, 4))
-    whole = tmp_path / "whole.csv"
-    with whole.open("w", newline="") as target:
-        writer = csv.writer(target)
-        writer.writerow([*HEADERS, "cluster_id"])
-        writer.writerows((*row, name) for name in ("c1", "c2") for row in scrapes(hours))
-    run(spark, limits, whole, tmp_path / "whole", None)
-    sources = [written(tmp_path, range(hour, hour + 1)) for hour in hours]
-    work = [(source, cluster) for cluster in ("c1", "c2") for source in sources]
+    sources = [written(tmp_path, range(hour, hour + 1)) for hour in HOURS]
+    work = [(source, cluster) for cluster in CLUSTERS for source in sources]
     with ThreadPoolExecutor(len(work)) as pool:
         runs = [
             pool.submit(run, spark, limits, source, tmp_path / "at-once", cluster)
@@ -133,14 +163,14 @@ def test_four_runs_at_once_write_what_one_run_of_all_writes(
             each.result()
     for table in (*FACTS, *DAYS):
         found = rows(tmp_path / "at-once", table)
-        assert found == rows(tmp_path / "whole", table) != [], table.name
+        assert found == rows(whole.out, table) != [], table.name
     left = [*(tmp_path / "at-once").rglob("*")]
     levels = [[each.partition("=")[0] for each in file.parts if "=" in each] for file in left]
     assert all(len(names) == len({*names}) for names in levels), "no folder is inside its like"
     assert not [file for file in left if file.name == "_temporary" or "staging" in file.name]
     incidents = rows(tmp_path / "at-once", THROTTLE_INCIDENT)
     across = [row for row in incidents if row["start"] == at(59) and row["end"] == at(62)]
-    assert sorted(row["cluster_id"] for row in across) == ["c1", "c2"]
+    assert sorted(row["cluster_id"] for row in across) == list(CLUSTERS)
 
 
 def test_days_are_summed_up_again_where_an_hour_came_meanwhile(spark: SparkSession, tmp_path: Path):
@@ -244,6 +274,25 @@ def test_a_wrong_number_of_hours_is_named(hours: str, capsys: pytest.CaptureFixt
     assert "is not a number of hours or days such as 1h or 1d" in capsys.readouterr().err
 
 
+@contextmanager
+def of_production(spark: SparkSession) -> Iterator[None]:
+    """Let Spark plan as it does for `quota-pipeline`: the tests' settings are for ten rows."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.shuffle.partitions": f"{16 * spark.sparkContext.defaultParallelism}",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            spark.conf.set(name, str(former))
+
+
+@pytest.mark.small
 def test_a_chain_of_20_000_minutes_gives_them_back(
     spark: SparkSession, spark_command: Command, tmp_path: Path
 ):
@@ -255,7 +304,8 @@ def test_a_chain_of_20_000_minutes_gives_them_back(
     write_shape("parquet", made_up, str(tmp_path))
     options = ("--input", tmp_path / "parquet", "--quotas", tmp_path, "--out", tmp_path / "out")
     named = ("--cluster", plan.cluster, "--json")
-    done = spark_command("run", "--format", "parquet", *options, *named)
+    with of_production(spark):
+        done = spark_command("run", "--format", "parquet", *options, *named)
     assert done.returncode == 0, done.stderr
     found = observation_minutes([Lake(spark, str(tmp_path / "out"))], Scope())
     provenance = ("source", "ingest_run_id")

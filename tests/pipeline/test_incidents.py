@@ -147,6 +147,7 @@ def of_cluster(rows: list[Row], cluster: str) -> list[Row]:
     return [row for row in rows if row["cluster_id"] == cluster]
 
 
+@pytest.mark.small
 def test_a_stretch_across_midnight_is_one_incident(joined: dict[int, list[Row]]):
     first, on_two, at_the_end = of_cluster(joined[1], MIDNIGHT)
     assert (first["start"], first["end"], first["minutes"]) == (at(1439), at(1442), 3)
@@ -159,6 +160,7 @@ def test_a_stretch_across_midnight_is_one_incident(joined: dict[int, list[Row]])
     assert len({row["incident_id"] for row in (first, on_two, at_the_end)}) == 3
 
 
+@pytest.mark.small
 def test_throttling_without_a_limit_has_no_ratio_and_other_keys_no_bytes(
     joined: dict[int, list[Row]],
 ):
@@ -168,6 +170,7 @@ def test_throttling_without_a_limit_has_no_ratio_and_other_keys_no_bytes(
 
 
 @pytest.mark.parametrize("gap", [1, 4])
+@pytest.mark.small
 def test_random_worlds_agree_with_brute_force(
     joined: dict[int, list[Row]], worlds: list[World], gap: int
 ):

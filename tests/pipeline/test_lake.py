@@ -48,6 +48,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(spark, f"{tmp_path / 'a b'}/")
 
 
+@pytest.mark.small
 def test_a_write_replaces_its_partitions_and_no_other(spark: SparkSession, lake: Lake):
     assert lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST) == 2
     assert lake.write(bins(spark, (2, 21), (2, 22), (3, 30)), UTILIZATION_HIST) == 3
@@ -137,6 +138,7 @@ def revisions(lake: Lake) -> list[int]:
     return [by_day[day] for day in sorted(by_day)]
 
 
+@pytest.mark.small
 def test_a_day_is_of_the_newest_revision(spark: SparkSession, lake: Lake, tmp_path: Path):
     """As where a run was killed once it had written, and before it removed what was there."""
     lake.write(peaks(spark, (1, 1.0), (2, 2.0)), UTILIZATION_DAILY)
@@ -226,6 +228,7 @@ def test_a_missing_table_is_named(lake: Lake):
         read_all([], UTILIZATION_HIST)
 
 
+@pytest.mark.small
 def test_rows_that_are_not_where_they_are_read_are_no_success(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):

@@ -36,6 +36,7 @@ def raising(error: Exception) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     ],
     ids=str,
 )
+@pytest.mark.small
 def test_an_error_of_a_task_is_reported(
     spark: SparkSession, error: Exception, exit_code: int, sentence: str
 ):
@@ -97,6 +98,7 @@ def broken(folder: Path, *, footer: bool) -> Path:
 
 
 @pytest.mark.parametrize("footer", [True, False])
+@pytest.mark.small
 def test_a_command_names_the_file(spark_command: Command, footer: bool, tmp_path: Path):
     file = broken(tmp_path, footer=footer)
     ended = spark_command("utilization", "--input", tmp_path, "--out", tmp_path / "out")

@@ -141,6 +141,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wr
     return Written(facts, out)
 
 
+@pytest.mark.small
 def test_a_day_is_counted_beside_its_limit(written: Written):
     days = written.days(COUNTED)
     day = days[20, 1, 7]
@@ -157,6 +158,7 @@ def test_a_day_is_counted_beside_its_limit(written: Written):
     assert days[21, 1, 7]["minutes_expected"] == 1
 
 
+@pytest.mark.small
 def test_no_percentile_is_above_the_peak(written: Written):
     days = written.days(PEAKS)
     assert len(days) == 2 * len(PEAK_RATES)
@@ -165,6 +167,7 @@ def test_no_percentile_is_above_the_peak(written: Written):
         assert day["p99"] == pytest.approx(day["peak"], rel=0.005)
 
 
+@pytest.mark.small
 def test_the_pool_of_all_brokers_holds_their_minutes(written: Written):
     pool = written.days(POOLED)[20, None, 7]
     assert (pool["minutes_present"], pool["minutes_expected"], pool["coverage"]) == (4, 5, 0.8)
@@ -172,6 +175,7 @@ def test_the_pool_of_all_brokers_holds_their_minutes(written: Written):
     assert pool["p50"] == pytest.approx(10.0, rel=0.005)
 
 
+@pytest.mark.small
 def test_without_a_limit_there_is_no_ratio(written: Written):
     days = written.days(UNLIMITED)
     for bucket_id in (7, 8, 9):
@@ -182,6 +186,7 @@ def test_without_a_limit_there_is_no_ratio(written: Written):
     assert days[20, 1, 10]["bytes"] is None
 
 
+@pytest.mark.small
 def test_percentiles_are_within_half_a_percent_of_the_order_statistics(written: Written):
     days = written.days(DISTRIBUTIONS)
     for world, rates in enumerate(distributions()):
@@ -206,6 +211,7 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
     assert rows[values.index(1.0)].bin == 0
 
 
+@pytest.mark.small
 def test_the_histogram_adds_up_and_merges_exactly(written: Written):
     rows, day = worlds()[BINS], "2026-11-20"
     days = written.rows(UTILIZATION_DAILY, BINS)

@@ -32,8 +32,12 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline/test_interrupts.py": "a pipeline that is interrupted",
     "tests/pipeline/collect": "jobs without Spark",
     "tests/pipeline/history/test_fold.py": "jobs without Spark",
+    "tests/pipeline/synth": "jobs without Spark",
+    "tests/pipeline/test_options.py": "jobs without Spark",
+    "tests/pipeline/test_plot.py": "jobs without Spark",
     "tests/pipeline/test_schedule.py": "jobs without Spark",
     "tests/pipeline/test_secrets.py": "jobs without Spark",
+    "tests/pipeline/test_spark.py": "jobs without Spark",
     "tests/integration/localdev": "a broker of everything",
 }
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest

@@ -167,13 +167,15 @@ def test_every_step_and_every_conformance_test_exists(faults: dict[str, Any]):
     assert [path for path in named if not path.exists()] == []
 
 
-def test_every_test_with_a_long_size_is_in_a_step(faults: dict[str, Any]):
+def test_every_test_with_a_long_size_or_of_the_pipeline_is_in_a_step(faults: dict[str, Any]):
     run, ignored = paths_of(faults)
     marks = ("pytest.mark.long", "testkit.sizes")
+    of_spark = ROOT / "tests" / "pipeline"
     files = [
         file
         for file in (ROOT / "tests").rglob("test_*.py")
-        if file != Path(__file__) and any(mark in file.read_text() for mark in marks)
+        if file.is_relative_to(of_spark)
+        or (file != Path(__file__) and any(mark in file.read_text() for mark in marks))
     ]
     assert len(files) > 20
     folders = [path for path in run if path not in ignored]

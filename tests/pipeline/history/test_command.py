@@ -97,6 +97,7 @@ def stored(out: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in table)
 
 
+@pytest.mark.small
 async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path: Path):
     request, first = await altered(database, "alice", {}, {P: 1024.0})
     await altered(database, "alice", {P: 1024.0}, {P: 9.0}, Outcome.REFUSED)

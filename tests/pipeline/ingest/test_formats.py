@@ -118,7 +118,15 @@ LINES: Mapping[str, Mapping[str, bytes]] = {
 Found = Mapping[str, list[Row]]
 
 
-@pytest.fixture(scope="module", params=WRITERS)
+OTHERWISE = ("csv", "parquet", "vm-jsonl")
+"""What other tests of the small run read."""
+
+READ = [
+    kind if kind in OTHERWISE else pytest.param(kind, marks=pytest.mark.small) for kind in WRITERS
+]
+
+
+@pytest.fixture(scope="module", params=READ)
 def found(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Found:

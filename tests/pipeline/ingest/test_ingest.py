@@ -97,6 +97,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return World(source, out, job, found[0], found[1], {item.check: item for item in found[2]})
 
 
+@pytest.mark.small
 def test_a_minute_is_summed_up(world: World):
     first, second, percent = world.of("alice")
     assert first == Row(
@@ -122,6 +123,7 @@ def test_a_minute_is_summed_up(world: World):
     assert (percent.key, percent.rate_max, percent.bytes_est) == ("request_percentage", 0.25, None)
 
 
+@pytest.mark.small
 def test_a_minute_of_a_scraped_broker_without_a_sample_is_one_of_rate_0(world: World):
     often, seldom = world.of("often"), world.of("seldom")
     assert [(item.ts.minute, item.samples) for item in often] == [
@@ -133,12 +135,14 @@ def test_a_minute_of_a_scraped_broker_without_a_sample_is_one_of_rate_0(world: W
     assert len(seldom) == 1, "its broker has no `up`"
 
 
+@pytest.mark.small
 def test_a_throttle_time_without_a_rate_is_a_minute_with_rate_0(world: World):
     (minute,) = world.of("none")
     assert (minute.ts.minute, minute.rate_avg, minute.rate_max, minute.bytes_est) == (1, 0, 0, 0)
     assert (minute.throttle_ms_avg, minute.throttle_ms_max, minute.samples) == (30.0, 30.0, 0)
 
 
+@pytest.mark.small
 def test_the_mean_of_large_rates_is_exact(world: World):
     (minute,) = world.of("large")
     assert minute.rate_avg == 5_999_999_999_999.333333
@@ -146,6 +150,7 @@ def test_the_mean_of_large_rates_is_exact(world: World):
     assert minute.rate_max == LARGE[0]
 
 
+@pytest.mark.small
 def test_the_first_of_the_same_point_counts(world: World):
     twice = [(item.cluster_id, item.rate_avg, item.samples) for item in world.of("twice")]
     assert twice == [("c", 5.0, 2), ("d", 8.0, 1)]
@@ -177,6 +182,7 @@ def test_of_the_same_minute_that_of_the_first_named_input_counts(
     assert job.quarantined == 2
 
 
+@pytest.mark.small
 def test_the_surplus_is_quarantined_where_it_stands(world: World):
     duplicates = [item for item in world.quarantine if item.reason == "duplicate"]
     surplus = sorted(duplicates, key=lambda item: (item.source, item.line))
@@ -189,6 +195,7 @@ def test_the_surplus_is_quarantined_where_it_stands(world: World):
     assert '"ts":"2026-11-21T12:00:00.000000Z"' in surplus[0].raw
 
 
+@pytest.mark.small
 def test_rows_in_are_rows_used_and_quarantined(world: World):
     counts = world.job.counts
     assert counts["quarantined_by_reason"] == {
@@ -205,6 +212,7 @@ def test_rows_in_are_rows_used_and_quarantined(world: World):
     assert counts["rows_out"]["rate_minute"] == len(world.minutes)
 
 
+@pytest.mark.small
 def test_the_checks_name_what_is_wrong(world: World):
     failed = {name for name, check in world.checks.items() if not check.passed}
     assert (
@@ -231,6 +239,7 @@ def test_a_gap_alone_fails_where_data_quality_is_asked_for(spark: SparkSession, 
     job.judge()
 
 
+@pytest.mark.small
 def test_a_clock_that_is_ahead_fails_a_check():
     now = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - as Spark returns times
     passed = {}
@@ -281,6 +290,7 @@ def test_several_clusters_are_not_called_by_a_single_name(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.small
 def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Command, tmp_path: Path):
     points = [Point(0, value=3), Point(0, value=3), Point(9, value=-1)]
     source = write_export(points, tmp_path)
@@ -341,6 +351,7 @@ def test_a_dry_run_writes_nothing(spark_command: Command, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.small
 def test_a_wrong_column_is_exit_code_2_and_named(spark_command: Command, tmp_path: Path):
     (tmp_path / "a.csv").write_text("ts,value\n1,2\n")
     done = spark_command(

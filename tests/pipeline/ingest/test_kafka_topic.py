@@ -65,6 +65,7 @@ def produce(producer: Producer, topic: str, *messages: bytes | None) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
+@pytest.mark.small
 def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     producer: Producer, servers: str, monkeypatch: pytest.MonkeyPatch
 ):

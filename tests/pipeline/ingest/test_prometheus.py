@@ -154,6 +154,7 @@ def test_each_metric_and_hour_is_asked_for_once_and_again_where_a_refusal_passes
     assert report["used"] == {"rate": 481, "up": 480}
 
 
+@pytest.mark.small
 def test_points_are_read_with_their_names_and_times(api: tuple[FakeApi, str], spark: SparkSession):
     _, url = api
     rules = Rules(since_us=AT * 1_000_000, until_us=(AT + 3_600) * 1_000_000)

@@ -216,6 +216,7 @@ def test_a_run_whose_process_died_has_failed_once_the_next_begins(database: str)
     assert (died["state"], died["error"]) == ("failed", "The process that ran it died.")
 
 
+@pytest.mark.small
 def test_what_a_job_wrote_is_published_with_its_reach(
     database: str, spark: SparkSession, tmp_path: Path
 ):

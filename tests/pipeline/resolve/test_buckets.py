@@ -157,6 +157,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wr
     return Written(inputs, out, write(out, inputs))
 
 
+@pytest.mark.small
 def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
     first, *others = written.minutes(MEMBERS)
     assert first == {
@@ -181,6 +182,7 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
     ]
 
 
+@pytest.mark.small
 def test_every_series_is_counted(written: Written):
     series = written.inputs.series.count()
     limits = rows_of(written.out, SERIES_LIMIT)
@@ -194,6 +196,7 @@ def test_every_series_is_counted(written: Written):
     assert {row["valid_to"] - row["valid_from"] for row in limits} == {timedelta(hours=1)}
 
 
+@pytest.mark.small
 def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, written: Written):
     names = sorted(written.names(NAMED), key=lambda row: row["bucket_client"])
     hashed = f"select xxhash64('{NAMED}', '{KEY.value}', 'alice', 'x')"

@@ -60,6 +60,7 @@ def answer(row: Found) -> tuple[int, float | None, str, str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.small
 def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
     worlds = list(clusters(7, COUNT))
     names = dict(enumerate(product(SEEN, SEEN)))

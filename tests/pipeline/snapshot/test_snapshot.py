@@ -47,6 +47,7 @@ def raw(service: RunningService):
         raw.become({})
 
 
+@pytest.mark.small
 def test_every_value_is_stored_but_those_of_addresses(
     spark_command: Command, service: RunningService, raw: RawQuotas, tmp_path: Path
 ):
