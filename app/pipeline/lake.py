@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, reduce
-from operator import and_, or_
+from operator import or_
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 from uuid import uuid4
@@ -274,9 +274,10 @@ class Lake:
     ) -> int:
         emptied = without(replaced, filled)
         own = {REVISION: revision} if revision else {}
+        counts = _counts(table, filled if revision else [])
         counted = Observation()
         (
-            rows.observe(counted, sf.count(sf.lit(1)).alias(_ROWS))
+            rows.observe(counted, *(count.alias(name) for name, count in counts.items()))
             .withColumns({name: sf.lit(value) for name, value in own.items()})
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
@@ -284,24 +285,20 @@ class Lake:
             .partitionBy(*table.partitions, *own)
             .parquet(self.address(table))
         )
-        due = int(counted.get[_ROWS]) if filled else 0
-        found = self._count(table, filled, own) if filled else 0
-        if found != due:
-            message = (
-                f"{due} rows of {table.name} were written and {found} are in "
-                f"{self.address(table)}: name an --out that this machine and all workers share."
-            )
-            raise InfrastructureError(message)
+        due = {name: int(counted.get[name]) if filled else 0 for name in counts}
+        written = sum(due.values())
+        if filled:
+            self._find(table, filled, revision, due)
         if not revision:
             self.empty(table, emptied)
-            return found
+            return written
         former = self._folders_of(table, replaced)
         older = {folder: day for folder, day in former.items() if _revision(folder) < revision}
         gone = {tuple(day.items()) for day in emptied}
         empty = {_folder(folder) for folder, day in older.items() if day in gone}
         self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
         self._remove(older)
-        return found
+        return written
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
         """Return a name for a revision of days, newer than those that there are.
@@ -327,16 +324,54 @@ class Lake:
         }
         return {folder: day for folder, day in found.items() if day in wanted}
 
-    def _count(self, table: Table, partitions: Sequence[Partition], own: Mapping[str, str]) -> int:
-        """Count the rows of a write, anew where another run has replaced a file meanwhile."""
-        is_own = reduce(and_, (sf.col(name) == value for name, value in own.items()), sf.lit(True))
+    def _find(
+        self, table: Table, filled: Sequence[Partition], revision: str, due: Mapping[str, int]
+    ) -> None:
+        """See that the rows of a write are where they are read.
 
-        def count() -> int:
-            rows = self._folders(table, partitions)
-            # Without a single file of these days there is no such column.
-            if not own.keys() <= set(rows.columns):
-                return 0
-            return rows.where(is_within(partitions, table.partitions) & is_own).count()
+        Another run may have written a newer revision of a day meanwhile, and have removed this one.
+
+        Args:
+            table: Which.
+            filled: The partitions that the rows are of.
+            revision: Of a table with revisions.
+            due: How many rows were written, by the names of ``_counts``.
+
+        Raises:
+            InfrastructureError: They are not, and there is no newer revision either.
+        """
+        days = filled if revision else []
+        found = self._count(table, filled, revision, _counts(table, days))
+        missing = [day for day in days if found[_name(day)] != due[_name(day)]]
+        folders = self._folders_of(table, missing)
+        newer = {day for folder, day in folders.items() if _revision(folder) > revision}
+        is_whole = {tuple(day.items()) for day in missing} <= newer if days else found == due
+        if not is_whole:
+            message = (
+                f"{sum(due.values())} rows of {table.name} were written and {sum(found.values())} "
+                f"are in {self.address(table)}: name an --out that this machine and all workers "
+                "share."
+            )
+            raise InfrastructureError(message)
+
+    def _count(
+        self,
+        table: Table,
+        filled: Sequence[Partition],
+        revision: str,
+        counts: Mapping[str, Column],
+    ) -> dict[str, int]:
+        """Count the rows of a write, anew where another run has replaced a file meanwhile."""
+
+        def count() -> dict[str, int]:
+            rows = self._folders(table, filled).where(is_within(filled, table.partitions))
+            if revision:
+                # Without a single file of these days there is no such column.
+                if REVISION not in rows.columns:
+                    return dict.fromkeys(counts, 0)
+                rows = rows.where(sf.col(REVISION) == revision)
+            (found,) = rows.agg(*(count.alias(name) for name, count in counts.items())).collect()
+            return {name: found[name] for name in counts}
 
         return retried(count)
 
@@ -456,6 +491,17 @@ def _is_of(cluster: str | None, days: Mapping[str, set[int]]) -> Column:
             claim &= sf.col("hour").isin(list(chosen))
         claims.append(claim)
     return same & reduce(or_, claims) if claims else same
+
+
+def _name(partition: Partition) -> str:
+    return "/".join(partition.values())
+
+
+def _counts(table: Table, days: Sequence[Partition]) -> dict[str, Column]:
+    """Return how many rows each of some days has, by its name; without days, how many there are."""
+    if not days:
+        return {_ROWS: sf.count(sf.lit(1))}
+    return {_name(day): sf.count_if(is_within([day], table.partitions)) for day in days}
 
 
 def days_of(hours: Iterable[Partition]) -> list[Partition]:

@@ -4,7 +4,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from app.pipeline.results import Scope
 from app.pipeline.tables import (
     DQ_RESULT,
     QUARANTINE,
+    REVISION,
     TABLES,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
@@ -237,6 +239,33 @@ def test_rows_that_are_not_where_they_are_read_are_no_success(
     with pytest.raises(InfrastructureError, match=r"2 rows .+ were written and 0 are in") as failed:
         lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
     assert failed.value.exit_code == 5
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["all there", "a day lost"])
+@pytest.mark.small
+def test_a_day_that_a_newer_run_has_replaced_is_not_lost(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+):
+    """The newer run writes the first day and removes this revision before its rows are counted."""
+    own, count = lake.next_revision(UTILIZATION_DAILY, days(1, 2)), lake._count
+
+    def count_late(*arguments: Any) -> dict[str, int]:
+        Lake(spark, lake.name).write(peaks(spark, (1, 9.0)), UTILIZATION_DAILY)
+        assert revisions(lake) == [1, 1]
+        if is_lost:
+            (lost,) = Path(lake.name).rglob(f"dt=2026-11-02/{REVISION}={own}")
+            rmtree(lost)
+        return count(*arguments)
+
+    monkeypatch.setattr(lake, "_count", count_late)
+    rows = peaks(spark, (1, 1.0), (2, 2.0), (2, 3.0))
+    scope = (UTILIZATION_DAILY, days(1, 2), days(1, 2), own)
+    if is_lost:
+        with pytest.raises(InfrastructureError, match=r"3 rows .+ were written and 0 are in"):
+            lake.write_revision(rows, *scope)
+    else:
+        assert lake.write_revision(rows, *scope) == 3
+        assert stored_peaks(lake) == {(1, 9.0), (2, 2.0), (2, 3.0)}
 
 
 def test_a_catalog_says_which_tables_it_has(spark: SparkSession):
