@@ -388,6 +388,7 @@ _LOST_CALL: Final = re.compile(
 """Without a word of Java: nothing answers there any more. Source: ``py4j.clientserver``."""
 _OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -424,7 +425,7 @@ def _sentence(text: str) -> str:
     if _LOST_CALL.fullmatch(text.strip()):
         return "Spark failed: its JVM has ended; look whether the machine has enough memory"
     condition = _OF_SPARK.search(text)
-    if condition:
-        return f"Spark failed: {condition.group()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark failed: {lines[0] if lines else 'it does not say why'}"
+    failure = condition.group() if condition else lines[0] if lines else "it does not say why"
+    cause = _CAUSE.findall(text)[-1:]
+    return ": ".join([f"Spark failed: {failure}", *(each for each in cause if each not in failure)])

@@ -1,6 +1,7 @@
 """A failure of Spark or of a file is reported in a sentence, whatever it is."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from app.pipeline.spark import spark_failures
 from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import facts_of_minutes, minute, publish
+from tests.testkit.outages import small_disk
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -105,6 +107,18 @@ def test_a_command_names_the_file(spark_command: Command, footer: bool, tmp_path
     assert ended.returncode == 5
     assert file.name in ended.stderr.splitlines()[-1]
     assert not (tmp_path / "out" / UTILIZATION_DAILY.name).exists()
+
+
+def test_a_command_says_that_the_disk_is_full(spark_command: Command, tmp_path: Path):
+    publish(tmp_path / "in", facts_of_minutes([minute(0)]))
+    (tmp_path / "out").mkdir()
+    with small_disk(tmp_path / "out", 1):
+        with suppress(OSError), (tmp_path / "out" / "large").open("wb", buffering=0) as large:
+            while large.write(bytes(4096)):
+                pass
+        ended = spark_command("utilization", "--input", tmp_path / "in", "--out", tmp_path / "out")
+    assert ended.returncode == 5
+    assert ended.stderr.splitlines()[-1].endswith(": No space left on device")
 
 
 def test_a_command_without_spark_fails_in_a_sentence(
