@@ -13,7 +13,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.postgres.connect import read_url
 from app.postgres.errors import first_line
-from app.postgres.schema import ENSURE_PARTITIONS, LOG_TABLES, LOG_VIEWS, WORKING_TABLES
+from app.postgres.schema import (
+    ENSURE_PARTITIONS,
+    LOG_SEQUENCE,
+    LOG_TABLES,
+    LOG_VIEWS,
+    WORKING_TABLES,
+)
 
 _ADVISORY_LOCK: Final = 7_052_811_546
 _WAIT_FOR_OTHERS: Final = "60s"
@@ -24,6 +30,7 @@ _GRANTS: Final = (
     "revoke all on {log}, {views}, alembic_version from {role}",
     "grant select, insert on {log} to {role}",
     "grant select on {views}, alembic_version to {role}",
+    "grant usage on sequence {sequence} to {role}",
     "revoke all on {work} from {role}",
     "grant select, insert, update, delete on {work} to {role}",
     "grant execute on function ensure_audit_partitions(integer, integer) to {role}",
@@ -141,6 +148,7 @@ def _grant(connection: Connection, service_role: str | None) -> str:
         "work": ", ".join(WORKING_TABLES),
         "log": ", ".join(LOG_TABLES),
         "views": ", ".join(LOG_VIEWS),
+        "sequence": LOG_SEQUENCE,
     }
     for statement in _GRANTS:
         connection.execute(text(statement.format(**names)))

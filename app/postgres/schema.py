@@ -27,7 +27,7 @@ audit_event: Final = _table(
     "audit_event",
     """
     received_at alteration_id seq event_type at occurred_at cluster_id principal action
-    documents_hash rejected payload leaf_hash
+    documents_hash rejected payload leaf_hash log_position
     """,
 )
 """One row for each event of a request.
@@ -36,7 +36,8 @@ audit_event: Final = _table(
 and that some were applied late after all. `at` is the time of the first event on every
 row. What names the request stands on that alone. `payload` is the record of the request,
 `rejected` what became of entities that our own rules refused, `documents_hash` of this and of the
-documents of `audit_entity`; `leaf_hash` seals all of it, and the times.
+documents of `audit_entity`; `leaf_hash` seals all of it, and the times. `log_position` is its
+number in the log, drawn under the locks of its entities: see ``event_log``.
 """
 
 audit_entity: Final = _table(
@@ -57,6 +58,9 @@ LOG_TABLES: Final = ("audit_event", "audit_entity")
 LOG_VIEWS: Final = ("audit_log", "audit_entity_event")
 """What the service may read."""
 
+LOG_SEQUENCE: Final = "audit_event_log_position"
+"""What the service may draw numbers from: adding an event draws one."""
+
 ANALYTICS_TABLES: Final = (
     "utilization_daily",
     "utilization_hist",
@@ -75,6 +79,7 @@ WORKING_TABLES: Final = (
     "quota_plan",
     "quota_owner",
     "temporary_value",
+    "events_topic",
     *ANALYTICS_TABLES,
 )
 """What the service may change. Their rows come and go; what they lead to is in the log."""
@@ -182,7 +187,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0007"
+SCHEMA_REVISION: Final = "0008"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
@@ -205,7 +210,9 @@ _RIGHTS: Final = """
       (select bool_and(has_table_privilege(relid, 'select')
         and has_table_privilege(relid, 'insert')) from log where not isleaf)
         and has_table_privilege('alembic_version', 'select')
-        and has_table_privilege('audit_entity_event', 'select') as has_enough,
+        and has_table_privilege('audit_entity_event', 'select')
+        and coalesce(has_sequence_privilege(
+          cast(to_regclass('audit_event_log_position') as oid), 'usage'), true) as has_enough,
       (select is_other from me) and exists (
         select from log where has_table_privilege(relid, 'update, delete, truncate, trigger')
         or has_any_column_privilege(relid, 'update')

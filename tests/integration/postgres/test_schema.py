@@ -18,6 +18,7 @@ from app.postgres.connect import WRITING
 from app.postgres.migrate import MigrationError, alembic_config, migrate, migrations_folder
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import (
+    LOG_SEQUENCE,
     SCHEMA_REVISION,
     WORKING_TABLES,
     audit_entity,
@@ -231,6 +232,7 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
         ("grant update (verdict) on audit_entity to quotas_service", "could change or remove"),
         ("revoke insert on audit_entity from quotas_service", "may not read and add"),
         ("revoke select on audit_entity_event from quotas_service", "may not read and add"),
+        (f"revoke usage on sequence {LOG_SEQUENCE} from quotas_service", "may not read and add"),
         ("alter table audit_entity disable trigger audit_entity_row", "audit_entity lacks"),
         (f"grant delete on {PARTITION} to quotas_service", "could change or remove"),
         (f"grant insert on {PARTITION} to quotas_service", "could change or remove"),
