@@ -315,6 +315,40 @@ class PolicyMetrics:
         self._outdated.set(not usable)
 
 
+class EventMetrics:
+    """What becomes of the events of the log.
+
+    ``events_produced`` takes how many, ``listeners_are`` how many there are.
+    """
+
+    def __init__(self, make: Instruments) -> None:
+        self.events_produced = make.counter(
+            "quota_events_produced", "Records that the topic of events has acknowledged."
+        ).inc
+        self.topic_failed = make.counter(
+            "quota_events_failures",
+            "Batches that the topic of events did not take; they are sent again.",
+        ).inc
+        self._behind = make.gauge(
+            "quota_events_behind",
+            "Events of the audit log that the topic of events does not have, counted to 10,000; "
+            "NaN without a topic.",
+        )
+        self._behind_s = make.gauge(
+            "quota_events_behind_seconds",
+            "Age of the first of them; NaN without a topic.",
+        )
+        self.topic_is_behind(math.nan, math.nan)
+        self.listeners_are = make.gauge(
+            "quota_event_listeners", "Callers who follow the audit log through this process."
+        ).set
+
+    def topic_is_behind(self, events: float, oldest_s: float) -> None:
+        """Tell what the topic does not have yet; see ``Backlog``."""
+        self._behind.set(events)
+        self._behind_s.set(oldest_s)
+
+
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -326,7 +360,7 @@ class Metrics:
     """All metrics of a process, in a registry of their own; its own are those of HTTP.
 
     ``alterations`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
-    Postgres, ``policy`` what the policy decides.
+    Postgres, ``policy`` what the policy decides, ``events`` what becomes of the log's events.
     """
 
     def __init__(self) -> None:
@@ -377,7 +411,8 @@ class Metrics:
         self.count_rate_limited = make.count(
             "rate_limited",
             "Requests over a limit of this service: reads, alterations, at_once, entities (in "
-            "progress), failures (of authentication), logins, public (without a credential).",
+            "progress), streams, failures (of authentication), logins, public (without a "
+            "credential).",
             ["scope"],
         )
         self.closed = make.counter(
@@ -400,6 +435,7 @@ class Metrics:
         self.alterations = AlterationMetrics(make)
         self.dependencies = DependencyMetrics(make)
         self.policy = PolicyMetrics(make)
+        self.events = EventMetrics(make)
         self._text: bytes | None = None
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:

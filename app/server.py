@@ -176,6 +176,11 @@ class Server(uvicorn.Server):
             self.servers.append(cast("asyncio.Server", acceptor))
         return [(listener, listening) for listening in own]
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; streams end first, for nobody waits for their end."""
+        self._wiring.end_streams()
+        await super().shutdown(sockets)
+
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal changes nothing.
 

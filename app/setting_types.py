@@ -111,6 +111,9 @@ def _network(text: object) -> IPv4Network | IPv6Network:
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+"""Source: ``org.apache.kafka.common.internals.Topic``."""
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 """So many a second; 0 for no limit, in development only."""
@@ -147,5 +150,8 @@ AuthenticatorKinds = Annotated[
 SaslProtocol = Annotated[
     SecurityProtocol,
     _require(lambda protocol: protocol.uses_sasl, "it takes SASL_SSL or SASL_PLAINTEXT"),
+]
+TopicName = Annotated[
+    str, _require(_TOPIC.fullmatch, "it takes 1 to 249 of letters, digits, dots, _ and -")
 ]
 TestFailpoint = Annotated[Failpoints, _read(Failpoints.read)]

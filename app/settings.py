@@ -34,6 +34,7 @@ from app.setting_types import (
     Secret,
     TestFailpoint,
     TimeoutMs,
+    TopicName,
     variable,
 )
 
@@ -48,6 +49,8 @@ SECRETS: Final = (
     "database_url",
     "migration_database_url",
     "tls_key_password",
+    "events_sasl_password",
+    "events_ssl_key_password",
 )
 """Fields whose value may be in a file instead, which ``QUOTAS_<FIELD>_FILE`` names."""
 
@@ -241,6 +244,33 @@ class Settings(BaseModel):
     """YAML file of who may alter which quotas within which bounds; SIGHUP reads it again. See
     `docs/policy.md`."""
 
+    # Events: who follows the audit log.
+    events_topic: TopicName | None = None
+    """The topic that each event of the audit log is produced to; it is not created."""
+    events_bootstrap_servers: BootstrapServers | None = None
+    """`host:port,…` of the topic's brokers; default: those that are served, with
+    `QUOTAS_KAFKA_…`."""
+    events_security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
+    events_sasl_mechanism: SaslMechanism | None = None
+    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    events_sasl_username: str | None = None
+    """The account that produces."""
+    events_sasl_password: Secret | None = None
+    """Its password."""
+    events_ssl_ca_file: Path | None = None
+    """PEM file of trusted authorities."""
+    events_ssl_cert_file: Path | None = None
+    """PEM file of a client certificate."""
+    events_ssl_key_file: Path | None = None
+    """PEM file of its key."""
+    events_ssl_key_password: Secret | None = None
+    """The password of that key; default: it has none."""
+    streams_at_once: Annotated[int, Field(ge=0)] = 256
+    """Streams of `GET /audit/stream` of one principal at a time."""
+    max_streams: Annotated[int, Field(ge=1)] = 500
+    """The same of all principals together; for one more it is 503."""
+
     # What production accepts only where it is set explicitly.
     cluster_id: str | None = None
     """The id of the one cluster that this service is for; any other is refused."""
@@ -359,13 +389,31 @@ class Settings(BaseModel):
             self.kafka_sasl_username,
             reveal(self.kafka_sasl_password),
             cluster_id=self.cluster_id,
-            **self._kafka_files,
+            **self._files("kafka"),
+        )
+
+    @property
+    def events_kafka(self) -> KafkaSettings:
+        """How the brokers of the topic of events are reached.
+
+        Raises:
+            ValueError: SASL lacks a mechanism, a user or a password.
+        """
+        if self.events_bootstrap_servers is None:
+            return self.kafka
+        return KafkaSettings(
+            self.events_bootstrap_servers,
+            self.events_security_protocol,
+            self.events_sasl_mechanism,
+            self.events_sasl_username,
+            reveal(self.events_sasl_password),
+            **self._files("events"),
         )
 
     @property
     def kafka_tls(self) -> KafkaSettings:
         """How TLS is spoken with the brokers, whoever logs in."""
-        return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._kafka_files)
+        return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._files("kafka"))
 
     @property
     def basic_login(self) -> KafkaLogin | None:
@@ -377,15 +425,15 @@ class Settings(BaseModel):
             self.basic_bootstrap_servers or self.kafka_bootstrap_servers,
             self.basic_security_protocol,
             self.basic_sasl_mechanism,
-            **self._kafka_files,
+            **self._files("kafka"),
         )
 
-    @property
-    def _kafka_files(self) -> dict[str, str | None]:
+    def _files(self, prefix: str) -> dict[str, str | None]:
         names = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
-        files = {name: getattr(self, f"kafka_{name}") for name in names}
+        files = {name: getattr(self, f"{prefix}_{name}") for name in names}
         texts = {name: None if path is None else str(path) for name, path in files.items()}
-        return {**texts, "ssl_key_password": reveal(self.kafka_ssl_key_password)}
+        password: SecretStr | None = getattr(self, f"{prefix}_ssl_key_password")
+        return {**texts, "ssl_key_password": reveal(password)}
 
 
 def reveal(secret: SecretStr | None) -> str | None:

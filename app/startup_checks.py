@@ -99,6 +99,20 @@ _NEEDED_WITH: Final = {
     "tls_client_ca_file": "tls_cert_file",
     "forwarded_header": "trusted_proxies",
     "oidc_issuer": "oidc_audience",
+    "events_bootstrap_servers": "events_topic",
+    **dict.fromkeys(
+        (
+            "events_security_protocol",
+            "events_sasl_mechanism",
+            "events_sasl_username",
+            "events_sasl_password",
+            "events_ssl_ca_file",
+            "events_ssl_cert_file",
+            "events_ssl_key_file",
+            "events_ssl_key_password",
+        ),
+        "events_bootstrap_servers",
+    ),
 }
 """By a setting: another one without which it is of no use."""
 
@@ -122,14 +136,18 @@ def _ports(settings: Settings) -> Iterator[str]:
         yield f"{', '.join(twice)}: each needs a port of its own."
 
 
-def _service_account(settings: Settings) -> Iterator[str]:
-    protocol = settings.kafka_security_protocol
-    for name in ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password"):
-        if protocol.uses_sasl and not getattr(settings, name):
-            yield (
-                f"{variable(name)} is needed with QUOTAS_KAFKA_SECURITY_PROTOCOL={protocol} and "
-                "not set."
-            )
+_ACCOUNTS: Final = ("kafka", "events")
+"""What the settings of an account at some brokers begin with."""
+
+
+def _accounts(settings: Settings) -> Iterator[str]:
+    for prefix in _ACCOUNTS:
+        field = f"{prefix}_security_protocol"
+        protocol = getattr(settings, field)
+        for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
+            needed = f"{prefix}_{name}"
+            if protocol.uses_sasl and not getattr(settings, needed):
+                yield f"{variable(needed)} is needed with {variable(field)}={protocol} and not set."
 
 
 def _authenticators(settings: Settings) -> Iterator[str]:
@@ -163,6 +181,14 @@ def _broker_tls(settings: Settings) -> None:
             raise unusable_file("kafka_ssl_…", error) from None
 
 
+def _events_tls(settings: Settings) -> None:
+    if settings.events_topic is not None and settings.events_security_protocol.uses_tls:
+        try:
+            ssl_context(settings.events_kafka)
+        except (OSError, ValueError) as error:
+            raise unusable_file("events_ssl_…", error) from None
+
+
 def _policy(settings: Settings) -> None:
     if settings.policy_file is not None:
         try:
@@ -187,12 +213,12 @@ def _reading(read: Callable[[Settings], object]) -> Rule:
 _RULES: Final[Sequence[Rule]] = (
     _companions,
     _ports,
-    _service_account,
+    _accounts,
     _authenticators,
     _test_settings,
     *map(
         _reading,
-        (_broker_tls, bearer_tokens, oidc_authorities, tls_context, _policy),
+        (_broker_tls, _events_tls, bearer_tokens, oidc_authorities, tls_context, _policy),
     ),
 )
 
@@ -216,14 +242,16 @@ def _unsafe_listener(settings: Settings) -> Iterator[str]:
 
 
 def _unsafe_kafka(settings: Settings) -> Iterator[str]:
-    protocol = settings.kafka_security_protocol
-    hosts = _other_hosts(settings.kafka_bootstrap_servers)
-    if hosts and not protocol.uses_tls and not settings.insecure_allow_plaintext_kafka:
-        yield (
-            f"QUOTAS_KAFKA_SECURITY_PROTOCOL: {protocol} to {', '.join(hosts)} is not encrypted. "
-            "Use SSL or SASL_SSL, or accept the risk with "
-            "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA=true."
-        )
+    for prefix in _ACCOUNTS:
+        field, servers = f"{prefix}_security_protocol", f"{prefix}_bootstrap_servers"
+        protocol = getattr(settings, field)
+        hosts = _other_hosts(getattr(settings, servers) or "localhost:0")
+        if hosts and not protocol.uses_tls and not settings.insecure_allow_plaintext_kafka:
+            yield (
+                f"{variable(field)}: {protocol} to {', '.join(hosts)} is not encrypted. "
+                "Use SSL or SASL_SSL, or accept the risk with "
+                "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA=true."
+            )
 
 
 def _unsafe_logins(settings: Settings) -> Iterator[str]:
@@ -272,6 +300,7 @@ def _unsafe_limits(settings: Settings) -> Iterator[str]:
         "requests_at_once",
         "authentication_failures_per_s",
         "public_requests_per_s",
+        "streams_at_once",
     )
     off = ", ".join(variable(name) for name in limits if not getattr(settings, name))
     if off:

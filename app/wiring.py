@@ -13,6 +13,7 @@ from typing import Final
 
 from app.authenticators import CallerLogins, open_authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
+from app.http.audit import row_bytes
 from app.http.authentication.proxies import TrustedProxies
 from app.http.guards import Services
 from app.http.rate_limits import Limits, RateLimits
@@ -25,6 +26,7 @@ from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
+from app.postgres.event_log import PostgresEventLog
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
@@ -54,6 +56,7 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import DeniedAttempts
 from app.service.drift import DriftWatch
+from app.service.event_feed import EventFeed
 from app.service.expiry import ExpireQuotas, TemporaryValues
 from app.service.ports.brokers import AclSnapshot, QuotaReader
 from app.service.queries.analytics import Analytics
@@ -184,10 +187,13 @@ class Wiring:
             settings.requests_at_once,
             settings.authentication_failures_per_s,
             settings.public_requests_per_s,
+            settings.streams_at_once,
+            settings.max_streams,
         )
         self._limits = RateLimits(limits, self.metrics.count_rate_limited)
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
+        self._feed: EventFeed | None = None
         self._stops_at: float | None = None
 
     def begin_drain(self) -> bool:
@@ -199,6 +205,11 @@ class Wiring:
         if self._readiness is not None:
             self._readiness.draining = True
         return True
+
+    def end_streams(self) -> None:
+        """End answers that do not end by themselves: the server is about to wait for all."""
+        if self._feed is not None:
+            self._feed.close()
 
     async def reload(self) -> None:
         """Read the policy again; the file of tokens is followed without being asked to."""
@@ -251,6 +262,9 @@ class Wiring:
                 self._limits.entities,
             )
             audit = AuditTrail(journal, authorizer, admin)
+            log = PostgresEventLog(database.querying, row_bytes)
+            self._feed = feed = EventFeed(log, admin, self.metrics.events)
+            stack.callback(feed.close)
             logins = CallerLogins(
                 admin, alterations.tasks, alterations.barrier, authorizer, counted, patience
             )
@@ -296,6 +310,7 @@ class Wiring:
                 temporary=TemporaryValues(alterations.temporary, admin),
                 resolve=ResolveQuotas(image),
                 audit=audit,
+                feed=feed,
                 cluster=admin,
                 check_cluster=brokers.check_cluster,
                 analytics=Analytics(PostgresAnalytics(database), admin),

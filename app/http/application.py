@@ -15,7 +15,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.errors import NotFoundError, QuotaError
-from app.http import audit, operation, pages, users
+from app.http import audit, audit_stream, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.alterations import temporary
 from app.http.analytics import routes as analytics
@@ -93,6 +93,7 @@ _FEATURES: Final = (
     gauges,
     plans,
     audit,
+    audit_stream,
     users,
     analytics,
     operation,

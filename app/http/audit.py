@@ -1,7 +1,9 @@
 """``GET /audit``: who changed what, when, and what became of it."""
 
+from collections.abc import Awaitable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -9,7 +11,8 @@ from pydantic import MISSING, AfterValidator, AwareDatetime, Field, Strict, Type
 
 from app.domain.alterations import Outcome
 from app.domain.errors import ClusterAuthorizationError
-from app.http.guards import MayReadAudit, services_of
+from app.http.guards import Granted, MayReadAudit, services_of
+from app.http.middleware import action_of
 from app.http.models import (
     UNSET_IS_MISSING,
     AlterationId,
@@ -24,6 +27,11 @@ from app.http.models import (
     ResponseModel,
     Time,
     Values,
+    entity_json,
+    json_bytes,
+    plain_json,
+    rfc3339,
+    values_json,
 )
 from app.http.query_params import (
     Filter,
@@ -42,7 +50,10 @@ from app.http.route import feature_router
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
+from app.service.ports.audit_log import AuditRow as Row
 from app.service.runtime.tasks import off_loop
+
+T = TypeVar("T")
 
 router = feature_router("audit")
 
@@ -56,8 +67,8 @@ _Ordinal = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 _POSITION: Final = TypeAdapter(tuple[_At, _Id, _Ordinal])
 
 
-class AuditParameters(QueryParameters):
-    """The query."""
+class AuditConditions(QueryParameters):
+    """Which rows."""
 
     entity: Annotated[Filter, Field(examples=[["user=alice", "client-id:default"]])] = ()
     """A condition on the entity, in the grammar of `filter` of `GET /quotas`."""
@@ -72,6 +83,17 @@ class AuditParameters(QueryParameters):
     """What became of the entity's alteration."""
     action: AuditAction | None = None
     """What was asked for."""
+
+    def asked(self) -> AuditQuery:
+        """Return the conditions as the log takes them."""
+        conditions = self.model_dump(include=set(_BOUND))
+        entity = parse_filter(self.entity) if self.entity else None
+        return AuditQuery(**{**conditions, "entity": entity})
+
+
+class AuditParameters(AuditConditions):
+    """The query."""
+
     page_size: PageSize = 100
     page_token: PageToken = None
 
@@ -152,22 +174,61 @@ async def show_audit(
     query: Annotated[AuditParameters, Depends(StrictQuery(AuditParameters))],
 ) -> Response:
     """Show audit rows, newest first: all for auditors, one's own with describe permission."""
-    services = services_of(request)
     conditions = query.model_dump(include=set(_BOUND))
     fingerprint = query_fingerprint("audit", {**conditions, "as": granted.actor.caller.principal})
-    entity = parse_filter(query.entity) if query.entity else None
     after = read_page_token(query.page_token, fingerprint, _POSITION)
-    asked = AuditQuery(**{**conditions, "entity": entity}, limit=query.page_size, after=after)
-    try:
-        page = await services.audit.rows(granted.actor.caller, asked)
-    except ClusterAuthorizationError as refusal:
-        attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
-        await services.denials.record(granted.actor.caller, refusal, attempt)
-        raise
+    asked = replace(query.asked(), limit=query.page_size, after=after)
+    audit = services_of(request).audit
+    page = await recording_denial(request, granted, audit.rows(granted.actor.caller, asked))
     return await off_loop(len(page.rows), _response, page, page_token(page.next_after, fingerprint))
 
 
+async def recording_denial(request: Request, granted: Granted, answer: Awaitable[T]) -> T:
+    """Return the answer; where it is refused, the attempt comes into the log."""
+    try:
+        return await answer
+    except ClusterAuthorizationError as refusal:
+        attempt = DeniedAttempt(request.state.request_id, action_of(request), granted.evidence)
+        await services_of(request).denials.record(granted.actor.caller, refusal, attempt)
+        raise
+
+
 def _response(page: RowPage, token: str | None) -> Response:
-    rows = [AuditRow.model_validate(row) for row in page.rows]
-    content = AuditPage(rows=rows, next_page_token=token, restricted_to=page.restricted_to)
-    return JsonResponse(content)
+    rows = list(map(row_document, page.rows))
+    return JsonResponse(
+        {"rows": rows, "next_page_token": token, "restricted_to": page.restricted_to}
+    )
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    """Return a row with the members of ``AuditRow``, whose validation takes six times as long."""
+    error = row.error
+    document = {
+        "cluster_id": row.cluster_id,
+        "alteration_id": row.alteration_id,
+        "at": rfc3339(row.at),
+        "principal": row.principal,
+        "authentication": row.authentication,
+        "client_address": row.client_address,
+        "action": row.action,
+        "entity": None if row.entity is None else entity_json(row.entity),
+        "ops": plain_json(row.ops),
+        "before": None if row.before is None else values_json(row.before),
+        "after": None if row.after is None else values_json(row.after),
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "request_id": row.request_id,
+        "error": error and {"kafka_error": error.kafka_error, "message": error.message},
+    }
+    optional = {
+        "plan": row.plan,
+        "denied": row.denied,
+        "expires_at": None if row.expires_at is None else rfc3339(row.expires_at),
+        "expires": row.expires,
+    }
+    return document | {name: member for name, member in optional.items() if member is not None}
+
+
+def row_bytes(row: Row) -> bytes:
+    """Return a row in JSON."""
+    return json_bytes(row_document(row))

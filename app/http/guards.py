@@ -46,6 +46,7 @@ from app.service.auth.denials import (
     ReadChange,
     RequestedChange,
 )
+from app.service.event_feed import EventFeed
 from app.service.expiry import TemporaryValues
 from app.service.ports.alterations import Confirm
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
@@ -73,6 +74,7 @@ class Services:
     temporary: TemporaryValues
     resolve: ResolveQuotas
     audit: AuditTrail
+    feed: EventFeed
     cluster: ClusterIdentity
     check_cluster: Callable[[], None]
     analytics: Analytics
@@ -305,6 +307,8 @@ class Permission(Guard):
         operation: What the route does with the cluster; null lets everybody pass who shows a good
             credential, and the route itself looks at what is whose.
         or_audit: Whether the ``audit`` permission suffices instead.
+        max_age_s: How old the evidence may be when it is confirmed, in seconds; null is as old as
+            it may be for the operation.
         read_denied: Returns what a denied request asked for, for the audit log.
     """
 
@@ -313,10 +317,12 @@ class Permission(Guard):
         operation: Operation | None,
         *,
         or_audit: bool = False,
+        max_age_s: float | None = None,
         read_denied: ReadDenied | None = None,
     ) -> None:
         self.operation = operation
         self.or_audit = or_audit
+        self._max_age_s = max_age_s
         self._read_denied = read_denied
         self.alters = operation is Operation.ALTER_CONFIGS
         self.problems = ASKING if operation is None else READING
@@ -339,7 +345,7 @@ class Permission(Guard):
             read = partial(self._read_denied, request)
         evidence = await self._judge(request, actor, read)
         ask_again = partial(self._ask_again, request, actor.caller)
-        max_age_s = MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
+        max_age_s = self._max_age_s or MAX_ACL_AGE_S[self.operation or Operation.DESCRIBE]
         grant = Grant(evidence, ask_again, max_age_s)
         if request.scope["route"].body_field is None:
             begin_work(request)
@@ -394,6 +400,9 @@ DESCRIBE on the cluster."""
 may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
 """Lets auditors pass, and callers with describe permission, who see their own rows."""
 
+may_follow_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True, max_age_s=10.0)
+"""The same for an answer that does not end: the caller is judged again and again."""
+
 any_caller: Final = Permission(None)
 """Lets every caller pass who shows a valid credential."""
 
@@ -408,4 +417,5 @@ PUBLIC_PAGE: Final = [Depends(everybody_with_any_query)]
 MayDescribe = Annotated[Granted, Depends(may_describe)]
 MayAlter = Annotated[Granted, Depends(may_alter)]
 MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
+MayFollowAudit = Annotated[Granted, Depends(may_follow_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]

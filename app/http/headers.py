@@ -79,6 +79,7 @@ def names_tag(header: str | None, etag: str, *, strong: bool = False) -> bool:
 KEY_HEADER: Final = "Idempotency-Key"
 SUPERSEDE_HEADER: Final = "Supersede"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
+LAST_EVENT_HEADER: Final = "Last-Event-ID"
 
 
 def bad_header(header: str, code: str, detail: str) -> UnreadableRequestError:

@@ -21,7 +21,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Sent
 from app.http.errors import HeadersTooLargeError, PreflightRefusedError
-from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER, bad_header
+from app.http.headers import (
+    KEY_HEADER,
+    LAST_EVENT_HEADER,
+    REPLAYED_HEADER,
+    SUPERSEDE_HEADER,
+    bad_header,
+)
 from app.http.problems import code_of, problem_response
 from app.metrics import Metrics
 
@@ -56,6 +62,7 @@ class RequestContext:
             whoever alters does it.
         work: Ends when the answer begins: the request is no longer worked on.
         held: Ends when the request has ended, however it ends.
+        is_head: Whether the caller takes the headers alone.
     """
 
     request_id: str
@@ -65,6 +72,7 @@ class RequestContext:
     confirm: Callable[[], Awaitable[object]] | None = None
     work: ExitStack = field(default_factory=ExitStack)
     held: ExitStack = field(default_factory=ExitStack)
+    is_head: bool = False
 
     @property
     def principal(self) -> str | None:
@@ -154,6 +162,7 @@ _CORS_REQUEST_HEADERS: Final = (
     KEY_HEADER,
     "If-Match",
     "If-None-Match",
+    LAST_EVENT_HEADER,
     SUPERSEDE_HEADER,
     "X-Request-Id",
 )
@@ -217,6 +226,7 @@ class RequestMiddleware:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         context = open_context(scope, _request_id(scope))
+        context.is_head = method == "HEAD"
         exchange = scope["state"]["exchange"] = _ResponseRecorder(context, send)
         self._metrics.active_requests.inc()
         try:

@@ -111,6 +111,7 @@ _CODES: Final[Mapping[HTTPStatus, tuple[str, ...]]] = {
         "stopping",
         "too-many-connections",
         "too-many-sessions",
+        "too-many-streams",
         "wrong-cluster",
     ),
     HTTPStatus.GATEWAY_TIMEOUT: ("outcome-unknown",),

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from functools import partial
@@ -82,6 +82,7 @@ class Limited(StrEnum):
     ALTERATIONS = "alterations"
     AT_ONCE = "at_once"
     ENTITIES = "entities"
+    STREAMS = "streams"
     FAILURES = "failures"
     PUBLIC = "public"
 
@@ -97,6 +98,8 @@ class Limits:
             of the request to the beginning of its answer.
         failures_per_s: Refused credentials, for each address that they come from.
         public_per_s: Requests of a route that needs no credential, for each route and address.
+        streams_at_once: Answers that do not end, for each principal.
+        max_streams: The same of all.
     """
 
     reads_per_s: float
@@ -104,6 +107,8 @@ class Limits:
     requests_at_once: int
     failures_per_s: float
     public_per_s: float = 0.0
+    streams_at_once: int = 0
+    max_streams: int = 0
 
 
 class Shares:
@@ -205,7 +210,9 @@ class RateLimits:
         self._shares = {
             Limited.AT_ONCE: Shares(limits.requests_at_once),
             Limited.ENTITIES: Shares(MAX_CHANGES),
+            Limited.STREAMS: Shares(limits.streams_at_once),
         }
+        self._streams = Shares(limits.max_streams)
         self.turns = Turns()
 
     def admit(self, principal: str, kind: Limited) -> None:
@@ -239,6 +246,21 @@ class RateLimits:
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once."""
         return self._share(Limited.AT_ONCE, principal, 1, "requests at once")
+
+    def begin_stream(self, principal: str, held: ExitStack) -> None:
+        """Count an answer that does not end, until the end of ``held``.
+
+        Raises:
+            RateLimitedError: The principal has as many as it may.
+            NotSentError: All together have.
+        """
+        held.callback(self._share(Limited.STREAMS, principal, 1, "streams at once"))
+        end = self._streams.take("", 1)
+        if end is None:
+            self._count(Limited.STREAMS.value)
+            detail = f"There are {self._streams.most} streams; come back after Retry-After."
+            raise NotSentError(detail, code="too-many-streams", retry_after_s=_SOON_S)
+        held.callback(end)
 
     @contextmanager
     def entities(self, principal: str, number: int) -> Iterator[None]:

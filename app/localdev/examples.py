@@ -148,6 +148,11 @@ class Curl:
         url = self.url + path
         return " ".join([*words, f'"{url}"' if "$" in path else shlex.quote(url)])
 
+    def endless(self, path: str, principal: str) -> str:
+        """Return a line that listens for two seconds to an answer that does not end."""
+        listen = "curl -sS -N --max-time 2"
+        return self.line(path, principal).replace("curl -sS", listen, 1)
+
 
 def first_lines(curl: Curl) -> list[str]:
     """Return the three lines to begin with: describe, resolve, and an alteration's check."""
@@ -203,6 +208,7 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
         "Audit, as auditor": [
             curl.line("/audit?page_size=10", AUDITOR),
             curl.line("/audit?entity=user=alice&entity=client-id=etl&action=alter", AUDITOR),
+            curl.endless("/audit/stream", AUDITOR),
         ],
         "Who is near a limit, as bob: no-run until quota-pipeline has published with --pg": [
             curl.line("/analytics/utilization?min_util_p99=0.8", BOB),

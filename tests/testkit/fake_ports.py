@@ -53,6 +53,7 @@ from app.service.ports.brokers import (
     ScramUsers,
     Verdict,
 )
+from app.service.ports.events import BEGINNING, EventPage, LogPosition
 from app.service.ports.plans import StoredPlan
 from app.service.ports.temporary import Asked, Pending
 from app.service.queries.analytics import (
@@ -195,6 +196,22 @@ class FakeImage(QuotaImage):
 
     def forget(self) -> None:
         self.forgotten += 1
+
+
+class FakeEventLog:
+    """A log without events."""
+
+    async def settled(self) -> LogPosition:
+        return BEGINNING
+
+    async def page(self, cluster_id: str, after: LogPosition, up_to: LogPosition) -> EventPage:
+        return EventPage((), up_to)
+
+    async def position_of(self, cluster_id: str, event_id: str) -> LogPosition | None:
+        return None
+
+    async def position_at(self, cluster_id: str, since: datetime) -> LogPosition:
+        return BEGINNING
 
 
 class FakeJournal:

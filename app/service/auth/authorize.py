@@ -343,17 +343,26 @@ class AuditTrail:
         """Return one page: all rows for an auditor, one's own for anybody else.
 
         Raises:
+            QuotaError: As ``visible``.
+        """
+        visible = self.visible(caller, query)
+        own = replace(visible, cluster_id=await self.cluster.cluster_id())
+        page = await self.journal.audit_rows(own)
+        sees_all = self.authorizer.is_auditor(caller)
+        return page if sees_all else replace(page, restricted_to=caller.principal)
+
+    def visible(self, caller: Caller, query: AuditQuery) -> AuditQuery:
+        """Return the query for what the caller may see of it.
+
+        Raises:
             ClusterAuthorizationError: Another ``actor`` was asked for without the permission.
             InvalidRequestError: The entity filter breaks a rule.
         """
-        sees_all = self.authorizer.is_auditor(caller)
-        if not sees_all:
+        if not self.authorizer.is_auditor(caller):
             query = _own(caller, query)
         if query.entity is not None:
             check_filter(query.entity, "entity")
-        own = replace(query, cluster_id=await self.cluster.cluster_id())
-        page = await self.journal.audit_rows(own)
-        return page if sees_all else replace(page, restricted_to=caller.principal)
+        return query
 
     async def alteration(self, caller: Caller, alteration_id: str) -> AlterationRecord:
         """Return one alteration to its principal or to an auditor.

@@ -30,6 +30,7 @@ from app.service.auth.authorize import (
     PolicyGuard,
 )
 from app.service.auth.denials import DeniedAttempts
+from app.service.event_feed import EventFeed
 from app.service.expiry import TemporaryValues
 from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
@@ -40,6 +41,7 @@ from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
     FakeAnalytics,
     FakeBrokers,
+    FakeEventLog,
     FakeImage,
     FakeJournal,
     FakePlans,
@@ -210,6 +212,7 @@ class FakeService:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
         self.metrics = Metrics()
+        self.events = FakeEventLog()
         self.analytics = FakeAnalytics()
         self.plans = FakePlans()
         self.temporary = FakeTemporary()
@@ -245,6 +248,7 @@ class FakeService:
             temporary=TemporaryValues(self.temporary, self.brokers),
             resolve=ResolveQuotas(image),
             audit=audit,
+            feed=EventFeed(self.events, self.brokers, self.metrics.events),
             cluster=self.brokers,
             check_cluster=self.brokers.check_cluster,
             analytics=Analytics(self.analytics, self.brokers),

@@ -24,6 +24,7 @@ from app.http.guards import (
     everybody_with_any_query,
     may_alter,
     may_describe,
+    may_follow_audit,
     may_list_scram,
     may_read_audit,
 )
@@ -57,6 +58,7 @@ GUARDS: Final = {
     may_alter_these: "alter",
     may_alter_entity: "alter",
     may_read_audit: "audit",
+    may_follow_audit: "audit",
 }
 
 GOOD_UNTIL: Final = {"expired": "2020-01-01T00:00:00Z"}
