@@ -20,13 +20,14 @@ from app.http.rate_limits import Limits, RateLimits
 from app.kafka.acls import cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster, scram_users
+from app.kafka.event_topic import KafkaTopic
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum, QueryReader
 from app.metrics import AlterationMetrics, Metrics
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.event_log import PostgresEventLog
+from app.postgres.event_log import PostgresEventLog, PostgresTopicPositions
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
@@ -57,8 +58,9 @@ from app.service.auth.authorize import (
 from app.service.auth.denials import DeniedAttempts
 from app.service.drift import DriftWatch
 from app.service.event_feed import EventFeed
+from app.service.event_topic import EventProducer
 from app.service.expiry import ExpireQuotas, TemporaryValues
-from app.service.ports.brokers import AclSnapshot, QuotaReader
+from app.service.ports.brokers import AclSnapshot, ClusterIdentity, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
@@ -265,6 +267,9 @@ class Wiring:
             log = PostgresEventLog(database.querying, row_bytes)
             self._feed = feed = EventFeed(log, admin, self.metrics.events)
             stack.callback(feed.close)
+            producer = self._producer(database, admin)
+            if producer is not None:
+                stack.push_async_callback(producer.close)
             logins = CallerLogins(
                 admin, alterations.tasks, alterations.barrier, authorizer, counted, patience
             )
@@ -283,6 +288,9 @@ class Wiring:
             )
             alterations.begin(own_account)
             alterations.tasks.watch(denials.run())
+            if producer is not None:
+                alterations.tasks.watch(producer.run())
+                alterations.tasks.watch(producer.count())
             alterations.tasks.watch(brokers.watch())
             reading = {
                 "kafka": partial(_brokers_answer, admin, patience.broker_answer_s),
@@ -323,6 +331,19 @@ class Wiring:
                 brokers=cluster.versions,
                 proxies=self.proxies,
             )
+
+    def _producer(self, database: Database, cluster: ClusterIdentity) -> EventProducer | None:
+        name = self._settings.events_topic
+        if name is None:
+            return None
+        return EventProducer(
+            PostgresEventLog(database.recovering, row_bytes),
+            PostgresTopicPositions(database),
+            KafkaTopic(name, self._settings.events_kafka),
+            cluster,
+            self.metrics.events,
+            owner_name(),
+        )
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
         if self._settings.policy_file is None:
