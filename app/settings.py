@@ -410,10 +410,9 @@ class Settings(BaseModel):
             **self._files("events"),
         )
 
-    @property
-    def kafka_tls(self) -> KafkaSettings:
-        """How TLS is spoken with the brokers, whoever logs in."""
-        return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._files("kafka"))
+    def tls_of(self, prefix: Literal["kafka", "events"]) -> KafkaSettings:
+        """Return how TLS is spoken with brokers, whoever logs in."""
+        return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._files(prefix))
 
     @property
     def basic_login(self) -> KafkaLogin | None:

@@ -176,7 +176,7 @@ def _broker_tls(settings: Settings) -> None:
         protocols.append(settings.basic_security_protocol)
     if any(protocol.uses_tls for protocol in protocols):
         try:
-            ssl_context(settings.kafka_tls)
+            ssl_context(settings.tls_of("kafka"))
         except (OSError, ValueError) as error:
             raise unusable_file("kafka_ssl_…", error) from None
 
@@ -184,7 +184,7 @@ def _broker_tls(settings: Settings) -> None:
 def _events_tls(settings: Settings) -> None:
     if settings.events_topic is not None and settings.events_security_protocol.uses_tls:
         try:
-            ssl_context(settings.events_kafka)
+            ssl_context(settings.tls_of("events"))
         except (OSError, ValueError) as error:
             raise unusable_file("events_ssl_…", error) from None
 

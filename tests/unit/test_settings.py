@@ -157,6 +157,17 @@ kafka_security_protocol=SASL_SSL kafka_sasl_mechanism=PLAIN kafka_sasl_username=
     QUOTAS_KAFKA_SASL_PASSWORD is needed with QUOTAS_KAFKA_SECURITY_PROTOCOL=SASL_SSL and
 kafka_security_protocol=SSL kafka_ssl_ca_file=/no/such/file
     QUOTAS_KAFKA_SSL_…: it cannot be used: No such file or directory.
+events_topic=no/slash
+    QUOTAS_EVENTS_TOPIC: it takes 1 to 249 of letters, digits, dots, _ and -.
+events_bootstrap_servers=127.0.0.1:9092
+    QUOTAS_EVENTS_TOPIC is needed with QUOTAS_EVENTS_BOOTSTRAP_SERVERS and not set.
+events_topic=events events_ssl_ca_file=/no/such/file
+    QUOTAS_EVENTS_BOOTSTRAP_SERVERS is needed with QUOTAS_EVENTS_SSL_CA_FILE and not set.
+events_topic=t events_bootstrap_servers=h:1 events_security_protocol=SASL_SSL \
+ events_sasl_mechanism=PLAIN events_sasl_password=x
+    QUOTAS_EVENTS_SASL_USERNAME is needed with QUOTAS_EVENTS_SECURITY_PROTOCOL=SASL_SSL and not set.
+events_topic=events events_bootstrap_servers=h:1 events_security_protocol=SSL events_ssl_ca_file=/no
+    QUOTAS_EVENTS_SSL_…: it cannot be used: No such file or directory.
 kafka_sasl_mechanism=GSSAPI
     QUOTAS_KAFKA_SASL_MECHANISM: input should be 'PLAIN', 'SCRAM-SHA-256' or
 kafka_password=s3cret-canary

@@ -63,6 +63,9 @@ UNSAFE = {
         "kafka_bootstrap_servers=127.0.0.1:9092,kafka-2:9092",
         f"{PASSWORD} kafka_bootstrap_servers=kafka:9092",
     ],
+    "QUOTAS_EVENTS_SECURITY_PROTOCOL: PLAINTEXT to kafka is": [
+        "events_topic=events events_bootstrap_servers=kafka:9092",
+    ],
     "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES": [
         "database_url=postgresql://quotas:secret@db.example.org/quotas",
         "database_url=postgresql://quotas@db.example.org/quotas?sslmode=require",
