@@ -1,0 +1,116 @@
+"""Many listeners of the audit log, one of which reads nothing: the others are served."""
+
+import asyncio
+import re
+import socket
+from urllib.parse import urlsplit
+
+import psutil
+
+from tests.faults.http.conftest import Serve
+from tests.testkit.history.checker import note_figures
+from tests.testkit.kafka import unique
+from tests.testkit.outages import ALTERATIONS, ask
+from tests.testkit.patience import DEADLINE_S
+from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
+
+LISTENERS = size(40, 200)
+ENTITIES = size(500, 1_000)
+TURNS = size(2, 4)
+MOST_GROWTH_BYTES = 150 << 20
+"""The texts for 200 listeners would be a gigabyte."""
+
+_END = b"}\n\n"
+_ID = re.compile(rb"^id: (\S+)$", re.MULTILINE)
+
+
+class Listener:
+    """A caller who follows the log, and reads when it is asked to."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.received = b""
+
+    @property
+    def ids(self) -> list[bytes]:
+        """The events that have come whole."""
+        return _ID.findall(self.received.rpartition(b"\n\n")[0])
+
+    async def read_until(self, number: int) -> None:
+        """Read until so many events have come, or the connection ends."""
+        loop, chunks, found = asyncio.get_running_loop(), [self.received], len(self.ids)
+        while found < number:
+            chunk = await loop.sock_recv(self.connection, 1 << 16)
+            if not chunk:
+                break
+            found += (chunks[-1][1 - len(_END) :] + chunk).count(_END)
+            chunks.append(chunk)
+        self.received = b"".join(chunks)
+
+
+async def listen(service: RunningService, last_event_id: bytes | None = None) -> Listener:
+    loop, url = asyncio.get_running_loop(), urlsplit(service.url)
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await loop.sock_connect(connection, (url.hostname, url.port))
+    head = b"GET /audit/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer auditor\r\n"
+    if last_event_id is not None:
+        head += b"Last-Event-ID: " + last_event_id + b"\r\n"
+    await loop.sock_sendall(connection, head + b"\r\n")
+    listener = Listener(connection)
+    while b"\n\n" not in listener.received:
+        listener.received += await loop.sock_recv(connection, 4096)
+    assert listener.received.startswith(b"HTTP/1.1 200")
+    return listener
+
+
+def alter_many(service: RunningService) -> None:
+    name = unique("many")
+    op = {"key": "producer_byte_rate", "value": 1024}
+    entities = [{"user": f"{name}-{number}"} for number in range(ENTITIES)]
+    body = {"alterations": [{"entity": entity, "ops": [op]} for entity in entities]}
+    answer = ask(service, "POST", ALTERATIONS, {**body, "wait": "none"})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_who_reads_nothing_holds_up_nobody_and_can_go_on(serve: Serve):
+    service = serve()
+    assert service.process is not None
+    process = psutil.Process(service.process.pid)
+    silent = await listen(service)
+    others = await asyncio.gather(*(listen(service) for _ in range(LISTENERS - 1)))
+    before = most = process.memory_info().rss
+    wanted = 2 * ENTITIES * TURNS
+    async with asyncio.timeout(4 * DEADLINE_S):
+        reading = asyncio.gather(*(listener.read_until(wanted) for listener in others))
+        for _ in range(TURNS):
+            await asyncio.to_thread(alter_many, service)
+            most = max(most, process.memory_info().rss)
+        await reading
+    most = max(most, process.memory_info().rss)
+    assert most - before < MOST_GROWTH_BYTES
+    expected = others[0].ids
+    assert len(expected) == len(set(expected)) == wanted
+    assert all(listener.ids == expected for listener in others)
+    if size(0, 1):
+        await until_closed(service)
+    async with asyncio.timeout(4 * DEADLINE_S):
+        await silent.read_until(wanted)
+        if len(silent.ids) < wanted:
+            again = await listen(service, silent.ids[-1])
+            await again.read_until(wanted - len(silent.ids))
+            silent.received = silent.received.rpartition(b"\n\n")[0] + b"\n\n" + again.received
+    assert silent.ids == expected
+    note_figures({"listeners": LISTENERS, "events": wanted, "growth_mb": (most - before) >> 20})
+    for listener in (silent, *others):
+        listener.connection.close()
+
+
+async def until_closed(service: RunningService) -> None:
+    """Wait until the service has closed the connection that nobody reads: after a minute."""
+    closed = 'receive_deadline_closed_total{stage="answer"} 1.0'
+    async with asyncio.timeout(4 * DEADLINE_S):
+        while closed not in (await asyncio.to_thread(ask, service, "GET", "/metrics")).text:
+            await asyncio.sleep(0.5)
