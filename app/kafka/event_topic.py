@@ -46,6 +46,7 @@ class KafkaTopic:
         self._settings = settings
         self._thread = ThreadPoolExecutor(1, "events-topic")
         self._producer: Producer | None = None
+        self._exists = False
         self._closing = Event()
         self._last_error = ""
 
@@ -60,7 +61,9 @@ class KafkaTopic:
         await asyncio.to_thread(self._thread.shutdown)
 
     def _append(self, records: Sequence[Record]) -> None:
-        producer, self._producer = self._producer or self._connect(), None
+        producer = self._producer = self._producer or self._connect()
+        if not self._exists:
+            self._look(producer)
         failures: list[KafkaError] = []
         missing = len(records)
 
@@ -79,27 +82,32 @@ class KafkaTopic:
                 break
             producer.poll(_POLL_S)
         if missing or failures:
+            self._producer, self._exists = None, False
             producer.purge()
             producer.poll(0)
             raise self._error(failures[0] if failures else None)
-        self._producer = producer
 
     def _connect(self) -> Producer:
-        """Return a producer for a topic that exists: to look at it creates none.
+        self._last_error = ""
+        config = {**_PRODUCER, **connection_config(self._settings), "error_cb": self._note}
+        try:
+            return Producer(config)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+
+    def _look(self, producer: Producer) -> None:
+        """See that the topic exists; to look at it does not create it.
 
         Raises:
             NotSentError: It does not, or no broker answers.
         """
-        self._last_error = ""
-        config = {**_PRODUCER, **connection_config(self._settings), "error_cb": self._note}
         try:
-            producer = Producer(config)
             found = producer.list_topics(self.name, _LOOK_S).topics[self.name].error
         except KafkaException as error:
             raise self._error(error.args[0]) from error
         if found is not None:
             raise self._error(found)
-        return producer
+        self._exists = True
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error.name()

@@ -98,16 +98,15 @@ class EventFeed:
         """Return what follows a position, nothing after so many seconds; null where it is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not self._closed:
-                    if after < self._begin:
-                        async with self._catching_up:
-                            return await self._log.page(self._cluster_id, after, self._reached)
-                    if after < self._reached:
-                        events = list(self._since(after))[::-1]
-                        return EventPage(events, self._reached)
+                while after >= self._reached and not self._closed:
                     await self._news.wait()
-                return None
-        return EventPage((), after)
+        if self._closed:
+            return None
+        if after < self._begin:
+            async with self._catching_up:
+                return await self._log.page(self._cluster_id, after, self._reached)
+        events = list(self._since(after))[::-1]
+        return EventPage(events, max(after, self._reached))
 
     def close(self) -> None:
         """End every stream: the service is stopping."""

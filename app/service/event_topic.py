@@ -6,6 +6,7 @@ over repeats some events, whose ids are the same, and leaves none out.
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,7 @@ from app.service.runtime.tasks import run_forever
 logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.25
+_AGAIN_S: Final = 1.0
 _CLAIM_EVERY_S: Final = 3.0
 _COUNT_EVERY_S: Final = 5.0
 _TYPE: Final = "kafka.quota.alteration"
@@ -43,8 +45,9 @@ def record_of(event: LoggedEvent) -> Record:
         "ce_time": f"{event.occurred_at.isoformat(timespec='milliseconds')[:-6]}Z",
         "content-type": "application/json",
     }
-    key = None if event.entity is None else event.entity.canonical_json().encode()
-    return Record(key, event.document, [(name, text.encode()) for name, text in headers.items()])
+    text = None if event.entity is None else event.entity.canonical_json()
+    key = None if text is None else text.encode("utf-8", "surrogatepass")
+    return Record(key, event.document, [(name, value.encode()) for name, value in headers.items()])
 
 
 @dataclass
@@ -79,18 +82,23 @@ class EventProducer:
         except Exception:
             self._reached = None
             self.metrics.topic_failed()
+            await asyncio.sleep(_AGAIN_S)
             raise
 
     async def close(self) -> None:
         """Give up what is not acknowledged, and let another process produce at once."""
         await self.topic.close()
-        await self.positions.give_back(self.topic.name, self.owner)
+        with suppress(NotSentError):  # then another produces when the lease is over
+            await self.positions.give_back(self.topic.name, self.owner)
 
     async def _claim(self, cluster_id: str) -> bool:
         now = asyncio.get_running_loop().time()
         if self._reached is None or now - self._claimed_at > _CLAIM_EVERY_S:
+            is_new = self._reached is None
             self._claimed_at = now
             self._reached = await self.positions.claim(cluster_id, self.topic.name, self.owner)
+            if is_new and self._reached is not None:
+                await self.topic.append(())  # what is missing is reported before there are events
         return self._reached is not None
 
     async def _produce(self, cluster_id: str) -> None:

@@ -37,10 +37,8 @@ class EventRecord:
 
 
 def create_topic(servers: str, name: str, partitions: int = 3) -> None:
-    made = AdminClient({"bootstrap.servers": servers}).create_topics(
-        [NewTopic(name, partitions, 1)]
-    )
-    made[name].result(DEADLINE_S)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
 
 
 def read_topic(servers: str, name: str) -> list[EventRecord]:

@@ -36,6 +36,7 @@ from app.service.ports.alterations import Alteration, AlterationRecord, Conclusi
 from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
+    AuditRow,
     KeyTakenError,
     OpenAlteration,
     OpenIntents,
@@ -53,7 +54,13 @@ from app.service.ports.brokers import (
     ScramUsers,
     Verdict,
 )
-from app.service.ports.events import BEGINNING, EventPage, LogPosition
+from app.service.ports.events import (
+    BEGINNING,
+    EventPage,
+    LoggedEvent,
+    LogPosition,
+    end_of,
+)
 from app.service.ports.plans import StoredPlan
 from app.service.ports.temporary import Asked, Pending
 from app.service.queries.analytics import (
@@ -199,16 +206,26 @@ class FakeImage(QuotaImage):
 
 
 class FakeEventLog:
-    """A log without events."""
+    """A log of events, a hundred on each page."""
+
+    def __init__(self) -> None:
+        self.events: list[LoggedEvent] = []
+
+    def add(self, *rows: AuditRow, document: bytes = b"{}") -> None:
+        """Add the outcome of each row."""
+        for row in rows:
+            position, now = LogPosition(len(self.events) + 1, 0), datetime.now(UTC)
+            self.events.append(LoggedEvent(position, "outcome", 1, now, row, document))
 
     async def settled(self) -> LogPosition:
-        return BEGINNING
+        return end_of(len(self.events))
 
     async def page(self, cluster_id: str, after: LogPosition, up_to: LogPosition) -> EventPage:
-        return EventPage((), up_to)
+        found = [event for event in self.events if after < event.position <= up_to][:100]
+        return EventPage(found, found[-1].position if len(found) == 100 else up_to)
 
     async def position_of(self, cluster_id: str, event_id: str) -> LogPosition | None:
-        return None
+        return next((event.position for event in self.events if event.id == event_id), None)
 
     async def position_at(self, cluster_id: str, since: datetime) -> LogPosition:
         return BEGINNING

@@ -140,6 +140,8 @@ class Topic(Protocol):
     async def append(self, records: Sequence[Record]) -> None:
         """Append records in order; return once the brokers have acknowledged all of them.
 
+        Without any it is checked that the topic exists and answers.
+
         Raises:
             NotSentError: Not all were acknowledged within 8 s; some may be in the topic.
         """

@@ -1,17 +1,26 @@
 """The topic of events: whatever dies, each event is in it, in the order of its entity."""
 
+import json
+import os
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from tests.testkit.documents import ROOT
+from tests.testkit.event_loops import Silent, served
 from tests.testkit.event_topics import (
     EventRecord,
     LoggedEntity,
@@ -107,6 +116,41 @@ def test_a_topic_that_is_missing_or_away_holds_up_nothing_but_itself(watched: Wa
         "applied",
     )
     assert outcome.row["reason"] == "é"
+    with chat() as (posted, webhook), consumer_of_the_page(watched, webhook):
+        wait_until(lambda: len(posted) >= 2, "the consumer of docs/events.md posts nothing")
+    assert posted[0] == {"text": 'User:alice alter {"user": "alice"}: applied. é'}
+
+
+@contextmanager
+def chat() -> Iterator[tuple[list[Any], str]]:
+    """Take messages as a chat does; yield what has come, and the address."""
+    posted: list[Any] = []
+
+    class Webhook(Silent, BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+    with served(Webhook) as url:
+        yield posted, url
+
+
+@contextmanager
+def consumer_of_the_page(watched: Watched, webhook: str) -> Iterator[None]:
+    """Run the consumer that docs/events.md shows."""
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    environ = {
+        "BOOTSTRAP": watched.kafka.bootstrap_servers,
+        "TOPIC": watched.topic,
+        "WEBHOOK": webhook,
+    }
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | environ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def test_kills_of_service_broker_and_postgres_lose_no_event(

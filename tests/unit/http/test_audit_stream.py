@@ -24,7 +24,7 @@ from app.metrics import Metrics
 from app.service.event_feed import MOST_RECENT, EventFeed, selects
 from app.service.ports.audit_log import AuditQuery
 from app.service.ports.audit_log import AuditRow as Row
-from app.service.ports.events import BEGINNING, EventPage, LoggedEvent, LogPosition, end_of
+from app.service.ports.events import BEGINNING, LogPosition
 from tests.testkit.fake_ports import FakeEventLog
 from tests.testkit.virtual_time import in_virtual_time
 
@@ -69,26 +69,12 @@ def test_a_row_in_json_is_what_its_model_writes(row: Row):
 
 
 class Log(FakeEventLog):
-    """A log of events of one user each."""
+    """A log of events of one user each, whose document is the name."""
 
-    def __init__(self) -> None:
-        self.events: list[LoggedEvent] = []
-
-    def add(self, *users: str) -> None:
+    def write(self, *users: str) -> None:
         for user in users:
             row = replace(ROW, entity=ClientQuotaEntity.of({"user": user}))
-            position = LogPosition(len(self.events) + 1, 0)
-            now = datetime.now(UTC)
-            self.events.append(LoggedEvent(position, "outcome", 1, now, row, user.encode()))
-
-    async def settled(self) -> LogPosition:
-        return end_of(len(self.events))
-
-    async def page(self, cluster_id: str, after: LogPosition, up_to: LogPosition) -> EventPage:
-        found = [event for event in self.events if after < event.position <= up_to][:100]
-        if len(found) == 100:
-            return EventPage(found, found[-1].position)
-        return EventPage(found, up_to)
+            self.add(row, document=user.encode())
 
 
 class Cluster:
@@ -128,13 +114,13 @@ def data(chunk: bytes) -> list[str]:
 @in_virtual_time
 async def test_a_listener_gets_what_it_asks_for_and_a_comment_every_15_seconds():
     listening = Listening(Log(), AuditQuery(entity=of_user("b")))
-    listening.log.add("b")
+    listening.log.write("b")
     chunks = await listening.begin()
     begun = asyncio.get_running_loop().time()
-    listening.log.add("a", "b", "a")
+    listening.log.write("a", "b", "a")
     assert data(await anext(chunks)) == ["b"]
     for number in range(1, 4):
-        listening.log.add("a")
+        listening.log.write("a")
         assert await anext(chunks) == b": nothing new\n\n"
         assert asyncio.get_running_loop().time() - begun == pytest.approx(15 * number, abs=1)
     listening.held.close()
@@ -144,7 +130,7 @@ async def test_a_listener_gets_what_it_asks_for_and_a_comment_every_15_seconds()
 async def test_a_listener_that_is_far_behind_reads_the_log_in_bounded_chunks():
     listening = Listening(Log())
     chunks = await listening.begin()
-    listening.log.add(*(f"{number}".rjust(1_000) for number in range(3 * MOST_RECENT)))
+    listening.log.write(*(f"{number}".rjust(1_000) for number in range(3 * MOST_RECENT)))
     read: list[str] = []
     while len(read) < 3 * MOST_RECENT:
         chunk = await anext(chunks)
@@ -160,7 +146,7 @@ async def test_a_stream_ends_when_the_right_does_or_the_service_stops():
     listening = Listening(Log())
     chunks, others = await listening.begin(), await listening.begin()
     listening.refusal = ClusterAuthorizationError("no more")
-    listening.log.add("a")
+    listening.log.write("a")
     assert [chunk async for chunk in chunks] == []
     listening.refusal = None
     assert data(await anext(others)) == ["a"]
