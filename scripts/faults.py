@@ -94,6 +94,11 @@ STEPS = (
             "tests/model/test_broker_queue.py",
         ),
     ),
+    Step(
+        "events",
+        8,
+        ("tests/faults/http/test_event_topic.py", "tests/faults/http/test_many_listeners.py"),
+    ),
     Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
     Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
     Step("real-broker", 12, (REAL_BROKER,)),
