@@ -6,7 +6,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,8 @@ _DRIFT_INTERVAL_S = "3600"
 class Stack:
     """Where everything listens, the token of a caller who may alter, and two process ids.
 
-    Both URLs are those of the service's database.
+    Both URLs are those of the service's database. The service can be started anew with another
+    environment.
     """
 
     bootstrap_servers: str
@@ -51,6 +52,8 @@ class Stack:
     superuser_url: str
     broker_pid: int
     service_pid: int
+    service: LocalService
+    environ: Mapping[str, str]
 
     def client(self, timeout_s: float) -> httpx.Client:
         """Return a client of the service that calls as its caller."""
@@ -88,6 +91,8 @@ def running_stack(progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[St
             postgres.superuser_url.removesuffix("/postgres") + f"/{DATABASE}",
             kafka.pid,
             service.pid,
+            service,
+            environ,
         )
 
 
