@@ -16,7 +16,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
-from app.pipeline.lake import Lake, files_of
+from app.pipeline.folders import files_of
+from app.pipeline.lake import Lake
 from app.pipeline.options import PATTERN
 from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (

@@ -12,23 +12,31 @@ newer. Clocks of several machines differ, so a revision is also newer than all t
 and a run that finds other hours at its end sums up again (``results.settled``).
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Final, TypeVar, cast
-from urllib.parse import unquote
+from typing import Any, Final, cast
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameReader, Observation, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folders import (
+    ABSENT,
+    files_behind,
+    folder_of,
+    folder_patterns,
+    list_files,
+    newest_revisions,
+    retried,
+    revision_of,
+    values_of,
+)
 from app.pipeline.tables import REVISION, Table
 
 Partition = Mapping[str, str]
@@ -36,47 +44,12 @@ Partition = Mapping[str, str]
 
 _ROWS: Final = "rows"
 _HOURS: Final = 24
-_UNLIKE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DICTIONARY: Final = "parquet.enable.dictionary"
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""What a query fails of: PySpark hands over errors of Java for which it has no class."""
-
-FILE_IS_GONE: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
-"""Spark's condition where another run replaces a file that was listed."""
-
-_ATTEMPTS: Final = 100
-_ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
-_FOLDER_IS_GONE: Final = "java.io.FileNotFoundException"
-"""Of Hadoop, which has no conditions: another run replaced a folder while it was listed."""
-
-_OTHER_FOLDERS: Final = ("CONFLICTING_PARTITION_COLUMN_NAMES", "CONFLICTING_DIRECTORY_STRUCTURES")
 _CONFLICTS: Final = (
     *("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete", "ConcurrentTransaction"),
     *("CommitFailedException", "Found conflicting files", "ALREADY_EXISTS"),
 )
 """What Delta and Iceberg say where another transaction was first."""
-
-
-Result = TypeVar("Result")
-
-
-def retried(work: Callable[[], Result], traces: Sequence[str] = (FILE_IS_GONE,)) -> Result:
-    """Do something, anew where another run replaces what it reads meanwhile.
-
-    Args:
-        work: What.
-        traces: What errors say of it: for most PySpark has no class, and so no condition.
-
-    Raises:
-        Exception: What the work raises otherwise, or at last.
-    """
-    for _ in range(_ATTEMPTS):
-        try:
-            return work()
-        except SPARK_ERRORS as error:
-            if not any(trace in str(error) for trace in traces):
-                raise
-    return work()
 
 
 @cache
@@ -115,7 +88,7 @@ class Lake:
         try:
             self._rows(table).schema  # noqa: B018 - Spark looks for it
         except AnalysisException as error:
-            if error.getCondition() in _ABSENT:
+            if error.getCondition() in ABSENT:
                 return False
             raise
         return True
@@ -137,7 +110,7 @@ class Lake:
             UsageError: There is no such table.
         """
         self.require(table)
-        return _typed(_newest(self._rows(table), table), table)
+        return _typed(newest_revisions(self._rows(table), table), table)
 
     def read_in(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows of partitions, without a look at the others.
@@ -152,7 +125,7 @@ class Lake:
                 return self.nothing(table)
             rows = self._rows(table)
         else:
-            rows = _newest(self._folders(table, partitions), table)
+            rows = newest_revisions(self._folders(table, partitions), table)
         return _typed(rows, table).where(is_within(partitions, table.partitions))
 
     def partitions(
@@ -169,7 +142,7 @@ class Lake:
             values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
             return in_order(row.asDict() for row in values.distinct().collect())
         rows = self._rows(table) if within is None else self._folders(table, within)
-        found = {tuple(_values(file, table.partitions).items()) for file in _files(rows)}
+        found = {tuple(values_of(file, table.partitions).items()) for file in files_behind(rows)}
         listed = in_order(dict(item) for item in found)
         return listed if within is None else _among(listed, within, table)
 
@@ -181,7 +154,7 @@ class Lake:
                 self.session.catalog.refreshTable(self.address(table))
             names = self.read_in(table, partitions).select(sf.input_file_name())
             return {row[0] for row in names.distinct().collect()}
-        return _files(self._folders(table, partitions))
+        return files_behind(self._folders(table, partitions))
 
     def write(
         self,
@@ -293,9 +266,9 @@ class Lake:
             self.empty(table, emptied)
             return written
         former = self._folders_of(table, replaced)
-        older = {folder: day for folder, day in former.items() if _revision(folder) < revision}
+        older = {folder: day for folder, day in former.items() if revision_of(folder) < revision}
         gone = {tuple(day.items()) for day in emptied}
-        empty = {_folder(folder) for folder, day in older.items() if day in gone}
+        empty = {folder_of(folder) for folder, day in older.items() if day in gone}
         self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
         self._remove(older)
         return written
@@ -308,7 +281,7 @@ class Lake:
             days: Of which it will be.
         """
         folders = [] if self._catalog else self._folders_of(table, days)
-        named = (_revision(folder).partition("-")[0] for folder in folders)
+        named = (revision_of(folder).partition("-")[0] for folder in folders)
         times = [datetime.strptime(time, "%Y%m%dT%H%M%S%f%z") for time in named]
         newest = max([datetime.now(UTC), *(time + timedelta.resolution for time in times)])
         return f"{newest:%Y%m%dT%H%M%S%fZ}-{uuid4().hex[:12]}"
@@ -318,9 +291,9 @@ class Lake:
     ) -> dict[str, tuple[tuple[str, str], ...]]:
         """Return the folders of partitions, and which partition each is of."""
         wanted = {tuple(day.items()) for day in days}
-        folders = {_folder(file) for file in _files(self._folders(table, days))}
+        folders = {folder_of(file) for file in files_behind(self._folders(table, days))}
         found = {
-            folder: tuple(_values(f"{folder}/", table.partitions).items()) for folder in folders
+            folder: tuple(values_of(f"{folder}/", table.partitions).items()) for folder in folders
         }
         return {folder: day for folder, day in found.items() if day in wanted}
 
@@ -344,7 +317,7 @@ class Lake:
         found = self._count(table, filled, revision, _counts(table, days))
         missing = [day for day in days if found[_name(day)] != due[_name(day)]]
         folders = self._folders_of(table, missing)
-        newer = {day for folder, day in folders.items() if _revision(folder) > revision}
+        newer = {day for folder, day in folders.items() if revision_of(folder) > revision}
         is_whole = {tuple(day.items()) for day in missing} <= newer if days else found == due
         if not is_whole:
             message = (
@@ -370,7 +343,7 @@ class Lake:
                 if REVISION not in rows.columns:
                     return dict.fromkeys(counts, 0)
                 rows = rows.where(sf.col(REVISION) == revision)
-            (found,) = rows.agg(*(count.alias(name) for name, count in counts.items())).collect()
+            (found,) = rows.agg(*(each.alias(name) for name, each in counts.items())).collect()
             return {name: found[name] for name in counts}
 
         return retried(count)
@@ -407,7 +380,7 @@ class Lake:
         if self._catalog:
             return self.session.table(self.address(table))
         reader = self.session.read.schema(schema_of(table))
-        return _list_files(reader, self.address(table))
+        return list_files(reader, self.address(table))
 
     def _folders(self, table: Table, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows below the folders of partitions, and maybe of others of their days."""
@@ -416,11 +389,11 @@ class Lake:
         base = self.address(table)
         reader = self.session.read.schema(schema_of(table)).option("basePath", base)
         frames = []
-        for pattern in _patterns(table, partitions):
+        for pattern in folder_patterns(table, partitions):
             try:
-                frames.append(_list_files(reader, f"{base}/{pattern}"))
+                frames.append(list_files(reader, f"{base}/{pattern}"))
             except AnalysisException as error:
-                if error.getCondition() not in _ABSENT:
+                if error.getCondition() not in ABSENT:
                     raise
         if not frames:
             return self.nothing(table)
@@ -516,88 +489,6 @@ def _typed(rows: DataFrame, table: Table) -> DataFrame:
     return rows.selectExpr(*(f"cast(`{name}` as {kind}) as `{name}`" for name, kind in columns))
 
 
-def _patterns(table: Table, partitions: Iterable[Partition]) -> Iterator[str]:
-    """Yield a pattern of folders for each cluster: of its days, and of the hours of any of them."""
-    of_cluster: dict[str, tuple[set[str], set[str]]] = {}
-    for item in partitions:
-        days, hours = of_cluster.setdefault(item.get("cluster_id", ""), (set(), set()))
-        days |= {item["dt"]} if "dt" in item else set()
-        hours |= {item["hour"]} if "hour" in item else set()
-    for cluster, (days, hours) in sorted(of_cluster.items()):
-        # Writers differ in what they escape: rows and files of others are left out by their values.
-        levels = [f"cluster_id={_UNLIKE.sub('*', cluster) or '*'}"]
-        if days and "dt" in table.partitions:
-            levels.append(f"dt={{{','.join(sorted(days))}}}")
-            if hours and "hour" in table.partitions:
-                levels.append(f"hour={{{','.join(sorted(hours))}}}")
-        yield "/".join(levels)
-
-
-def _list_files(reader: DataFrameReader, path: str) -> DataFrame:
-    """Return what is below a path, anew where another run replaces a folder meanwhile.
-
-    Raises:
-        UsageError: An earlier version wrote it, whose folders are others.
-    """
-
-    def listed() -> DataFrame:
-        rows = reader.parquet(path)
-        rows.schema  # noqa: B018 - Spark Connect looks for it here
-        return rows
-
-    try:
-        return retried(listed, [_FOLDER_IS_GONE])
-    except SPARK_ERRORS as error:
-        if not any(trace in str(error) for trace in _OTHER_FOLDERS):
-            raise
-        message = (
-            f"{path} has folders of an earlier version: name another --out, or remove the table, "
-            "which `utilization` and `incidents` write anew."
-        )
-        raise UsageError(message) from error
-
-
-def _newest(rows: DataFrame, table: Table) -> DataFrame:
-    """Leave out the revisions of a day that a newer one has taken the place of."""
-    if not table.has_revisions or REVISION not in rows.columns:
-        return rows
-    newest: dict[tuple[str, ...], str] = {}
-    for file in _files(rows):
-        *day, revision = _values(file, (*table.partitions, REVISION)).values()
-        newest[*day,] = max(revision, newest.get((*day,), ""))
-    position = sf.concat_ws("/", *table.partitions, REVISION)
-    return rows.where(position.isin(["/".join((*day, last)) for day, last in newest.items()]))
-
-
-def _revision(folder: str) -> str:
-    return _values(f"{folder}/", (REVISION,))[REVISION]
-
-
-def _files(rows: DataFrame) -> set[str]:
-    """Return the files of a table as Hadoop calls them, with escaped partition values."""
-    return {unquote(file) for file in rows.inputFiles()}
-
-
-def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int, str]]:
-    """Return the path, size in bytes and time of change (UTC) of all files below, in order.
-
-    What is not there has none; names that begin with _ or . hold no rows.
-    """
-    found: set[tuple[str, int, str]] = set()
-    changed = sf.col("modificationTime").cast("string")
-    for uri in uris:
-        reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-        try:
-            # Spark Connect looks for the folder when rows are asked for.
-            files = reader.load(uri).select("path", "length", changed).collect()
-        except AnalysisException as error:
-            if error.getCondition() in _ABSENT:
-                continue
-            raise
-        found |= {(row[0], row[1], row[2]) for row in files}
-    return sorted(found)
-
-
 def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
     """Return the rows of a table in all lakes.
 
@@ -655,14 +546,3 @@ def partitions_of(
 def _numbers(table: Table) -> list[str]:
     """Return the columns whose values mostly differ: a dictionary of them costs time and space."""
     return [each.name for each in schema_of(table) if isinstance(each.dataType, DoubleType)]
-
-
-def _folder(file: str) -> str:
-    return file.rpartition("/")[0]
-
-
-def _values(file: str, columns: Sequence[str]) -> Partition:
-    """Read ``…/cluster_id=…/dt=…/part-…`` as Spark writes it."""
-    named = (item.partition("=") for item in _folder(file).split("/") if "=" in item)
-    found = {name: unquote(value) for name, _, value in named}
-    return {name: found[name] for name in columns if name in found}

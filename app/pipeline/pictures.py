@@ -20,8 +20,9 @@ from pyspark.sql import functions as sf
 
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
+from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, read_first, retried
+from app.pipeline.lake import Lake, read_first
 from app.pipeline.picture_style import (
     BLACK,
     BLUE,

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folders import retried
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import (
     Lake,
@@ -18,7 +19,6 @@ from app.pipeline.lake import (
     days_of,
     partitions_of,
     read_first,
-    retried,
 )
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 

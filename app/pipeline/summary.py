@@ -10,8 +10,9 @@ from pyspark.sql import functions as sf
 from app.documents.text import pad, width_of
 from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
+from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_any, read_first, retried
+from app.pipeline.lake import Lake, Partition, read_any, read_first
 from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 

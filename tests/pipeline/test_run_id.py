@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.commands.ingest import inputs_of, rules_of
+from app.pipeline.folders import files_of
 from app.pipeline.job import Job
-from app.pipeline.lake import files_of
 from app.pipeline.tables import QUOTA_VERSION
 from tests.pipeline.ingest.points import Point, job_of, write_collected, write_parquet
 from tests.pipeline.resolve.clusters import quota_table

@@ -21,9 +21,10 @@ from pyspark.sql import functions as sf
 from app.domain.broker_metrics import NO_QUOTA_METRICS, UNSPLIT, UP
 from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
+from app.pipeline.folders import SPARK_ERRORS, retried
 from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import SPARK_ERRORS, Lake, retried
+from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results

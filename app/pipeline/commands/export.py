@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
+from app.pipeline.folders import retried
 from app.pipeline.ingest.names import is_byte_rate
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, days_of, partitions_of, read_first, retried
+from app.pipeline.lake import Lake, days_of, partitions_of, read_first
 from app.pipeline.results import Scope, explain, say_plan
 from app.pipeline.tables import (
     BUCKET_MINUTE,
