@@ -92,11 +92,18 @@ HOURS = range(size(2, 4))
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What a run made of all hours of two clusters."""
+class Written:
+    """What was made of all hours of two clusters.
 
-    source: Path
+    Attributes:
+        out: The tables.
+        again: The options of a run that makes clusters again.
+        clusters: How many.
+    """
+
     out: Path
+    again: tuple[str | Path, ...]
+    clusters: int
 
 
 @pytest.fixture(scope="module")
@@ -108,69 +115,81 @@ def limits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, limits: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    folder = tmp_path_factory.mktemp("whole")
+def whole(spark: SparkSession, limits: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """What one run made."""
+    folder, out = (tmp_path_factory.mktemp(name) for name in ("source", "whole"))
     source = folder / "whole.csv"
     with source.open("w", newline="") as target:
         writer = csv.writer(target)
         writer.writerow([*HEADERS, "cluster_id"])
         writer.writerows((*row, name) for name in CLUSTERS for row in scrapes(HOURS))
-    run(spark, limits, source, folder / "out", None)
-    return Whole(source, folder / "out")
+    run(spark, limits, source, out, None)
+    return Written(out, ("--quotas", limits, "--input", source), len(CLUSTERS))
+
+
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession, limits: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """What a run for each hour and cluster made, all at once: every day is one of several runs."""
+    folder, out = (tmp_path_factory.mktemp(name) for name in ("hours", "at-once"))
+    sources = [written(folder, range(hour, hour + 1)) for hour in HOURS]
+    work = [(file, cluster) for cluster in CLUSTERS for file in sources]
+    with ThreadPoolExecutor(len(work)) as pool:
+        runs = [pool.submit(run, spark, limits, file, out, cluster) for file, cluster in work]
+        for each in runs:
+            each.result()
+    inputs = (word for file in sources for word in ("--input", file))
+    return Written(out, ("--quotas", limits, *inputs, "--cluster", CLUSTERS[0]), 1)
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    ("first", "chosen"),
     [
-        pytest.param(("--last", "1h"), marks=pytest.mark.small),
-        ("--from", f"{at(60 * HOURS[-1])}", "--to", f"{at(60 * HOURS[-1] + 59)}"),
+        pytest.param("at_once", ("--last", "1h"), marks=pytest.mark.small),
+        ("whole", ("--from", f"{at(60 * HOURS[-1])}", "--to", f"{at(60 * HOURS[-1] + 59)}")),
     ],
-    ids=["the last hour", "a period"],
+    ids=["the last hour after four runs at once", "a period after one run"],
 )
 def test_a_late_hour_again_is_one_run_and_gives_the_same_bits(
-    spark_command: Command, limits: Path, whole: Whole, tmp_path: Path, chosen: tuple[str, ...]
+    spark_command: Command,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    first: str,
+    chosen: tuple[str, ...],
 ):
+    former: Written = request.getfixturevalue(first)
     out = tmp_path / "out"
-    shutil.copytree(whole.out, out)
+    shutil.copytree(former.out, out)
     before = {table: rows(out, table) for table in RESULTS}
     files = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
-    options = ("--format", "csv", "--quotas", limits, "--out", out)
-    done = spark_command("run", *options, "--input", whole.source, *chosen, "--json")
+    options = ("--format", "csv", "--out", out, *former.again, *chosen, "--json")
+    done = spark_command("run", *options)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows_in"] == len(CLUSTERS) * (OF_HOUR + 1)
+    assert json.loads(done.stdout)["rows_in"] == former.clusters * (OF_HOUR + 1)
+    assert all(before.values())
     assert {table: rows(out, table) for table in RESULTS} == before
     again = {file: file.read_bytes() for file in (out / RATE_MINUTE.name).rglob("*.parquet")}
     assert sorted(again.values()) == sorted(files.values())
     new = again.keys() - files.keys()
     assert {file.parent.name for file in new} == {f"hour={HOURS[-1]}"}
-    assert len(new) == len(CLUSTERS), "one hour of each has a new file"
+    assert len(new) == former.clusters, "one hour of each has a new file"
     assert len(before[QUARANTINE]) == len(CLUSTERS) * len(HOURS)
 
 
-@pytest.mark.small
-def test_four_runs_at_once_write_what_one_run_of_all_writes(
-    spark: SparkSession, limits: Path, whole: Whole, tmp_path: Path
-):
-    """Of two clusters: every day is one of several runs."""
-    sources = [written(tmp_path, range(hour, hour + 1)) for hour in HOURS]
-    work = [(source, cluster) for cluster in CLUSTERS for source in sources]
-    with ThreadPoolExecutor(len(work)) as pool:
-        runs = [
-            pool.submit(run, spark, limits, source, tmp_path / "at-once", cluster)
-            for source, cluster in work
-        ]
-        for each in runs:
-            each.result()
+def test_four_runs_at_once_write_what_one_run_of_all_writes(at_once: Written, whole: Written):
     for table in (*FACTS, *DAYS):
-        found = rows(tmp_path / "at-once", table)
-        assert found == rows(whole.out, table) != [], table.name
-    left = [*(tmp_path / "at-once").rglob("*")]
+        assert rows(at_once.out, table) == rows(whole.out, table) != [], table.name
+
+
+@pytest.mark.small
+def test_four_runs_at_once_leave_whole_tables(at_once: Written):
+    left = [*at_once.out.rglob("*")]
     levels = [[each.partition("=")[0] for each in file.parts if "=" in each] for file in left]
     assert all(len(names) == len({*names}) for names in levels), "no folder is inside its like"
     assert not [file for file in left if file.name == "_temporary" or "staging" in file.name]
-    incidents = rows(tmp_path / "at-once", THROTTLE_INCIDENT)
+    incidents = rows(at_once.out, THROTTLE_INCIDENT)
     across = [row for row in incidents if row["start"] == at(59) and row["end"] == at(62)]
     assert sorted(row["cluster_id"] for row in across) == list(CLUSTERS)
+    assert {row["hour"] for row in rows(at_once.out, BUCKET_HOUR)} == {*HOURS}
 
 
 def test_days_are_summed_up_again_where_an_hour_came_meanwhile(spark: SparkSession, tmp_path: Path):
