@@ -105,7 +105,7 @@ STEPS = (
     Step("quorum", 40, (QUORUM,)),
     Step(
         "pipeline",
-        8,
+        25,
         (
             "tests/pipeline",
             *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS)),
@@ -124,7 +124,7 @@ STEPS = (
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/other_versions.py", "kafka"), script=True),
     Step("other-python", 4, ("scripts/other_versions.py", "python"), script=True),
-    Step("newest-pyspark", 5, ("scripts/other_versions.py", "pyspark"), script=True),
+    Step("newest-pyspark", 12, ("scripts/other_versions.py", "pyspark"), script=True),
     Step("mutants", 5, ("scripts/mutants.py",), script=True),
 )
 WIDTH = max(len(step.name) for step in STEPS)
