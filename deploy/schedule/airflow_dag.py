@@ -1,16 +1,20 @@
-"""Sum up client quotas by the hour, as a DAG of Airflow: each run does the hour of its interval."""
+"""Sum up client quotas by the hour, as a DAG of Airflow 3: a run does the whole hour before it."""
 
 from datetime import UTC, datetime, timedelta
 
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronTriggerTimetable
 
 LAKE = "s3a://lake/usage"
 PIPELINE = "quota-pipeline"
+HOUR_BEGINS = "{{ (logical_date - macros.timedelta(hours=1)).strftime('%Y-%m-%dT%H:00:00Z') }}"
+HOUR_ENDS = "{{ logical_date.strftime('%Y-%m-%dT%H:00:00Z') }}"
 
 with DAG(
     "quota_pipeline",
-    schedule="5 * * * *",
+    # Five past each hour: the last minute of the hour is scraped by then. The interval of such a
+    # run is empty in Airflow 3, so its hour follows from the time that it is for.
+    schedule=CronTriggerTimetable("5 * * * *", timezone="UTC"),
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=True,
     # A snapshot writes the quotas of the whole cluster.
@@ -25,7 +29,7 @@ with DAG(
     run = BashOperator(
         task_id="run",
         bash_command=f"{PIPELINE} run --format prometheus --input http://prometheus:9090 "
-        "--from '{{ data_interval_start | ts }}' --to '{{ data_interval_end | ts }}' "
+        f"--from '{HOUR_BEGINS}' --to '{HOUR_ENDS}' "
         f"--cluster 4L6g3nShT-eMCtK--X86sw --quotas {LAKE} --out {LAKE} --pg",
     )
     snapshot >> run

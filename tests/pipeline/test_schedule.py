@@ -1,11 +1,13 @@
 """What deploy/ has for schedulers calls jobs with options that there are, and in this order."""
 
 import ast
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,11 +16,18 @@ from app.pipeline.main import _parser
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "schedule"
-HOUR = {
-    "{{ data_interval_start | ts }}": "2026-11-20T07:00:00+00:00",
-    "{{ data_interval_end | ts }}": "2026-11-20T08:00:00+00:00",
-}
-"""As Airflow writes the interval of a run."""
+
+
+def as_airflow_renders(text: str) -> str:
+    """Return a command of the run for 08:05, whose interval begins and ends at that time.
+
+    Source: ``CronTriggerTimetable``, what Airflow 3 makes of a cron expression.
+    """
+    names = {
+        "logical_date": datetime(2026, 11, 20, 8, 5, tzinfo=UTC),
+        "macros": SimpleNamespace(timedelta=timedelta),
+    }
+    return re.sub(r"{{ (.*?) }}", lambda found: str(eval(found[1], {}, names)), text)  # noqa: S307
 
 
 def of_systemd() -> Iterator[list[str]]:
@@ -46,9 +55,7 @@ def of_airflow() -> Iterator[list[str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "bash_command":
             text = str(eval(compile(ast.Expression(node.value), "", "eval"), {}, names))  # noqa: S307
-            for template, value in HOUR.items():
-                text = text.replace(template, value)
-            yield shlex.split(text)[1:]
+            yield shlex.split(as_airflow_renders(text))[1:]
 
 
 @pytest.mark.parametrize("scheduler", [of_systemd, of_kubernetes, of_airflow])
