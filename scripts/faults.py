@@ -40,7 +40,9 @@ class Step(NamedTuple):
 
 
 CRASH = "tests/faults/crash_recovery"
-QUORUM, REAL_BROKER = (f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker"))
+QUORUM, REAL_BROKER, EXPIRIES = (
+    f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker", "expiries")
+)
 CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS = (
     f"tests/pipeline/test_{name}.py"
     for name in ("clusters", "stores", "real_metrics", "metric_servers")
@@ -100,7 +102,12 @@ STEPS = (
         ("tests/faults/http/test_event_topic.py", "tests/faults/http/test_many_listeners.py"),
     ),
     Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
-    Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
+    Step(
+        "crash-recovery",
+        18,
+        (CRASH, *(f"--ignore={each}" for each in (QUORUM, REAL_BROKER, EXPIRIES))),
+    ),
+    Step("expiries", 10, (EXPIRIES,)),
     Step("real-broker", 12, (REAL_BROKER,)),
     Step("quorum", 40, (QUORUM,)),
     Step(

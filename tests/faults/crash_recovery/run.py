@@ -144,6 +144,10 @@ class Run:
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - began
 
+    def is_quiet(self) -> bool:
+        """Tell whether every intent is concluded and every lock free."""
+        return not self._count(_OPEN)
+
     def _count(self, query: LiteralString) -> int:
         with psycopg.connect(self.database.superuser_url) as connection:
             row = connection.execute(query).fetchone()
