@@ -1,6 +1,7 @@
 """The command line: the flags of the proposal, the subcommands, the entities that they name."""
 
 import argparse
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from app.client.kafka_configs import ANY, add_entity_flags, add_other_flags, pai
 from app.client.output import Context
 from app.command_line import CommandParser, redact, without_values
 from app.domain.entities import DEFAULT
+from app.domain.expiry import read_duration
 
 _LONGEST_WAIT_S: Final = 86_400
 
@@ -48,6 +50,8 @@ SUBCOMMANDS: Final = {
     "lint": ("lint", "find quotas with no effect or a surprising one"),
     "audit": ("audit", "show who changed what, and when"),
     "revert": ("alter", "take an alteration back"),
+    "temporary": ("temporary", "show what ends by itself, when, and what it returns to"),
+    "keep": ("temporary", "keep what an alteration set for a time, for good or longer"),
     "show": ("alter", "show an alteration and its outcome"),
     "top": ("top", "show which clients are nearest to their limits now"),
     "whoami": ("alter", "show who the service takes you for, and what you may do"),
@@ -70,6 +74,7 @@ Examples:
   kafka-client-quotas --resolve --names user=alice,client-id=etl --show-overridden
   kafka-client-quotas --alter --names client-id=etl --defaults user \
       --add producer_byte_rate=10MiB --delete consumer_byte_rate --validate-only
+  kafka-client-quotas --alter --names user=alice --add producer_byte_rate=10MiB --for 4h
   kafka-client-quotas export > quotas.yaml
   kafka-client-quotas plan quotas.yaml --owner team-a --prune --scope user^=team-a-
 
@@ -244,9 +249,59 @@ def add_change_options(group: Any, *, validate: bool = True) -> None:
             "--validate-only", action="store_true", help="let service and broker check; do nothing"
         )
     group.add_argument("--reason", metavar="TEXT", help="why; recorded in the audit log")
+    add_end_options(group)
     group.add_argument(
         "--idempotency-key", metavar="KEY", help="of an earlier try, which this one repeats"
     )
+
+
+def add_end_options(group: Any) -> None:
+    """Add until when a change is to hold."""
+    end = group.add_mutually_exclusive_group()
+    end.add_argument(
+        "--for",
+        dest="expires_in",
+        type=_duration,
+        metavar="DURATION",
+        help="as in 4h, 90s, 30m or 2d; then the values return to what they were",
+    )
+    end.add_argument(
+        "--until",
+        dest="expires_at",
+        type=time_of_text,
+        metavar="TIME",
+        help="the same, as in 2026-11-28T06:00Z",
+    )
+
+
+def end_of(context: Context) -> dict[str, Any]:
+    """Return the members of a body that say until when; none where it is for good."""
+    return context.pick("expires_in", "expires_at")
+
+
+def _duration(text: str) -> str:
+    try:
+        read_duration(text)
+    except ValueError as error:
+        message = f"{text!r} is {error}"
+        raise argparse.ArgumentTypeError(message) from None
+    return text
+
+
+def time_of_text(text: str) -> str:
+    """Return a time as the service reads it; one without an offset is of UTC."""
+    try:
+        at = dt.datetime.fromisoformat(text)
+        at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError):
+        message = f"{text!r} is no time such as 2026-11-28 or 2026-11-28T06:00Z"
+        raise argparse.ArgumentTypeError(message) from None
+    return utc_text(at)
+
+
+def utc_text(at: dt.datetime) -> str:
+    """Return a time as the service reads it."""
+    return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def add_common_options(to: argparse.ArgumentParser) -> None:

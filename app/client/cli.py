@@ -40,12 +40,24 @@ PROGRAM: Final = "kafka-client-quotas"
 _BELONGS_TO: Final = {
     **dict.fromkeys(("prefix", "search", "filter", "strict"), ("describe",)),
     **dict.fromkeys(
-        ("add", "add_config_file", "delete", "validate_only", "reason", "idempotency_key"),
+        (
+            "add",
+            "add_config_file",
+            "delete",
+            "validate_only",
+            "reason",
+            "expires_in",
+            "expires_at",
+            "idempotency_key",
+        ),
         ("alter",),
     ),
     "show_overridden": ("describe", "resolve"),
 }
 """By an option: the operations that take it."""
+
+_FLAGS: Final = {"expires_in": "--for", "expires_at": "--until"}
+"""Of options that have another name than their flag."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +100,7 @@ def _run(words: tuple[str, ...], context: Context) -> int:
         run = function_of(options)
         for name, operations in _BELONGS_TO.items():
             if getattr(options, name, None) and options.operation not in (None, *operations):
-                flag = f"--{name.replace('_', '-')}"
+                flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
                 raise UsageError(f"{flag} does not belong to --{options.operation}.")
         code = _understanding(run, context)
         sys.stdout.flush()

@@ -121,12 +121,19 @@ class Connection:
 
     def ask(self, path: str, body: Any, *needed: str) -> Any:
         """Return the JSON answer, with the members that are needed, to what changes nothing."""
+        return document(self._once("POST", path, body), *needed)
+
+    def put(self, path: str, body: Any) -> httpx.Response:
+        """Return the answer to what may be repeated as it is."""
+        return self._once("PUT", path, body)
+
+    def _once(self, method: str, path: str, body: Any) -> httpx.Response:
         try:
             client = self._open()
-            answer = send(client, client.build_request("POST", path, json=body))
+            answer = send(client, client.build_request(method, path, json=body))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
-        return document(self._good(answer), *needed)
+        return self._good(answer)
 
     def resolve(self, identities: Sequence[Any], **members: Any) -> Iterator[Mapping[str, Any]]:
         """Yield what applies to each identity, in order; any number of them.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import add_change_options, entity_chosen
+from app.client.arguments import add_change_options, end_of, entity_chosen
 from app.client.entities import read_changes, show_value
 from app.client.errors import (
     DONE,
@@ -91,6 +91,10 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"by {visible(record['principal'])} from {visible(record['client_address'] or '?')}"
     if record["reason"]:
         yield f"because: {visible(record['reason'])}"
+    if "expires_at" in record:
+        yield f"until {record['expires_at']}"
+    if "expires" in record:
+        yield f"the end of alteration {record['expires']}"
     yield ""
     for result in record["results"]:
         yield from result_lines(result)
@@ -199,6 +203,9 @@ def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] |
         context.tell(*impact_lines(report))
         has_changed = any(result.get("changed") for result in report["results"])
         if has_changed and not report["validate_only"]:
+            if "expires_at" in report:
+                again = f"kafka-client-quotas keep {report['alteration_id']}"
+                context.tell(f"It ends at {report['expires_at']}; for good: {again}")
             context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
     return code
 
@@ -242,15 +249,20 @@ def run_alter(context: Context) -> int:
         "impact": validate_only,
         "alterations": [{"entity": entity_chosen(context), "ops": ops}],
         **context.pick("reason"),
+        **end_of(context),
     }
     with locate_refusals(lambda pointer: _user_input(body, pointer)):
         return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
 
 
+_FLAG_OF: Final = {"reason": "--reason", "expires_in": "--for", "expires_at": "--until"}
+"""The flag of each member of a change."""
+
+
 def _user_input(body: Mapping[str, Any], pointer: str) -> str | None:
     path = pointer.split("/")[1:]
     if path[:2] != ["alterations", "0"] or len(path) < 3:
-        return "--reason" if path == ["reason"] else None
+        return _FLAG_OF.get(path[0]) if len(path) == 1 else None
     alteration = body["alterations"][0]
     if path[2] == "entity":
         return "--names and --defaults"
@@ -271,6 +283,6 @@ def add_revert_options(parser: ArgumentParser) -> None:
 def run_revert(context: Context) -> int:
     """Send the inverse; refused where the values have changed since."""
     context.refuse_output("csv")
-    body = context.pick("validate_only", "reason")
+    body = {**context.pick("validate_only", "reason"), **end_of(context)}
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
     return _tell_what_was_done(context, *send(context, path, body))

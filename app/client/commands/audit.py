@@ -45,7 +45,9 @@ def add_audit_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--until", type=_time, metavar="TIME", help="upper bound, exclusive")
     parser.add_argument("--outcome", metavar="WORD", help="applied, refused, unknown, …")
-    parser.add_argument("--action", metavar="WORD", help="alter, apply_plan, revert, denied, …")
+    parser.add_argument(
+        "--action", metavar="WORD", help="alter, apply_plan, revert, expire, denied, …"
+    )
     parser.add_argument(
         "--limit", type=int, metavar="N", help=f"rows at most (default: {_DEFAULT_LIMIT}; 0: all)"
     )

@@ -116,6 +116,7 @@ def run_export(context: Context) -> int:
     parameters = filters_of(context)
     if context.output == "json":
         quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
+        quotas = [found for quota in quotas if (found := _returned(quota))["values"]]
         written = {"apiVersion": API_VERSION, "quotas": quotas}
         content = (json.dumps(written, indent=2) + "\n").encode()
     else:
@@ -130,6 +131,14 @@ def run_export(context: Context) -> int:
         raise UsageError(f"--out {out} cannot be written: {error.strerror}.") from error
     context.tell(f"Written to {out}.")
     return DONE
+
+
+def _returned(quota: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entity as a document has it: with the values that those for a time return to."""
+    temporary = quota.get("temporary", {})
+    values = {**quota["values"], **{key: end["returns_to"] for key, end in temporary.items()}}
+    left = {key: value for key, value in values.items() if value is not None}
+    return {**{name: quota[name] for name in quota if name != "temporary"}, "values": left}
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import add_change_options
+from app.client.arguments import add_change_options, end_of
 from app.client.commands.alter import impact_lines, locate_refusals, send
 from app.client.documents import read_document
 from app.client.entities import read_components, show_value
@@ -87,6 +87,9 @@ def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -
     yield from _more(plan["conflicts"], first)
     yield from _unpruned_lines(plan["kept"][:first])
     yield from _more(plan["kept"], first)
+    temporary = plan.get("temporary", [])
+    yield from _temporary_lines(temporary[:first], style)
+    yield from _more(temporary, first)
     warnings = plan.get("warnings", [])
     yield from _warning_lines(warnings[:first], style)
     yield from _more(warnings, first)
@@ -152,6 +155,20 @@ def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Ite
         for entry in conflicts
     ]
     yield from _section(style.paint("Held by other owners:", "red"), rows)
+
+
+def _temporary_lines(temporary: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    rows = [
+        [
+            f"  {show_entity(entry['entity'])}",
+            visible(entry["key"]),
+            f"is {_value_text(entry['value'])} until {visible(entry['expires_at'])},",
+            f"then {_value_text(entry['returns_to'])};",
+            f"planned {_value_text(entry['proposed'])}",
+        ]
+        for entry in temporary
+    ]
+    yield from _section(style.paint("For a time, and left; --force ends that:", "yellow"), rows)
 
 
 def _unpruned_lines(unpruned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -222,7 +239,8 @@ def add_apply_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--plan", metavar="ID", help="apply a plan that was made before")
     _add_options(parser)
-    parser.add_argument("--force", action="store_true", help="take over what other owners hold")
+    line = "take over what other owners hold, and end what is for a time"
+    parser.add_argument("--force", action="store_true", help=line)
     parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
     add_change_options(parser, validate=False)
 
@@ -240,7 +258,7 @@ def run_apply(context: Context) -> int:
     if needs_consent and not context.confirm("Apply this plan?"):
         context.note("Nothing was changed.")
         return REFUSED
-    body = context.pick("force", "reason")
+    body = {**context.pick("force", "reason"), **end_of(context)}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
     code, report = send(context, path, body, again)

@@ -115,6 +115,9 @@ class _Handler(Silent, BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.do_GET()
 
+    def do_PUT(self) -> None:
+        self.do_GET()
+
 
 PLAN: Any = {
     "plan_id": "p1",

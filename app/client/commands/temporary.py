@@ -1,0 +1,87 @@
+"""``temporary`` and ``keep ID``: what ends by itself, and another end for it, or none."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from app.client.arguments import add_end_options, add_selection_options, end_of, filters_of
+from app.client.entities import show_value
+from app.client.errors import DONE
+from app.client.http import document
+from app.client.output import Context, Progress, table
+from app.domain.entities import show_entity, visible
+
+_PAGE: Final = "1000"
+_HEADER: Final = ("until", "entity", "key", "value", "returns to", "principal", "reason", "id")
+_MEMBERS: Final = ("rows", "next_page_token")
+
+
+def add_temporary_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    add_selection_options(parser)
+
+
+def run_temporary(context: Context) -> int:
+    """Print the values that end by themselves, until when, and what each returns to."""
+    rows = _rows(context)
+    if not rows:
+        context.tell_always("Nothing found: no value is for a time.")
+    cells = [_cells(row) for row in rows]
+    context.write({"rows": rows}, _lines(cells), [_HEADER, *cells])
+    return DONE
+
+
+def _rows(context: Context) -> list[Mapping[str, Any]]:
+    parameters = [*filters_of(context), ("page_size", _PAGE)]
+    progress, rows = Progress("temporary values"), list[Mapping[str, Any]]()
+    page: list[tuple[str, str]] = []
+    while True:
+        answer = context.service.get("/quotas/temporary", [*parameters, *page])
+        found = document(answer, *_MEMBERS)
+        rows += found["rows"]
+        progress.tell(len(rows))
+        if found["next_page_token"] is None:
+            progress.end()
+            return rows
+        page = [("page_token", found["next_page_token"])]
+
+
+def _cells(row: Mapping[str, Any]) -> Sequence[str]:
+    return [
+        row["expires_at"],
+        show_entity(row["entity"]),
+        visible(row["key"]),
+        _value(row["value"]),
+        _value(row["returns_to"]),
+        visible(row["principal"]),
+        visible(row["reason"] or "-"),
+        row["alteration_id"],
+    ]
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else show_value(value)
+
+
+def _lines(cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    if cells:
+        yield from table([_HEADER, *cells], right=(3, 4))
+
+
+def add_keep_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument("alteration", metavar="ID", help="as `temporary` shows it")
+    add_end_options(parser)
+
+
+def run_keep(context: Context) -> int:
+    """Keep what an alteration has set for good, or until another time."""
+    body = end_of(context) or {"expires_at": None}
+    path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/expiry"
+    answer = document(context.service.put(path, body), *_MEMBERS)
+    cells = [_cells(row) for row in answer["rows"]]
+    if body == {"expires_at": None}:
+        context.tell("For good now:")
+    context.write(answer, _lines(cells), [_HEADER, *cells])
+    return DONE
