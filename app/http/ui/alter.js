@@ -54,6 +54,7 @@ export function Report({ report }) {
   return html`<section class="report">
     <div class="notice ${kind}" role="status">
       <${Outcome} of=${report.outcome} /> ${sentence(report)}${" "}
+      ${report.expires_at && html`It ends at <${Time} at=${report.expires_at} /> UTC. `}
       ${!report.validate_only && html`<a href="/ui/alteration/${report.alteration_id}">See its record</a>`}
     </div>
     ${(report.results ?? []).map((result) => html`

@@ -5,16 +5,18 @@ import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
 import { go, useUnsaved } from "./go.js";
 import { html, useState } from "./lib.js";
 import { Checkbox, Curl, Entity, Field, Heading, Loaded, ReadOnly, Text, ValueTable, orNull, useLoaded } from "./components.js";
+import { readHours } from "./temporary.js";
 import { visible } from "./text.js";
 import { UNITS, asTyped, howToWrite, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
 
 const CHECK = { validate_only: true, impact: true };
 
-/** The values of an entity now; none where it has no quota. */
-export async function present(key, signal) {
-  const quota = await orNull(`/quotas/${key}`, "no-such-entity", { signal });
-  return quota?.values ?? {};
-}
+/** What an entity has now; no values where it has no quota. */
+export const presentQuota = async (key, signal) =>
+  (await orNull(`/quotas/${key}`, "no-such-entity", { signal })) ?? { values: {} };
+
+/** The values alone. */
+export const present = async (key, signal) => (await presentQuota(key, signal)).values;
 
 export function EditScreen({ me, parameter, query }) {
   const entity = readEntityKey(parameter);
@@ -44,6 +46,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const keys = [...new Set([...keysOf(entity), ...Object.keys(held)])];
   const [typed, setTyped] = useState(() => Object.fromEntries(keys.filter((key) => key in typedFirst).map((key) => [key, typedFirst[key]])));
   const [reason, setReason] = useState("");
+  const [hours, setHours] = useState("");
   const [base, setBase] = useState(null);
   const [fault, setFault] = useState("");
   const [touched, setTouched] = useState(false);
@@ -56,11 +59,12 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     .filter((key) => key in typed && values[key] !== (now[key] ?? null))
     .map((key) => (values[key] === null ? { key, remove: true } : { key, value: values[key] }));
   const expected = Object.fromEntries(ops.map(({ key }) => [key, now[key] ?? null]));
-  const body = { reason: reason.trim() || undefined, alterations: [{ entity, ops, expected }] };
+  const seconds = readHours(hours);
+  const body = { reason: reason.trim() || undefined, expires_in: seconds === null ? undefined : `${seconds}s`, alterations: [{ entity, ops, expected }] };
   const faults = faultsOf(alteration.error, ops);
-  const unreadable = keys.find((key) => Number.isNaN(values[key]));
+  const unreadable = Number.isNaN(seconds) || keys.some((key) => Number.isNaN(values[key]));
   const isNamed = setEntity && !base && Object.keys(entity).length > 0;
-  useUnsaved(Boolean(touched && (ops.length || unreadable || body.reason || isNamed)));
+  useUnsaved(Boolean(touched && (ops.length || unreadable || body.reason || hours || isNamed)));
   const change = (set) => {
     set();
     setTouched(true);
@@ -77,6 +81,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     setBase(results[0].after);
     setTyped({});
     setReason("");
+    setHours("");
     setTouched(false);
   };
   const again = (current) => html`
@@ -112,6 +117,10 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
       ${me.policy && html`<${Policy} rules=${me.policy} />`}
     </fieldset>
+    ${me.mayAlter && html`<${Field} label="For" value=${hours} inputmode="decimal" placeholder="for good"
+      hint="Hours, such as 4 or 0.5; then the values return to what they are now. Empty: for good."
+      error=${Number.isNaN(seconds) ? "Write a number of hours." : faults.expires_in}
+      onInput=${(event) => change(() => setHours(event.target.value))} />`}
     ${me.mayAlter && html`<${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log, for example a ticket."
       error=${faults.reason} onInput=${(event) => change(() => setReason(event.target.value))} />`}
     <div class="buttons">

@@ -2,12 +2,13 @@
 import { get, withQuery } from "./api.js";
 import { Answer, Report, useAlteration } from "./alter.js";
 import { AuditTable, useAudit } from "./audit.js";
-import { present } from "./edit.js";
+import { presentQuota } from "./edit.js";
 import { entityText, filterOf, levelText, readEntityKey, sameEntity, sharing } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
 import { AskReason, Curl, ReadOnly, Entity, Heading, Loaded, More, Table, Value, useLoaded } from "./components.js";
 import { withDigits } from "./quantities.js";
+import { Until } from "./temporary.js";
 import { Through, UseTable, usePublished } from "./usage.js";
 
 export function EntityScreen({ me, parameter }) {
@@ -17,15 +18,15 @@ export function EntityScreen({ me, parameter }) {
 }
 
 function EntityDetails({ me, entity, entityKey }) {
-  const values = useLoaded((signal) => present(entityKey, signal), [entityKey]);
+  const quota = useLoaded((signal) => presentQuota(entityKey, signal), [entityKey]);
   const audit = useAudit({ entity: filterOf(entity), page_size: 20 });
   const [deleting, setDeleting] = useState(false);
   const [deleted, setDeleted] = useState(null);
   const reload = () => {
-    values.reload();
+    quota.reload();
     audit.reload();
   };
-  const held = values.data ?? {};
+  const held = quota.data?.values ?? {};
   const none = Object.keys(held).length === 0;
   return html`
     <${Heading} title=${entityText(entity)}>
@@ -36,7 +37,8 @@ function EntityDetails({ me, entity, entityKey }) {
     <//>
     <${ReadOnly} me=${me} />
     ${deleted && html`<${Report} report=${deleted} />`}
-    <${Loaded} of=${values}>${() => html`<${Values} entity=${entity} values=${held} />`}<//>
+    <${Loaded} of=${quota}>${({ temporary }) => html`
+      <${Values} entity=${entity} values=${held} temporary=${temporary ?? {}} />`}<//>
     <${Curl} path="/quotas/${entityKey}" />
     <h2>Use</h2>
     <${Use} me=${me} entity=${entity} />
@@ -54,17 +56,18 @@ function EntityDetails({ me, entity, entityKey }) {
 const identityOf = (entity) =>
   Object.fromEntries(Object.entries(entity).filter(([, name]) => name !== null));
 
-function Values({ entity, values }) {
+function Values({ entity, values, temporary }) {
   const isIdentity = Object.values(entity).every((name) => name !== null) && ("user" in entity || "ip" in entity);
   const resolved = useLoaded(
     (signal) => (isIdentity ? get(withQuery("/quotas/resolve", entity), { signal }) : Promise.resolve(null)),
     [values],
   );
-  const rows = Object.keys(values).map((key) => ({
+  const keys = [...new Set([...Object.keys(values), ...Object.keys(temporary)])].sort();
+  const rows = keys.map((key) => ({
     key,
     cells: [
       html`<code>${key}</code>`,
-      html`<${Value} of=${key} value=${values[key]} />`,
+      html`<${Value} of=${key} value=${values[key]} /><${Until} of=${key} temporary=${temporary[key]} countdown />`,
       html`<span class="digits">${withDigits(key, values[key])}</span>`,
       html`<${Overrides} entity=${entity} quota=${resolved.data?.quotas[key]} of=${key} error=${resolved.error} />`,
     ],

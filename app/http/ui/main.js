@@ -11,6 +11,7 @@ import { HealthScreen } from "./health.js";
 import { PlanScreen } from "./plan.js";
 import { QuotasScreen } from "./quotas.js";
 import { ResolveScreen } from "./resolve.js";
+import { TemporaryScreen } from "./temporary.js";
 import { UsageScreen } from "./usage.js";
 
 const NAVIGATION = [
@@ -27,6 +28,7 @@ const SCREENS = {
   entity: EntityScreen,
   edit: EditScreen,
   new: NewScreen,
+  temporary: TemporaryScreen,
   resolve: ResolveScreen,
   plan: PlanScreen,
   audit: AuditScreen,
@@ -36,7 +38,7 @@ const SCREENS = {
 };
 /** The rights that a screen needs one of. */
 const NEEDS = { audit: ["describe", "audit"], alteration: ["describe", "audit"], health: null };
-const SECTIONS = { entity: "quotas", edit: "quotas", new: "quotas", alteration: "audit" };
+const SECTIONS = { entity: "quotas", edit: "quotas", new: "quotas", temporary: "quotas", alteration: "audit" };
 
 const READY_EVERY_MS = 15_000;
 

@@ -4,6 +4,7 @@ import { TYPES, entityText, filterOfText, shadowedKeys } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Field, Heading, Loaded, Name, Refusal, Select, Table, Value, More, useLoaded, usePages } from "./components.js";
+import { Until } from "./temporary.js";
 import { KEYS, UNITS, number } from "./quantities.js";
 
 const PAGE_SIZE = 200;
@@ -22,6 +23,7 @@ export function QuotasScreen({ me, query }) {
     go(withQuery("/ui/quotas", { search, key, ...changes }), { replace: true });
   return html`
     <${Heading} title="Quotas">
+      <button onClick=${() => go("/ui/temporary")}>For a time</button>
       ${me.mayAlter && html`<button class="primary" onClick=${() => go("/ui/new")}>New quota</button>`}
     <//>
     <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
@@ -70,6 +72,7 @@ function QuotaTable({ quotas, defaults, me, empty }) {
     const values = keys.map((key) =>
       key in quota.values
         ? html`<${Value} of=${key} value=${quota.values[key]} />
+          <${Until} of=${key} temporary=${quota.temporary?.[key]} />
           ${shadowed.includes(key) && html` <span class="mark" title="A rule of the default user wins, so this never applies.">shadowed</span>`}`
         : null,
     );
