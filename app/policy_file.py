@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -25,6 +26,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from app.domain.alterations import normalize_unlimited
 from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.expiry import read_duration
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import filter_violations
 from app.http.authentication.bearer import is_principal
@@ -105,6 +107,17 @@ def _key(name: str) -> str:
     return name
 
 
+def _exact_key(name: str) -> str:
+    if name not in QUOTA_KEY_RULES:
+        message = f"{quote(name)} is unknown here; it takes {', '.join(QUOTA_KEY_RULES)}"
+        raise ValueError(message)
+    return name
+
+
+def _duration(value: object) -> timedelta:
+    return read_duration(value if isinstance(value, str) else _display(value))
+
+
 def _distinct(rules: "list[Rule]") -> "list[Rule]":
     names = [rule.name for rule in rules]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
@@ -138,6 +151,10 @@ class Rule(_Strict):
     principals: Annotated[list[Annotated[str, AfterValidator(_principal)]], Field(min_length=1)]
     entities: Annotated[list[Pattern], Field(min_length=1)]
     keys: Annotated[dict[Annotated[str, AfterValidator(_key)], Limits], Field(min_length=1)]
+    max_duration: Annotated[timedelta | None, BeforeValidator(_duration)] = None
+    temporary_above: dict[Annotated[str, AfterValidator(_exact_key)], Number] = Field(
+        default_factory=dict
+    )
 
 
 class Document(_Strict):
@@ -186,7 +203,15 @@ def parse_policy(content: bytes, name: str) -> Policy:
 def _policy_rule(rule: Rule) -> PolicyRule:
     keys = {key: KeyLimits(by.min, by.max, by.remove) for key, by in rule.keys.items()}
     entities = tuple(map(_filter, rule.entities))
-    return PolicyRule(rule.name, frozenset(rule.principals), entities, keys, rule.defaults)
+    return PolicyRule(
+        rule.name,
+        frozenset(rule.principals),
+        entities,
+        keys,
+        rule.defaults,
+        rule.max_duration,
+        rule.temporary_above,
+    )
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,12 @@ from app.service.auth.denials import DeniedAttempts
 from app.service.drift import DriftWatch
 from app.service.event_feed import EventFeed
 from app.service.event_topic import EventProducer
-from app.service.expiry import ExpireQuotas, TemporaryValues
+from app.service.expiry import ExpireQuotas
 from app.service.ports.brokers import AclSnapshot, ClusterIdentity, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
+from app.service.queries.temporary import TemporaryImage, TemporaryValues
 from app.service.recovery import Recovery
 from app.service.runtime.clock import DATABASE_CLOCK, AdaptiveDeadline
 from app.service.runtime.readiness import Readiness, without_addresses
@@ -118,8 +119,11 @@ class Alterations:
             settings.test_failpoint,
         )
         locks = EntityLocks(metrics, patience.entity_wait_s)
-        self.alter = AlterQuotas(pipeline, backends.image, locks, policy, in_progress)
-        self.temporary = PostgresTemporary(database)
+        self._expiries = PostgresTemporary(database)
+        self.temporary = TemporaryImage(self._expiries, admin)
+        self.alter = AlterQuotas(
+            pipeline, backends.image, self.temporary, locks, policy, in_progress
+        )
         barrier = self.barrier(admin)
         self._recovery = Recovery(
             admin,
@@ -149,10 +153,14 @@ class Alterations:
         present = CurrentValues(reader, self.backends.deadline)
         return Barrier(self.backends.quorum, present)
 
+    def temporary_values(self) -> TemporaryValues:
+        """Return what lists temporary values, and lets them end at another time."""
+        return TemporaryValues(self._expiries, self.backends.admin, self.temporary)
+
     def begin(self, own_account: ActorOf) -> None:
         """Recover, watch, end what has expired and keep partitions in the background."""
         database, metrics = self.backends.database, self.metrics
-        expire = ExpireQuotas(self.alter, self.temporary, own_account, metrics)
+        expire = ExpireQuotas(self.alter, self._expiries, self.temporary, own_account, metrics)
 
         async def count() -> None:
             metrics.partitions_reach(await months_ahead(database))
@@ -315,7 +323,7 @@ class Wiring:
                 describe=DescribeQuotas(image),
                 alter=alterations.alter,
                 revert=RevertAlterations(audit, alterations.alter),
-                temporary=TemporaryValues(alterations.temporary, admin),
+                temporary=alterations.temporary_values(),
                 resolve=ResolveQuotas(image),
                 audit=audit,
                 feed=feed,

@@ -1,7 +1,8 @@
 """Authorization: the broker's own decision, rule for rule."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final
@@ -247,6 +248,9 @@ class PolicyRule:
             is not one about their pairs with client-ids.
         keys: By key, or ``EVERY_KEY``.
         defaults: Whether entities with a default name are covered too.
+        max_duration: The longest time for which a value may be set; null: any, and in any case for
+            good.
+        temporary_above: By key the value above which one may be set for a time only.
     """
 
     name: str
@@ -254,6 +258,8 @@ class PolicyRule:
     entities: tuple[ClientQuotaFilter, ...]
     keys: Mapping[str, KeyLimits]
     defaults: bool = False
+    max_duration: timedelta | None = None
+    temporary_above: Mapping[str, Decimal] = field(default_factory=dict)
 
     def names(self, entity: ClientQuotaEntity) -> bool:
         """Tell whether a pattern matches, be it a default entity or not."""
@@ -266,6 +272,22 @@ class PolicyRule:
     def limits(self, key: str) -> KeyLimits | None:
         """Return what may be done with a key; null where it may not be touched."""
         return self.keys.get(key, self.keys.get(EVERY_KEY))
+
+    def refuses_time(self, op: Op, lasts: timedelta | None) -> tuple[str, str] | None:
+        """Return the code and the sentence where an operation holds for too long, or null.
+
+        Args:
+            op: The operation.
+            lasts: For how long it is to hold; null: for good.
+        """
+        if lasts is not None:
+            if self.max_duration is None or lasts <= self.max_duration:
+                return None
+            return "duration-too-long", f"You may set this for at most {self.max_duration}."
+        above = self.temporary_above.get(op.key)
+        if op.value is None or above is None or normalize_unlimited(op.value) <= above:
+            return None
+        return "only-for-a-time", f"Above {above:f} you may set this for a time only: expires_in."
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +310,10 @@ class Policy:
         return tuple(rule for rule in self.rules if rule.principals & who)
 
     def violations(
-        self, principal: str, alterations: Sequence[ClientQuotaAlteration]
+        self,
+        principal: str,
+        alterations: Sequence[ClientQuotaAlteration],
+        lasts: timedelta | None = None,
     ) -> list[Violation]:
         """Return everything that the caller may not change, with its pointer into the request.
 
@@ -296,6 +321,7 @@ class Policy:
             principal: Who asks.
             alterations: As read; they need not be valid, what is wrong with them otherwise is
                 not judged here.
+            lasts: For how long they are to hold; null: for good.
         """
         rules = self.rules_of(principal)
         if not rules:
@@ -303,7 +329,7 @@ class Policy:
         return [
             violation
             for index, alteration in enumerate(alterations)
-            for violation in _alteration_violations(rules, alteration, index)
+            for violation in _alteration_violations(rules, alteration, index, lasts)
         ]
 
 
@@ -317,7 +343,10 @@ def _stranger(principal: str) -> Violation:
 
 
 def _alteration_violations(
-    rules: Sequence[PolicyRule], alteration: ClientQuotaAlteration, index: int
+    rules: Sequence[PolicyRule],
+    alteration: ClientQuotaAlteration,
+    index: int,
+    lasts: timedelta | None,
 ) -> Iterator[Violation]:
     pointer = f"/alterations/{index}"
     spellings = _spellings(alteration)
@@ -326,7 +355,10 @@ def _alteration_violations(
         yield _entity_violation(rules, alteration.entity, f"{pointer}/entity", index)
         return
     for position, op in enumerate(alteration.ops):
-        violation = _op_violation(covering, op, f"{pointer}/ops/{position}", index)
+        at = f"{pointer}/ops/{position}"
+        violation = _op_violation(covering, op, at, index) or _time_violation(
+            covering, op, at, index, lasts
+        )
         if violation is not None:
             yield violation
 
@@ -366,3 +398,22 @@ def _op_violation(
         detail = f"The value is outside of what you may set: {allowed}."
         return Violation(f"{pointer}/value", "value-out-of-range", detail, index=index)
     return None
+
+
+def _time_violation(
+    rules: Sequence[PolicyRule], op: Op, pointer: str, index: int, lasts: timedelta | None
+) -> Violation | None:
+    """Return why no rule that lets the operation pass lets it hold for so long, or null."""
+    refusals = [rule.refuses_time(op, lasts) for rule in rules if _passes(rule, op)]
+    if not refusals or None in refusals:
+        return None
+    code, detail = next(refusal for refusal in refusals if refusal is not None)
+    where = "/expires_in" if lasts is not None else f"{pointer}/value"
+    return Violation(where, code, detail, index=index)
+
+
+def _passes(rule: PolicyRule, op: Op) -> bool:
+    limits = rule.limits(op.key)
+    if limits is None:
+        return False
+    return limits.remove if op.value is None else limits.hold(op.value)

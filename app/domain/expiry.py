@@ -44,6 +44,8 @@ class TemporaryValue:
 Expiries = Mapping[ClientQuotaEntity, Mapping[str, TemporaryValue]]
 """What is for a time, by entity and key."""
 
+NO_EXPIRIES: Final[Expiries] = {}
+
 
 def by_entity(values: Iterable[TemporaryValue]) -> Expiries:
     """Return temporary values by entity and key."""
@@ -51,6 +53,14 @@ def by_entity(values: Iterable[TemporaryValue]) -> Expiries:
     for value in values:
         found.setdefault(value.entity, {})[value.key] = value
     return found
+
+
+def temporary_of(
+    entity: ClientQuotaEntity, values: Values, expiries: Expiries
+) -> Mapping[str, TemporaryValue]:
+    """Return those of an entity's values that are for a time, by key; what was changed is not."""
+    held = expiries.get(entity, {})
+    return {key: held[key] for key in sorted(held) if same_value(values.get(key), held[key].value)}
 
 
 def read_duration(text: str) -> timedelta:

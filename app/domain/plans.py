@@ -11,8 +11,9 @@ was never applied from a plan is nobody's.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
@@ -36,6 +37,7 @@ from app.domain.entities import (
     entity_warnings,
 )
 from app.domain.errors import Violation, pointer_token
+from app.domain.expiry import NO_EXPIRIES, Expiries, TemporaryValue, temporary_of
 from app.domain.quota_keys import TWO_TO_63
 from app.domain.validation import judge
 
@@ -136,6 +138,30 @@ class Unpruned:
 
 
 @dataclass(frozen=True, slots=True)
+class TemporaryKey:
+    """A key whose value is for a time: the plan leaves it, and only force ends that.
+
+    Attributes:
+        value: That for a time; null: the key is removed for a time.
+        proposed: What the document wants; null where the key is to have no value.
+        owner: Who holds the key, or null.
+    """
+
+    entity: ClientQuotaEntity
+    key: str
+    value: float | None
+    returns_to: float | None
+    expires_at: datetime
+    proposed: Decimal | None
+    owner: str | None
+
+    @property
+    def op(self) -> Op:
+        """What force does."""
+        return Op(self.key, self.proposed, remove=self.proposed is None)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What would be done, in the order of the entities.
 
@@ -143,6 +169,7 @@ class Plan:
         changes: One for each entity that is touched.
         conflicts: What only force would do.
         unpruned: What pruning leaves.
+        temporary: What is for a time of that which the document names, or pruning would remove.
         rests_on: The values that the plan was made from.
         violations: Broken rules of what would change; with any of them there is no plan.
         warnings: About entities of the document, in its order; those that it only names have none.
@@ -154,6 +181,7 @@ class Plan:
     rests_on: ReadSet = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
     warnings: tuple[EntityWarning, ...] = ()
+    temporary: tuple[TemporaryKey, ...] = ()
 
 
 def base_of(cluster_id: str, plan: Plan) -> str:
@@ -206,7 +234,9 @@ def _may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
     return not judged.violations and judged.alterations[0].entity == alteration.entity
 
 
-def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
+def make_plan(
+    wanted: PlanRequest, stored: Quotas, holdings: Holdings, expiries: Expiries = NO_EXPIRIES
+) -> Plan:
     """Compare a document with what is stored.
 
     Only what would change is judged: what other tools stored and nobody wants to change is no
@@ -216,8 +246,9 @@ def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
         wanted: What is desired.
         stored: Every value of the cluster.
         holdings: At least those of the document's entities, and the owner's own.
+        expiries: What is for a time: it is no drift from the document, and stays.
     """
-    draft = _Draft(wanted, stored, holdings)
+    draft = _Draft(wanted, stored, holdings, expiries)
     for position, desired in enumerate(wanted.quotas):
         draft.add(position, desired)
     if wanted.prune:
@@ -228,14 +259,19 @@ def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
 class _Draft:
     """What was found so far."""
 
-    def __init__(self, wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> None:
+    def __init__(
+        self, wanted: PlanRequest, stored: Quotas, holdings: Holdings, expiries: Expiries
+    ) -> None:
         self._wanted = wanted
+        self._expiries = expiries
+        self._temporary: list[TemporaryKey] = []
         self._stored = stored
         self._holdings = holdings
         self._ops: dict[ClientQuotaEntity, list[tuple[Op, str]]] = {}
         """With the pointer that each operation comes from."""
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
+        self._named: dict[ClientQuotaEntity, Collection[str]] = {}
         self._unpruned: list[Unpruned] = []
         self._violations: list[Violation] = []
 
@@ -250,8 +286,13 @@ class _Draft:
             self._refuse(position, "duplicate-entity", f"{entity}: the same as item {earlier}.")
             return
         present = self._stored.get(entity, {})
-        self._rests_on[entity] = {key: present.get(key) for key in sorted(desired.values)}
-        for key in sorted(desired.values):
+        held = temporary_of(entity, present, self._expiries)
+        named = self._named[entity] = sorted(desired.values)
+        self._rests_on[entity] = {key: present.get(key) for key in named if key not in held}
+        for key in named:
+            if key in held:
+                self._leave(held[key], desired.values[key])
+                continue
             self._compare(position, entity, key, desired.values[key])
 
     def _entity(self, desired: DesiredQuota) -> ClientQuotaEntity:
@@ -279,6 +320,17 @@ class _Draft:
         else:
             self._note(entity, Op(key, value), pointer)
 
+    def _leave(self, held: TemporaryValue, proposed: DesiredValue | None) -> None:
+        """List a key whose value is for a time; what only its tool can write is not proposed."""
+        if isinstance(proposed, float):
+            return
+        entity, key = held.entity, held.key
+        holding = self._holdings.get(entity, {}).get(key)
+        owner = None if holding is None else holding.owner
+        self._temporary.append(
+            TemporaryKey(entity, key, held.value, held.returns_to, held.expires_at, proposed, owner)
+        )
+
     def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: Decimal) -> bool:
         if not self._wanted.adopt:
             return False
@@ -294,12 +346,16 @@ class _Draft:
             if not wanted.covers(entity):
                 continue
             for key, holding in sorted(keys.items()):
-                named = key in self._rests_on.get(entity, ())
+                named = key in self._named.get(entity, ())
                 if holding.owner == wanted.owner and not named:
                     self._prune_key(entity, key, holding)
 
     def _prune_key(self, entity: ClientQuotaEntity, key: str, holding: Holding) -> None:
-        present = self._stored.get(entity, {}).get(key)
+        values = self._stored.get(entity, {})
+        if (held := temporary_of(entity, values, self._expiries).get(key)) is not None:
+            self._leave(held, None)
+            return
+        present = values.get(key)
         if present is None:
             return
         if not same_value(present, holding.value):
@@ -333,6 +389,7 @@ class _Draft:
             self._rests_on,
             broken,
             tuple(self._warnings()),
+            tuple(sorted(self._temporary, key=lambda item: (item.entity.sort_key(), item.key))),
         )
 
     def _warnings(self) -> Iterator[EntityWarning]:

@@ -47,13 +47,13 @@ from app.service.auth.denials import (
     RequestedChange,
 )
 from app.service.event_feed import EventFeed
-from app.service.expiry import TemporaryValues
 from app.service.ports.alterations import Confirm
 from app.service.ports.brokers import ClusterIdentity, DescribeScramUsers
 from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
+from app.service.queries.temporary import TemporaryValues
 from app.service.runtime.readiness import Readiness
 
 

@@ -127,6 +127,11 @@ def values_json(values: DomainValues) -> dict[str, JsonNumber]:
     return {str(key): quota_value_json(float(values[key])) for key in sorted(values)}
 
 
+def stored_json(value: float | None) -> JsonNumber | None:
+    """Return a stored value, null where the key is not set."""
+    return None if value is None else quota_value_json(value)
+
+
 def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
     """Return an entity as type to name, user first; null is the default."""
     names = entity.as_dict()
@@ -179,7 +184,7 @@ PLAIN: Final = BeforeValidator(plain_json)
 """Of a member that is made of a value of the domain."""
 
 UNSET_IS_MISSING: Final = BeforeValidator(
-    lambda value: MISSING if value is None or value is False or value == () else value
+    lambda value: MISSING if value is None or value is False or value in ((), {}) else value
 )
 """Of a member that an answer has only where there is something."""
 

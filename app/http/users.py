@@ -1,14 +1,22 @@
 """``GET /me``, the caller, and ``GET /users/scram-credentials``, who has credentials at all."""
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
-from pydantic import BeforeValidator, Field
+from pydantic import MISSING, BeforeValidator, Field
 
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaFilter
 from app.http.guards import AnyCaller, may_list_scram, services_of
-from app.http.models import ClusterId, JsonResponse, Number, ResponseModel, Time
+from app.http.models import (
+    UNSET_IS_MISSING,
+    ClusterId,
+    JsonResponse,
+    Number,
+    ResponseModel,
+    Time,
+)
 from app.http.responses import answers
 from app.http.route import feature_router
 
@@ -30,6 +38,10 @@ class Permissions(ResponseModel):
 
 def _components(pattern: ClientQuotaFilter) -> list[str]:
     return list(map(str, pattern.components))
+
+
+def _seconds(longest: timedelta | None) -> Any:
+    return MISSING if longest is None else f"{longest.total_seconds():.0f}s"
 
 
 class PolicyKeyLimits(ResponseModel):
@@ -54,6 +66,10 @@ class BoundingRule(ResponseModel):
     """By quota key; `*` stands for every key that is not named."""
     defaults: bool
     """Whether default entities are covered, too."""
+    max_duration: Annotated[str | MISSING, BeforeValidator(_seconds)] = MISSING
+    """The longest `expires_in`, such as `28800s`; only where the rule has one."""
+    temporary_above: Annotated[dict[str, Number] | MISSING, UNSET_IS_MISSING] = MISSING
+    """By key the value above which one may be set for a time only; only where the rule has some."""
 
 
 class Me(ResponseModel):

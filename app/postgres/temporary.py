@@ -53,7 +53,9 @@ _OF_ALTERATIONS: Final = f"""
 
 _PENDING: Final = """
     select count(*) as number,
-      greatest(0, extract(epoch from clock_timestamp() - min(expires_at)))::float8 as late_s
+      greatest(0, extract(epoch from clock_timestamp() - min(expires_at)))::float8 as late_s,
+      coalesce(sum(hashtextextended(concat(entity_hash, key, alteration_id, expires_at), 0)), 0)
+        as fingerprint
     from temporary_value where cluster_id = %(cluster_id)s
     """
 
@@ -118,7 +120,7 @@ class PostgresTemporary:
     async def pending(self, cluster_id: str) -> Pending:
         """See ``TemporaryJournal``."""
         (row,) = await self._database.recovering.rows(_PENDING, {"cluster_id": cluster_id})
-        return Pending(row.number, row.late_s or 0.0)
+        return Pending(row.number, row.late_s or 0.0, int(row.fingerprint))
 
     async def values(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity] | None = None

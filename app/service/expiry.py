@@ -1,4 +1,4 @@
-"""Temporary values: which there are, and their end, by the database's clock.
+"""The end of temporary values, by the database's clock.
 
 There is one alteration for each that has expired. It runs like any alteration, under the locks of
 its entities, and its intent is only written where what it ends is still due. Its conclusion removes
@@ -10,75 +10,23 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from app.domain.alterations import Outcome
-from app.domain.entities import Caller, ClientQuotaFilter, SortKey
+from app.domain.entities import Caller
 from app.domain.errors import ExpectationFailedError, QuotaError
 from app.domain.expiry import TemporaryValue, by_entity, end_of
-from app.domain.validation import check_filter
 from app.metrics import AlterationMetrics
 from app.service.alterations.alter import AlterQuotas
 from app.service.auth.actors import ActorOf
 from app.service.ports.alterations import Alteration, Change, Wait
-from app.service.ports.brokers import ClusterIdentity
-from app.service.ports.temporary import Asked, TemporaryJournal
-from app.service.runtime.tasks import off_loop, run_forever
+from app.service.ports.temporary import TemporaryJournal
+from app.service.queries.temporary import TemporaryImage
+from app.service.runtime.tasks import run_forever
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TemporaryValues:
-    """Answers ``GET /quotas/temporary`` and ``PUT /quotas/alterations/{alteration_id}/expiry``."""
-
-    journal: TemporaryJournal
-    cluster: ClusterIdentity
-
-    async def matching(
-        self, quota_filter: ClientQuotaFilter, has_key: Collection[str] = ()
-    ) -> Sequence[TemporaryValue]:
-        """Return those of the entities that match, in the order of ``GET /quotas``, then by key.
-
-        Raises:
-            InvalidRequestError: The filter breaks a rule.
-            NotSentError: The log cannot be read.
-        """
-        check_filter(quota_filter)
-        values = await self.journal.values(await self.cluster.cluster_id())
-        return await off_loop(len(values), _matching, values, quota_filter, has_key)
-
-    async def change_expiry(
-        self, alteration_id: str, expires_at: datetime | None, asked: Asked
-    ) -> Sequence[TemporaryValue]:
-        """Let what is left of an alteration for a time end at another time, or never.
-
-        Raises:
-            NotFoundError: Nothing of it is pending.
-            EntityBusyError: An alteration of one of its entities is in flight.
-            NotSentError: The log cannot be written.
-        """
-        cluster_id = await self.cluster.cluster_id()
-        changed = await self.journal.change_expiry(cluster_id, alteration_id, expires_at, asked)
-        return sorted(changed, key=_order)
-
-
-def _order(value: TemporaryValue) -> tuple[SortKey, str]:
-    return value.entity.sort_key(), value.key
-
-
-def _matching(
-    values: Iterable[TemporaryValue], quota_filter: ClientQuotaFilter, has_key: Collection[str]
-) -> Sequence[TemporaryValue]:
-    found = (
-        value
-        for value in values
-        if (not has_key or value.key in has_key) and quota_filter.matches(value.entity)
-    )
-    return sorted(found, key=_order)
 
 
 AT_ONCE: Final = 10_000
@@ -98,11 +46,13 @@ class ExpireQuotas:
     """Ends what is due; every process does it, each with its share.
 
     Attributes:
+        image: What reads show of temporary values; each round follows those of other processes.
         own_account: Who acts, whoever asked for the temporary value.
     """
 
     alter: AlterQuotas
     journal: TemporaryJournal
+    image: TemporaryImage
     own_account: ActorOf
     metrics: AlterationMetrics
     _again_at: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
@@ -121,7 +71,9 @@ class ExpireQuotas:
         """
         actor = self.own_account(_SERVICE)
         cluster_id = await actor.admin.cluster_id()
-        self.metrics.temporary_values(*await self.journal.pending(cluster_id))
+        pending = await self.journal.pending(cluster_id)
+        self.metrics.temporary_values(pending.number, pending.late_s)
+        await self.image.follow(pending.fingerprint)
         owner = self.alter.pipeline.owner
         due = await self.journal.claim_due(cluster_id, owner, limit=AT_ONCE)
         wanted = self._to_be_tried(due)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.domain.alterations import Quotas
-from app.domain.entities import Caller
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     ExpectationFailedError,
     InvalidRequestError,
@@ -18,8 +18,10 @@ from app.domain.errors import (
     TooManyRequestsError,
     Violation,
 )
+from app.domain.expiry import NO_EXPIRIES, Expiries
 from app.domain.plan_impact import Impacts, KeyImpact, summary
 from app.domain.plans import (
+    Holders,
     Holdings,
     Plan,
     PlannedChange,
@@ -38,6 +40,7 @@ from app.service.ports.plans import (
     PlanStore,
     StoredPlan,
 )
+from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.clock import new_alteration_id, utc_now
 from app.service.runtime.tasks import off_loop
 
@@ -65,6 +68,7 @@ class Plans:
 
     store: PlanStore
     alter: AlterQuotas
+    temporary: TemporaryImage
     cluster: ClusterIdentity
 
     async def make(self, actor: Actor, command: PlanCommand) -> StoredPlan:
@@ -82,7 +86,8 @@ class Plans:
         entities = [desired.entity for desired in wanted.quotas]
         holdings = await self.store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
-        plan = await off_loop(number, planned, wanted, described.quotas, holdings)
+        expiries = self.temporary.values
+        plan = await off_loop(number, planned, wanted, described.quotas, holdings, expiries)
         now = utc_now()
         stored = StoredPlan(
             plan_id=new_alteration_id(),
@@ -123,7 +128,7 @@ class Plans:
             actor: Who acts.
             alteration: Who asks and how; its changes are those of the plan.
             plan_id: Which plan.
-            force: Take keys over that other owners hold.
+            force: Take keys over that other owners hold, and end what is for a time.
 
         Raises:
             NotFoundError: There is no such plan for this cluster.
@@ -145,7 +150,7 @@ class Plans:
         check = partial(_check, plan, force=force)
         number = len(plan.changes) + len(plan.rests_on)
         applying = await off_loop(number, _applying, alteration, plan, force=force)
-        if plan.changes:
+        if applying.changes:
             return await self.alter.alter(actor, applying, check)
         replay = await self.alter.replay(actor, applying)
         if replay is not None:
@@ -162,13 +167,15 @@ _FULL: Final = (
 _BROKEN: Final = "The plan breaks rules of Kafka or of this service; every violation is listed."
 
 
-def planned(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
+def planned(
+    wanted: PlanRequest, stored: Quotas, holdings: Holdings, expiries: Expiries = NO_EXPIRIES
+) -> Plan:
     """Return a plan with the impact of each of its changes.
 
     Raises:
         InvalidRequestError: What would change breaks a rule, or an entity is outside the scope.
     """
-    plan = make_plan(wanted, stored, holdings)
+    plan = make_plan(wanted, stored, holdings, expiries)
     if plan.violations:
         kafka_error = next(
             (violation.kafka_error for violation in plan.violations if violation.kafka_error), None
@@ -229,13 +236,17 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
 
 
 def _applying(alteration: Alteration, plan: StoredPlan, *, force: bool) -> Alteration:
-    planned = [(change.alteration, change.before) for change in plan.changes]
-    holders = {change.alteration.entity: change.holders for change in plan.changes}
+    ops = {change.alteration.entity: change.alteration.ops for change in plan.changes}
+    holders = {change.alteration.entity: dict(change.holders) for change in plan.changes}
+    for held in plan.temporary if force else ():
+        ops[held.entity] = (*ops.get(held.entity, ()), held.op)
+        holders.setdefault(held.entity, {})[held.key] = held.owner
+    before = {change.alteration.entity: change.before for change in plan.changes}
     return replace(
         alteration,
         changes=tuple(
-            Change(each.entity, each.ops, n, plan.rests_on.get(each.entity) or dict(before))
-            for n, (each, before) in enumerate(planned)
+            Change(entity, own, n, plan.rests_on.get(entity) or dict(before.get(entity, {})))
+            for n, (entity, own) in enumerate(ops.items())
         ),
         action="apply_plan",
         plan=PlanApplication(
@@ -244,16 +255,22 @@ def _applying(alteration: Alteration, plan: StoredPlan, *, force: bool) -> Alter
             force,
             holders,
             {other: values for other, values in plan.rests_on.items() if other not in holders},
-            _taken_over(plan),
+            _taken_over(plan, holders),
         ),
     )
 
 
-def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
-    ordinals = {change.alteration.entity: n for n, change in enumerate(plan.changes)}
+def _taken_over(
+    plan: StoredPlan, holders: Mapping[ClientQuotaEntity, Holders]
+) -> Mapping[int, Mapping[str, str]]:
+    ordinals = {entity: n for n, entity in enumerate(holders)}
     taken: dict[int, dict[str, str]] = {}
     for conflict in plan.conflicts:
         taken.setdefault(ordinals[conflict.entity], {})[conflict.key] = conflict.owner
+    for held in plan.temporary:
+        is_taken = held.key in holders.get(held.entity, ())
+        if is_taken and held.owner is not None and held.owner != plan.owner:
+            taken.setdefault(ordinals[held.entity], {})[held.key] = held.owner
     return taken
 
 

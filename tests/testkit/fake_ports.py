@@ -71,6 +71,7 @@ from app.service.queries.analytics import (
     Row,
 )
 from app.service.queries.resolve import IndexedImage, QuotaImage
+from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.tasks import AlterationTasks
 
 Verdicts = Mapping[ClientQuotaEntity, Verdict]
@@ -383,7 +384,7 @@ class FakeTemporary:
         return self.due[:limit]
 
     async def pending(self, cluster_id: str) -> Pending:
-        return Pending(len(self.held), 0.0)
+        return Pending(len(self.held), 0.0, hash(tuple(self.held)))
 
     async def values(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity] | None = None
@@ -477,9 +478,15 @@ def alter_pipeline(
     return AlterPipeline(journal, journal, outcomes, metrics, "test")
 
 
-def alter_quotas(pipeline: AlterPipeline, image: QuotaImage, **others: Any) -> AlterQuotas:
-    """Return what alters quotas there."""
-    return AlterQuotas(pipeline, image, EntityLocks(pipeline.metrics), **others)
+def alter_quotas(
+    pipeline: AlterPipeline,
+    image: QuotaImage,
+    temporary: TemporaryImage | None = None,
+    **others: Any,
+) -> AlterQuotas:
+    """Return what alters quotas there; nothing is for a time, unless a test says so."""
+    expiries = temporary or TemporaryImage(FakeTemporary(), FakeBrokers([]))
+    return AlterQuotas(pipeline, image, expiries, EntityLocks(pipeline.metrics), **others)
 
 
 CI = Caller("User:ci", "127.0.0.1", "bearer")

@@ -1,5 +1,6 @@
 """The policy file is read strictly: every fault has its line, and nothing is guessed."""
 
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def test_a_file_is_read():
     unlimited = KeyLimits(Decimal(1024), Decimal(2**63), remove=True)
     assert rule.keys == {"producer_byte_rate": unlimited, "*": KeyLimits()}
     assert not rule.defaults
+
+
+def test_a_rule_may_bound_what_is_for_a_time():
+    times = "    max_duration: 8h\n    temporary_above: {producer_byte_rate: 1024}\n"
+    (rule,) = parse_policy(f"{GOOD}{times}".encode(), "p").rules
+    assert rule.max_duration == timedelta(hours=8)
+    assert rule.temporary_above == {"producer_byte_rate": Decimal(1024)}
+    wrong = "    max_duration: 8\n    temporary_above: {'*': 1, producer_byte_rate: x}\n"
+    first, *others = faults(f"{GOOD}{wrong}")
+    assert first.endswith("not a duration such as 90s, 30m, 4h or 2d.")
+    assert len(others) == 2
 
 
 def test_others_may_be_left_to_the_acls():

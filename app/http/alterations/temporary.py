@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Request, Response
 from pydantic import Field, TypeAdapter
 
-from app.domain.alterations import JsonNumber, quota_value_json
 from app.domain.entities import SortKey
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
 from app.domain.expiry import TemporaryValue
@@ -25,6 +24,7 @@ from app.http.models import (
     Time,
     entity_json,
     rfc3339,
+    stored_json,
 )
 from app.http.query_params import (
     Filter,
@@ -41,6 +41,7 @@ from app.http.query_params import (
 from app.http.request_body import JsonBody
 from app.http.responses import answers, problems, request_examples
 from app.http.route import feature_router
+from app.service.ports.alterations import Alteration
 from app.service.ports.temporary import Asked
 from app.service.runtime.tasks import off_loop
 
@@ -140,11 +141,6 @@ def row_json(value: TemporaryValue) -> dict[str, Any]:
     }
 
 
-def stored_json(value: float | None) -> JsonNumber | None:
-    """Return a stored value, null where the key is not set."""
-    return None if value is None else quota_value_json(value)
-
-
 def _position(value: TemporaryValue) -> Position:
     return value.entity.sort_key(), value.key
 
@@ -180,6 +176,9 @@ async def change_expiry(
     if body.violations:
         raise InvalidRequestError(body.violations[0].detail, violations=body.violations)
     asked = Asked(granted.actor.caller, request.state.request_id)
-    temporary = services_of(request).temporary
-    values = await temporary.change_expiry(alteration_id, body.asked["expires_at"], asked)
+    services, ends = services_of(request), body.asked["expires_at"]
+    changes = await services.temporary.set_by(alteration_id)
+    judged = Alteration(*asked, changes, evidence=granted.evidence, expires_at=ends)
+    await services.policy.admitted(judged)
+    values = await services.temporary.change_expiry(alteration_id, ends, asked)
     return JsonResponse({"rows": [row_json(value) for value in values], "next_page_token": None})

@@ -18,6 +18,7 @@ from app.http.alterations.models import Waiting
 from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import (
+    UNSET_IS_MISSING,
     UUID7_PATTERN,
     AlterationId,
     ClusterId,
@@ -153,7 +154,7 @@ class ApplyRequest(Waiting):
     """The body of ``POST /quotas/plans/{plan_id}/apply``."""
 
     force: bool = False
-    """Take keys over that other owners hold."""
+    """Take keys over that other owners hold, and end values that are for a time."""
 
 
 class ImpactSource(ResponseModel):
@@ -226,6 +227,20 @@ class UnprunedKey(ResponseModel):
     """`changed-since`: the value is not the owner's any more."""
 
 
+class TemporaryKey(ResponseModel):
+    """A key whose value is for a time: the plan leaves it, and `force` ends that."""
+
+    entity: Entity
+    key: str
+    value: StoredValue | None
+    """Null: the key is removed for a time."""
+    returns_to: StoredValue | None
+    """What it has then; null: it is not set."""
+    expires_at: Time
+    proposed: Number | None
+    """What the document wants; null: no value."""
+
+
 class Plan(ResponseModel):
     """What would have to change for a document to hold."""
 
@@ -249,6 +264,9 @@ class Plan(ResponseModel):
     """What pruning leaves."""
     warnings: list[EntityWarning]
     """About entities of the document, in its order."""
+    temporary: Annotated[list[TemporaryKey] | MISSING, UNSET_IS_MISSING] = MISSING
+    """What is for a time of that which the document names, or pruning would remove; only where
+    there is some."""
     impact: ImpactAnswer | MISSING = MISSING
 
 
@@ -314,7 +332,7 @@ async def apply_plan(
 
 def _plans(request: Request) -> Plans:
     services = services_of(request)
-    return Plans(services.plans, services.alter, services.cluster)
+    return Plans(services.plans, services.alter, services.temporary.image, services.cluster)
 
 
 async def _impact(request: Request, plan: StoredPlan) -> Any:

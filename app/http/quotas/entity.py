@@ -19,9 +19,17 @@ from app.http.alterations.models import ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_of, alteration_response, altered
 from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
-from app.http.models import MAX_WAIT_MS, JsonResponse, answer_head, quota_json
+from app.http.models import MAX_WAIT_MS, JsonResponse, answer_head, json_bytes, quota_json
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
-from app.http.quotas.formats import Format, MaxAgeMs, QuotaOfEntity, entry_text, quotas_etag
+from app.http.quotas.expiries import MEMBER, temporaries_json
+from app.http.quotas.formats import (
+    Format,
+    MaxAgeMs,
+    QuotaOfEntity,
+    entry_text,
+    etag_with,
+    quotas_etag,
+)
 from app.http.request_body import JsonBody, Key, key_of, read_denied
 from app.http.responses import answer_of, headers_of, problems, reference, request_examples
 from app.http.route import feature_router
@@ -120,12 +128,21 @@ async def describe_entity(
     listing = await describe.entity(granted.actor, entity, query.max_age_ms)
     if not listing.entries:
         raise NoSuchEntityError(f"{entity} has no values; look for it in GET /quotas.")
-    etag = _etag(listing.cluster_id, entity, listing.entries[0][1])
+    values = listing.entries[0][1]
+    held = _temporaries(request, entity, values)
+    etag = _etag(request, listing.cluster_id, entity, values)
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
     head = answer_head(listing.cluster_id, listing.as_of)
-    return JsonResponse({**head, **quota_json(*listing.entries[0])}, headers=headers)
+    more = {MEMBER: held} if held else {}
+    return JsonResponse({**head, **quota_json(entity, values), **more}, headers=headers)
+
+
+def _temporaries(
+    request: Request, entity: ClientQuotaEntity, values: Values
+) -> dict[str, dict[str, Any]]:
+    return temporaries_json(entity, values, services_of(request).temporary.image.values)
 
 
 def _denied_change(request: Request, body: bytes) -> RequestedChange:
@@ -212,8 +229,10 @@ def _entity(entity_key: str) -> ClientQuotaEntity:
         raise NoSuchEntityError(detail, violations=[violation]) from None
 
 
-def _etag(cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
-    return quotas_etag(Format.JSON, cluster_id, [entry_text(entity, values)], "entity")
+def _etag(request: Request, cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
+    etag = quotas_etag(Format.JSON, cluster_id, [entry_text(entity, values)], "entity")
+    held = _temporaries(request, entity, values)
+    return etag_with(etag, json_bytes(held) if held else b"")
 
 
 async def _with_precondition(
@@ -226,7 +245,7 @@ async def _with_precondition(
     cluster_id = await services_of(request).cluster.cluster_id()
 
     def holds(values: Values) -> bool:
-        etag = _etag(cluster_id, entity, values) if values else None
+        etag = _etag(request, cluster_id, entity, values) if values else None
         return _is_met(etag, match, none_match)
 
     return replace(alteration, precondition=holds)

@@ -2,7 +2,7 @@
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ from app.documents.tables import HEADER
 from app.documents.text import csv_lines, yaml_float, yaml_text
 from app.domain.alterations import JsonNumber, Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.expiry import TemporaryValue
 from app.domain.quota_keys import Scope
 from app.http.errors import NotAcceptableError
 from app.http.headers import best_match
@@ -44,6 +45,7 @@ from app.http.query_params import (
     PageToken,
     QueryParameters,
 )
+from app.http.quotas.expiries import NO_NOTES, Notes, Temporary, note_text
 from app.service.queries.describe import Entry, SortedSnapshot
 
 OLDEST_IMAGE_MS: Final = 2**31 - 1
@@ -94,6 +96,9 @@ class Quota(ResponseModel):
     entity: Entity
     entity_key: EntityKey
     values: QuotaValues
+    temporary: dict[str, Temporary] | MISSING = MISSING
+    """Of keys whose value ends by itself: when, and what it returns to; only where some do. What
+    another process has changed may be a second old."""
 
 
 class QuotaOfEntity(Quota):
@@ -243,9 +248,12 @@ def negotiate(accept: str | None) -> Format:
 
 
 def encode(
-    media_type: Format, answer: QuotaListingResponse, texts: Sequence[bytes]
+    media_type: Format,
+    answer: QuotaListingResponse,
+    texts: Sequence[bytes],
+    notes: Notes = NO_NOTES,
 ) -> Iterator[bytes]:
-    """Yield the body in chunks; ``texts`` are its entries in JSON."""
+    """Yield the body in chunks; ``texts`` are its entries in JSON, ``notes`` for a document."""
     match media_type:
         case Format.JSON:
             head, tail = json_frame(answer)
@@ -255,7 +263,7 @@ def encode(
         case Format.CSV:
             return _in_chunks(csv_rows(answer.entries))
         case Format.YAML:
-            return _in_chunks(yaml_rows(answer.entries))
+            return _in_chunks(yaml_rows(answer.entries, notes))
 
 
 def metadata_headers(media_type: Format, answer: QuotaListingResponse) -> dict[str, str]:
@@ -364,17 +372,29 @@ _LONGEST_SIMPLE_KEY: Final = 500
 Source: YAML 1.1, 7.4.2 of YAML 1.2."""
 
 
-def yaml_rows(entries: Iterable[Entry]) -> Iterator[bytes]:
-    """Yield the document in UTF-8, entity by entity."""
+def yaml_rows(entries: Iterable[Entry], notes: Notes = NO_NOTES) -> Iterator[bytes]:
+    """Yield the document in UTF-8, entity by entity; what is for a time is a comment."""
     yield f"apiVersion: {API_VERSION}\n".encode()
-    heading = "quotas:\n"
+    heading, left = "quotas:\n", dict(notes)
     for entity, values in entries:
-        names = _mapping((kind, _scalar(name)) for kind, name in entity_json(entity).items())
         numbers = _mapping((key, _number(value)) for key, value in values_json(values).items())
-        yield f"{heading}  - entity: {names}\n    values: {numbers}\n".encode()
+        comments = "".join(f"    # {text}\n" for text in _comments(left.pop(entity, {})))
+        names = _names(entity)
+        yield f"{heading}  - entity: {names}\n    values: {numbers}\n{comments}".encode()
         heading = ""
     if heading:
         yield b"quotas: []\n"
+    for entity, held in left.items():
+        for text in _comments(held):
+            yield f"# {_names(entity)} {text}, then not set\n".encode()
+
+
+def _comments(held: Mapping[str, TemporaryValue]) -> Iterator[str]:
+    return (note_text(_scalar(key), value) for key, value in held.items())
+
+
+def _names(entity: ClientQuotaEntity) -> str:
+    return _mapping((kind, _scalar(name)) for kind, name in entity_json(entity).items())
 
 
 def _mapping(members: Iterable[tuple[str, str]]) -> str:
@@ -411,3 +431,10 @@ def quotas_etag(media_type: Format, cluster_id: str, texts: Iterable[bytes], pag
     for text in texts:
         digest.update(text)
     return f'"{digest.hexdigest()}"'
+
+
+def etag_with(etag: str, more: bytes) -> str:
+    """Return the entity tag of an answer that has more beside its entries; the same without."""
+    if not more:
+        return etag
+    return f'"{hashlib.blake2b(etag.encode() + more, digest_size=16).hexdigest()}"'

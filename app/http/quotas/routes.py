@@ -11,6 +11,7 @@ from pydantic import AfterValidator, TypeAdapter
 from starlette.responses import StreamingResponse
 
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.expiry import Expiries
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.guards import actor_of, may_describe, services_of
@@ -24,6 +25,7 @@ from app.http.query_params import (
     query_fingerprint,
     read_page_token,
 )
+from app.http.quotas.expiries import Notes, exported, notes_bytes, texts_with_temporaries
 from app.http.quotas.formats import (
     QUOTA_LINES,
     QUOTA_TABLE,
@@ -35,6 +37,7 @@ from app.http.quotas.formats import (
     RequestLimits,
     Written,
     encode,
+    etag_with,
     json_frame,
     metadata_headers,
     negotiate,
@@ -139,18 +142,46 @@ async def describe_quotas(
     read = await services.describe.read(actor_of(request), wanted)
     async with services.limits.turns.of(Turn.READ, context_of(request).principal or ""):
         listing = await services.describe.select(wanted, read)
+        expiries = services.temporary.image.values
+        listing, notes = await _export(media_type, wanted, listing, expiries)
         answer, snapshot, page = _answer(query, listing, after, fingerprint)
         written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
+        texts, tagged = written.texts, notes_bytes(notes)
+        if media_type not in _EXPORTS:
+            texts, tagged = texts_with_temporaries(answer.entries, texts, expiries)
+        etag = etag_with(etag, tagged)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    body = encode(media_type, answer, written.texts)
+    body = encode(media_type, answer, texts, notes)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
     if media_type is not Format.JSON:
         return StreamingResponse(body, headers=headers)
-    headers["Content-Length"] = str(written.size + sum(map(len, json_frame(answer))))
+    size = written.size if texts is written.texts else sum(map(len, texts)) + len(texts) - 1
+    headers["Content-Length"] = str(size + sum(map(len, json_frame(answer))))
     return StreamingResponse(without_thread(body), headers=headers)
+
+
+_EXPORTS: Final = frozenset({Format.YAML, Format.CSV})
+"""Formats that plan and apply take: they have no values for a time."""
+
+
+async def _export(
+    media_type: Format, wanted: DescribeQuery, listing: Listing, expiries: Expiries
+) -> tuple[Listing, Notes]:
+    """Return what is to be written of a listing in a format, and the comments in it."""
+    if media_type not in _EXPORTS or not expiries:
+        return listing, {}
+
+    def is_wanted(entity: ClientQuotaEntity) -> bool:
+        has_key = wanted.has_key
+        is_named = not has_key or any(key in expiries[entity] for key in has_key)
+        return is_named and wanted.quota_filter.matches(entity)
+
+    number = len(listing.entries)
+    entries, notes = await off_loop(number, exported, listing.entries, expiries, is_wanted)
+    return (replace(listing, entries=entries, snapshot=None), notes) if notes else (listing, {})
 
 
 async def _write(

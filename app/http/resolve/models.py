@@ -73,6 +73,21 @@ _BUCKET: Final = WithJsonSchema(
 )
 
 
+class TemporarySource(ResponseModel):
+    """When a value ends, and what its key has then."""
+
+    expires_at: Time
+    returns_to: StoredValue | None
+    """Null: the key is not set there then."""
+
+
+class SourceQuota(QuotaPlace):
+    """The entity that a value comes from."""
+
+    temporary: Annotated[TemporarySource | MISSING, UNSET_IS_MISSING] = MISSING
+    """Where the value is for a time."""
+
+
 class ResolvedQuota(ResponseModel):
     """What applies for one key."""
 
@@ -82,7 +97,7 @@ class ResolvedQuota(ResponseModel):
     """Of the value, such as `bytes/s`."""
     scope: Scope
     """Where the limit is enforced."""
-    source: QuotaPlace | None
+    source: SourceQuota | None
     """Where the value comes from; null: nowhere."""
     shared_by: Annotated[dict[str, str], _BUCKET]
     overridden: list[OverriddenQuota]

@@ -6,21 +6,32 @@ from typing import Any, Final, NamedTuple
 from app.domain.addresses import canonical_ip
 from app.domain.alterations import JsonNumber, quota_value_json
 from app.domain.entities import EntityType
+from app.domain.expiry import NO_EXPIRIES, Expiries, temporary_of
 from app.domain.plan_impact import BucketName, bucket_of
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.http.analytics.models import Usage
-from app.http.models import answer_head, entity_json, json_bytes, json_texts
+from app.http.models import (
+    answer_head,
+    entity_json,
+    json_bytes,
+    json_texts,
+    rfc3339,
+    stored_json,
+)
 from app.service.queries.analytics import BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
 
 
-def resolution_document(resolution: Resolution, callback_class: str | None) -> dict[str, Any]:
+def resolution_document(
+    resolution: Resolution, callback_class: str | None, expiries: Expiries = NO_EXPIRIES
+) -> dict[str, Any]:
     """Return one resolution, of which ``Template`` is made; with its levels where it has them.
 
-    It has the members of ``ProposedResolution``, whose validation would take three times as long.
+    A source whose value is for a time says so. It has the members of ``ProposedResolution``, whose
+    validation would take three times as long.
     """
     notes = list(resolution.notes)
     if callback_class is not None:
@@ -31,18 +42,20 @@ def resolution_document(resolution: Resolution, callback_class: str | None) -> d
     return {
         "identity": dict(resolution.identity),
         "authoritative": callback_class is None,
-        "quotas": {key.value: _quota_json(quota) for key, quota in resolution.quotas.items()},
+        "quotas": {
+            key.value: _quota_json(quota, expiries) for key, quota in resolution.quotas.items()
+        },
         "notes": notes,
     }
 
 
-def _quota_json(quota: ResolvedQuota) -> dict[str, Any]:
+def _quota_json(quota: ResolvedQuota, expiries: Expiries) -> dict[str, Any]:
     rule = QUOTA_KEY_RULES[quota.key]
     document: dict[str, Any] = {
         "value": _value_json(quota.value),
         "unit": rule.unit,
         "scope": rule.scope.value,
-        "source": None if quota.source is None else _level_json(quota.source),
+        "source": None if quota.source is None else _source_json(quota, quota.source, expiries),
         "shared_by": dict(quota.shared_by),
         "overridden": [
             {**_level_json(item), "value": quota_value_json(item.value)}
@@ -60,6 +73,22 @@ def _quota_json(quota: ResolvedQuota) -> dict[str, Any]:
             for item in quota.levels
         ]
     return document
+
+
+def _source_json(
+    quota: ResolvedQuota, source: ConfiguredQuota, expiries: Expiries
+) -> dict[str, Any]:
+    held = temporary_of(source.entity, {quota.key.value: source.value}, expiries)
+    ends = held.get(quota.key.value)
+    if ends is None:
+        return _level_json(source)
+    return {
+        **_level_json(source),
+        "temporary": {
+            "expires_at": rfc3339(ends.expires_at),
+            "returns_to": stored_json(ends.returns_to),
+        },
+    }
 
 
 def _level_json(found: ConfiguredQuota | LevelTried) -> dict[str, Any]:
@@ -183,31 +212,39 @@ Names = Mapping[str, Sequence[str]]
 """Of many identities, by type, in their order."""
 
 
-def resolutions_bytes(basis: ResolutionBasis, more: Mapping[str, Any] | None = None) -> bytes:
+def resolutions_bytes(
+    basis: ResolutionBasis,
+    expiries: Expiries = NO_EXPIRIES,
+    more: Mapping[str, Any] | None = None,
+) -> bytes:
     """Return the answer for many identities, in order; ``proposed`` where there was a what-if.
 
-    ``more`` are other members of it.
+    ``expiries`` is what is for a time, ``more`` are other members of it.
     """
     head = answer_head(basis.image.cluster_id, basis.image.as_of)
     head_bytes = json_bytes({**head, **(more or {}), "results": []})
     with pause_gc():
-        return b"".join([head_bytes.removesuffix(b"]}"), b",".join(_results(basis)), b"]}\n"])
+        return b"".join(
+            [head_bytes.removesuffix(b"]}"), b",".join(_results(basis, expiries)), b"]}\n"]
+        )
 
 
-def _results(basis: ResolutionBasis) -> Sequence[bytes]:
+def _results(basis: ResolutionBasis, expiries: Expiries) -> Sequence[bytes]:
     identities = basis.query.identities
-    present = _Writer(basis.image.index, basis.image.callback_class).write(identities)
+    callback_class = basis.image.callback_class
+    present = _Writer(basis.image.index, callback_class, expiries).write(identities)
     if basis.proposed is None:
         return present
-    proposed = _Writer(basis.proposed, basis.image.callback_class).write(identities)
+    proposed = _Writer(basis.proposed, callback_class, expiries).write(identities)
     return [
         b'%b,"proposed":%b}' % (now[:-1], then) for now, then in zip(present, proposed, strict=True)
     ]
 
 
 class _Writer:
-    def __init__(self, index: QuotaIndex, callback_class: str | None) -> None:
+    def __init__(self, index: QuotaIndex, callback_class: str | None, expiries: Expiries) -> None:
         self._index = index
+        self._expiries = expiries
         self._callback_class = callback_class
         self._patterns = Patterns(index)
 
@@ -239,8 +276,9 @@ class _Writer:
         self, identities: Sequence[Identity], names: Names, stored: Stored
     ) -> Sequence[bytes]:
         groups: dict[Hashable, list[int]] = {}
+        ending = self._ending(stored)
         for at, pattern in enumerate(stored.patterns):
-            groups.setdefault(pattern, []).append(at)
+            groups.setdefault(None if at in ending else pattern, []).append(at)
         written: list[bytes] = [b""] * len(identities)
         texts = {kind: json_texts(column) for kind, column in names.items()}
         for pattern, group in groups.items():
@@ -254,8 +292,20 @@ class _Writer:
                 written[at] = text
         return written
 
+    def _ending(self, stored: Stored) -> set[int]:
+        """Return where something that is for a time may apply: no pattern has that."""
+        if not self._expiries:
+            return set()
+        return {
+            at
+            for rules in stored.rules.values()
+            for at, rule in enumerate(rules)
+            if rule is not None and rule[0] in self._expiries
+        }
+
     def _document(self, identity: Identity) -> dict[str, object]:
-        return resolution_document(resolved(self._index, identity), self._callback_class)
+        resolution = resolved(self._index, identity)
+        return resolution_document(resolution, self._callback_class, self._expiries)
 
 
 def _column(

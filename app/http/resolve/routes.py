@@ -11,6 +11,7 @@ from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
 from app.domain.errors import Violation
+from app.domain.expiry import NO_EXPIRIES, Expiries
 from app.domain.validation import alteration_warnings
 from app.http.alterations.impact import WITH_IMPACT, impact_json, impact_of, impact_of_nothing
 from app.http.alterations.models import (
@@ -180,17 +181,29 @@ _MOST_CACHED: Final = 1_000
 """With so many answers they are forgotten."""
 
 
-def resolution_bytes(basis: ResolutionBasis) -> bytes:
+def _memo_beside(memo: dict[object, Any], expiries: Expiries) -> dict[object, Any]:
+    """Return what is cached of an index for these temporary values, and for no earlier ones."""
+    held: Expiries | None
+    beside: dict[object, Any]
+    held, beside = memo.get(_memo_beside, (None, {}))
+    if held is not expiries:
+        beside = {}
+        memo[_memo_beside] = expiries, beside
+    return beside
+
+
+def resolution_bytes(basis: ResolutionBasis, expiries: Expiries = NO_EXPIRIES) -> bytes:
     """Return the answer for one identity; the same callers are asked for again and again.
 
-    Texts are cached with the index. Call it on the event loop only.
+    Texts are cached with the index, for what is for a time. Call it on the event loop only.
     """
     image, identity = basis.image, basis.query.identities[0]
-    texts: dict[DomainIdentity, bytes] = image.memo.setdefault(image.callback_class, {})
+    memo = _memo_beside(image.memo, expiries) if expiries else image.memo
+    texts: dict[DomainIdentity, bytes] = memo.setdefault(image.callback_class, {})
     text = texts.get(identity)
     if text is None:
         resolution = resolved(image.index, identity)
-        text = json_bytes(resolution_document(resolution, image.callback_class))[1:]
+        text = json_bytes(resolution_document(resolution, image.callback_class, expiries))[1:]
         if len(text) <= _LONGEST_CACHED_BYTES:
             if len(texts) >= _MOST_CACHED:
                 texts.clear()
@@ -216,12 +229,13 @@ async def resolve_quotas(
     """Report for each key which quota applies to one identity, and which entities it overrides."""
     query = parameters.query
     basis = await services_of(request).resolve.basis(actor_of(request), query)
+    expiries = services_of(request).temporary.image.values
     if not (query.explain or parameters.usage):
-        return Response(resolution_bytes(basis), media_type=JSON)
+        return Response(resolution_bytes(basis, expiries), media_type=JSON)
     resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
     document = {
         **answer_head(basis.image.cluster_id, basis.image.as_of),
-        **resolution_document(resolution, basis.image.callback_class),
+        **resolution_document(resolution, basis.image.callback_class, expiries),
     }
     if parameters.usage:
         buckets = list(buckets_of(resolution).values())
@@ -257,5 +271,6 @@ async def resolve_many(
         more["warnings"] = [
             EntityWarning.model_validate(warning).model_dump() for warning in warnings
         ]
-    content = await off_loop(len(query.identities), resolutions_bytes, basis, more)
+    expiries = services_of(request).temporary.image.values
+    content = await off_loop(len(query.identities), resolutions_bytes, basis, expiries, more)
     return Response(content, media_type=JSON)

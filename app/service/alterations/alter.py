@@ -35,6 +35,7 @@ from app.service.auth.denials import requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.queries.resolve import QuotaImage
+from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.clock import new_alteration_id
 from app.service.runtime.tasks import off_loop
 
@@ -68,6 +69,7 @@ class AlterQuotas:
 
     pipeline: AlterPipeline
     image: QuotaImage
+    temporary: TemporaryImage
     locks: EntityLocks
     policy: PolicyGuard = field(default_factory=NoPolicy)
     in_progress: CountEntities = uncounted
@@ -212,7 +214,7 @@ class AlterQuotas:
         async with self.locks.hold(entities, alteration.alteration_id) as deadline:
             confirmed = await alteration.confirmed()
             conclusion = await self._run_when_free(actor, confirmed, deadline)
-            await self._recorded(conclusion)
+            await self._recorded(alteration, conclusion)
         return conclusion
 
     async def _run_when_free(
@@ -230,7 +232,7 @@ class AlterQuotas:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, _LONGEST_RETRY_S)
 
-    async def _recorded(self, conclusion: Conclusion) -> None:
+    async def _recorded(self, alteration: Alteration, conclusion: Conclusion) -> None:
         """Wait for the record; what was applied shows in the image in any case.
 
         Raises:
@@ -239,6 +241,10 @@ class AlterQuotas:
         results = conclusion.results.values()
         written = await self.pipeline.outcomes.is_written(conclusion)
         await self._renew_image(results)
+        if alteration.expires_at is not None or any(
+            change.entity in self.temporary.values for change in alteration.changes
+        ):
+            await self.temporary.reload()
         unknown = any(each.outcome is Outcome.UNKNOWN for each in results)
         if not written and conclusion.sent and not unknown:
             raise OutcomeNotRecordedError(

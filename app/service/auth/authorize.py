@@ -29,6 +29,7 @@ from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord
 from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import AclSnapshot, ClusterIdentity, ClusterRights
+from app.service.runtime.clock import database_now
 from app.service.runtime.tasks import Cache, off_loop
 
 logger = logging.getLogger(__name__)
@@ -307,7 +308,9 @@ class NarrowingPolicy:
         """
         policy, principal = self._in_force, alteration.caller.principal
         number = len(alteration.changes)
-        violations = await off_loop(number, policy.violations, principal, alteration.changes)
+        ends = alteration.expires_at
+        lasts = None if ends is None else ends - database_now()
+        violations = await off_loop(number, policy.violations, principal, alteration.changes, lasts)
         self._metrics.policy_decided(allowed=not violations)
         evidence = _evidence(alteration, policy)
         if violations:

@@ -14,10 +14,12 @@ class Pending(NamedTuple):
     Attributes:
         number: How many there are.
         late_s: How long ago the first of them was due, in seconds; 0 where none is.
+        fingerprint: Another one where they are others.
     """
 
     number: int
     late_s: float
+    fingerprint: int
 
 
 class TemporaryJournal(Protocol):

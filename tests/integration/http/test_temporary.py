@@ -224,3 +224,56 @@ def test_the_list_is_paged_in_the_order_of_the_quotas(service: RunningService) -
     api, wanted = service.api("bob"), {"filter": f"user^={prefix}", "page_size": 2}
     found = [row for page in pages(api, "/quotas/temporary", **wanted) for row in page["rows"]]
     assert [(row["entity"], row["key"]) for row in found] == listed
+
+
+def test_reads_exports_and_plans_know_what_is_for_a_time(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    prefix = unique("reads")
+    names, other, gone = ({"user": f"{prefix}-{n}"} for n in range(3))
+    applied(service, names, {P: 1000, C: 7})
+    applied(service, gone, {P: 3})
+    set_for(service, names, {P: 9000}, LATER_S)
+    set_for(service, other, {C: 500}, LATER_S)
+    end = set_for(service, gone, {P: None}, LATER_S)["expires_at"]
+    api, query = service.api("bob"), {"filter": f"user^={prefix}"}
+    listed = api.get("/quotas", params=query)
+    held = {
+        quota["entity"]["user"]: {key: each["returns_to"] for key, each in more.items()}
+        for quota in listed.json()["quotas"]
+        if (more := quota.get("temporary"))
+    }
+    assert held == {names["user"]: {P: 1000}, other["user"]: {C: None}}
+    alone = api.get(f"/quotas/{ClientQuotaEntity.of(names).key}")
+    assert alone.json()["temporary"][P]["returns_to"] == 1000
+    quotas = [api.get("/quotas/resolve", params=names).json()["quotas"]]
+    many = api.post("/quotas/resolve", json={"identities": [names, {"user": unique()}]}).json()
+    quotas += [many["results"][0]["quotas"]]
+    for found in quotas:
+        assert found[P]["source"]["temporary"]["returns_to"] == 1000
+        assert "temporary" not in found[C]["source"]
+    document = api.get("/quotas", params=query, headers={"Accept": "application/yaml"}).text
+    assert "values: {consumer_byte_rate: 7, producer_byte_rate: 1000}\n    # " in document
+    assert f"# producer_byte_rate removed until {end}" in document
+    table = api.get("/quotas", params=query, headers={"Accept": "text/csv"}).text
+    assert [line.rpartition(",")[2] for line in table.split()[1:]] == ["7", "1000", "3"]
+    asked = {"document": document, "format": "yaml", "scope": [f"user^={prefix}"]}
+    plan = api.post("/quotas/plans", json=asked).json()
+    assert plan["changes"] == []
+    assert {(each["entity"]["user"], each["proposed"]) for each in plan["temporary"]} == {
+        (names["user"], 1000),
+        (gone["user"], 3),
+    }
+    path = f"/quotas/plans/{plan['plan_id']}/apply"
+    assert service.api().post(path, json={}).status_code == 200
+    assert raw.stored(names) == {P: 9000.0, C: 7.0}
+    plan = api.post("/quotas/plans", json=asked).json()
+    path = f"/quotas/plans/{plan['plan_id']}/apply"
+    forced = service.api().post(path, json={"force": True})
+    assert forced.status_code == 200, forced.text
+    assert raw.stored(names) == {P: 1000.0, C: 7.0}
+    assert [row["entity"] for row in temporary(service, names)] == []
+    after = api.get("/quotas", params=query)
+    assert after.headers["ETag"] != listed.headers["ETag"]
+    again = api.get(f"/quotas/{ClientQuotaEntity.of(names).key}")
+    assert again.headers["ETag"] != alone.headers["ETag"]

@@ -1,5 +1,6 @@
 """What a policy covers: principals, entities, keys, values, removal and default entities."""
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -186,3 +187,20 @@ def test_a_further_rule_never_takes_away_and_a_rule_less_never_adds(alterations:
     refused = {pointer.split("/ops")[0].removesuffix("/entity") for pointer in narrow}
     assert {pointer.split("/ops")[0].removesuffix("/entity") for pointer in wide} <= refused
     assert Policy((), others_may=True).violations(CI, alterations) == []
+
+
+def test_a_rule_bounds_for_how_long_and_what_holds_for_a_time_only():
+    bounded = rule(max_duration=timedelta(hours=8), temporary_above={PRODUCE: Decimal(50)})
+    free = rule(name="free", keys={PRODUCE: KeyLimits(maximum=Decimal(60))})
+
+    def found(value: float, lasts: timedelta | None, *rules: PolicyRule) -> list[str]:
+        change = of({"user": "team-a-etl"}, setting(value))
+        violations = Policy(rules).violations(CI, [change], lasts)
+        return [f"{violation.code} {violation.pointer}" for violation in violations]
+
+    night, week = timedelta(hours=8), timedelta(days=7)
+    assert found(50, None, bounded) == found(100, night, bounded) == []
+    assert found(51, None, bounded) == ["only-for-a-time /alterations/0/ops/0/value"]
+    assert found(100, week, bounded) == ["duration-too-long /expires_in"]
+    assert found(55, None, bounded, free) == found(55, week, bounded, free) == []
+    assert found(70, None, bounded, free) == ["only-for-a-time /alterations/0/ops/0/value"]

@@ -31,11 +31,11 @@ from app.service.auth.authorize import (
 )
 from app.service.auth.denials import DeniedAttempts
 from app.service.event_feed import EventFeed
-from app.service.expiry import TemporaryValues
 from app.service.ports.brokers import AclSnapshot
 from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
+from app.service.queries.temporary import TemporaryImage, TemporaryValues
 from app.service.runtime.readiness import Readiness
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
@@ -231,7 +231,10 @@ class FakeService:
         limits = RateLimits(
             self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
         )
-        alter = alter_quotas(pipeline, image, policy=self.policy, in_progress=limits.entities)
+        expiries = TemporaryImage(self.temporary, self.brokers)
+        alter = alter_quotas(
+            pipeline, image, expiries, policy=self.policy, in_progress=limits.entities
+        )
         return Services(
             authenticators=[self.names],
             own_account=partial(
@@ -245,7 +248,7 @@ class FakeService:
             describe=DescribeQuotas(image),
             alter=alter,
             revert=RevertAlterations(audit, alter),
-            temporary=TemporaryValues(self.temporary, self.brokers),
+            temporary=TemporaryValues(self.temporary, self.brokers, expiries),
             resolve=ResolveQuotas(image),
             audit=audit,
             feed=EventFeed(self.events, self.brokers, self.metrics.events),
