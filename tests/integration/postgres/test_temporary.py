@@ -85,7 +85,7 @@ async def test_whoever_concludes_it_keeps_what_may_hold_for_a_time(
     assert await held(temporary) == [(1024.0, 1.0)] * may_hold * 2
 
 
-async def test_what_was_never_sent_has_no_end_and_leaves_the_earlier_one(
+async def test_what_was_never_sent_has_no_end_and_leaves_that_of_an_earlier_raise(
     journal: PostgresJournal, recovery: PostgresRecovery, temporary: PostgresTemporary
 ):
     """Recovery finds the value that held before, and calls it applied."""
