@@ -40,7 +40,6 @@ from app.service.ports.plans import (
     PlanStore,
     StoredPlan,
 )
-from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.clock import new_alteration_id, utc_now
 from app.service.runtime.tasks import off_loop
 
@@ -68,7 +67,6 @@ class Plans:
 
     store: PlanStore
     alter: AlterQuotas
-    temporary: TemporaryImage
     cluster: ClusterIdentity
 
     async def make(self, actor: Actor, command: PlanCommand) -> StoredPlan:
@@ -86,7 +84,7 @@ class Plans:
         entities = [desired.entity for desired in wanted.quotas]
         holdings = await self.store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
-        expiries = self.temporary.values
+        expiries = self.alter.temporary.values
         plan = await off_loop(number, planned, wanted, described.quotas, holdings, expiries)
         now = utc_now()
         stored = StoredPlan(

@@ -332,7 +332,7 @@ async def apply_plan(
 
 def _plans(request: Request) -> Plans:
     services = services_of(request)
-    return Plans(services.plans, services.alter, services.temporary.image, services.cluster)
+    return Plans(services.plans, services.alter, services.cluster)
 
 
 async def _impact(request: Request, plan: StoredPlan) -> Any:
