@@ -213,8 +213,8 @@ def test_a_misspelt_word_brings_the_one_that_was_meant(
 
 
 def test_no_word_is_suggested_that_is_far_from_what_was_typed(capsys: pytest.CaptureFixture[str]):
-    assert main(["--describe", "--foo"]) == 2
-    assert capsys.readouterr().err.endswith("unrecognized arguments: --foo\n")
+    assert main(["--describe", "--zzz"]) == 2
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --zzz\n")
 
 
 def test_a_password_is_asked_for_with_what_names_the_user_of_a_quota(
