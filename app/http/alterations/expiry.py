@@ -52,6 +52,8 @@ def end_asked_for(
     expires_in: str | None, expires_at: str | None
 ) -> tuple[datetime | None, tuple[Violation, ...]]:
     """Return when it is to end, by the database's clock, or null; and what is wrong with that."""
+    if expires_in is None and expires_at is None:
+        return None, ()
     now = database_now()
     lasts = None if expires_in is None else read_duration(expires_in)
     end = None if expires_at is None else read_time(expires_at)

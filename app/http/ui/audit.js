@@ -8,7 +8,7 @@ import {
   AskReason, Changes, Curl, Entity, Field, Heading, Loaded, More, Outcome, Select, Table, Text, Time, useLoaded, usePages,
 } from "./components.js";
 
-const ACTIONS = ["alter", "validate", "denied", "revert", "apply_plan", "drift"];
+const ACTIONS = ["alter", "validate", "denied", "revert", "apply_plan", "expire", "drift"];
 const OUTCOMES = ["applied", "validated", "refused", "not_applied", "unknown", "not_sent", "observed_other", "superseded"];
 const PAGE_SIZE = 50;
 
