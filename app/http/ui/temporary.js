@@ -35,12 +35,13 @@ function left(seconds) {
   return `${whole} ${large}${rest ? ` ${rest} ${small}` : ""} left`;
 }
 
-/** A badge that says until when a value holds, and what it returns to; `countdown` says how long that is. */
-export function Until({ of: key, temporary, countdown = false }) {
+/** A badge that says until when a value holds; `countdown` says how long that is, and what comes then. */
+export const Until = (props) => props.temporary ? html` <${Badge} ...${props} />` : null;
+
+function Badge({ of: key, temporary, countdown = false }) {
   const now = useNow();
-  if (!temporary) return null;
   const { expires_at: at, returns_to } = temporary;
-  return html` <span class="until"><time class="badge" datetime=${at} title="${at} (UTC)">until ${clock(at, now)}</time>${" "}
+  return html`<span class="until"><time class="badge" datetime=${at} title="${at} (UTC)">until ${clock(at, now)}</time>${" "}
     ${countdown && html`<span class="small">${left(Math.floor((Date.parse(at) - now) / 1000))}, then <${Value} of=${key} value=${returns_to} /></span>`}</span>`;
 }
 
