@@ -103,7 +103,9 @@ function Actions({ row, change }) {
   const seconds = readHours(hours);
   return html`<form class="inline" onSubmit=${(event) => { event.preventDefault(); change(row.alteration_id, { expires_in: `${seconds}s` }); }}>
     <${Field} label="Hours from now" value=${hours} inputmode="decimal" size="5" onInput=${({ target }) => setHours(target.value)} />
-    <button disabled=${!seconds} title="Everything that this alteration has set">Change the end</button>
-    <button type="button" title="Everything that this alteration has set" onClick=${() => change(row.alteration_id, { expires_at: null })}>Keep</button>
+    <div class="buttons">
+      <button disabled=${!seconds} title="Everything that this alteration has set">Change the end</button>
+      <button type="button" title="Everything that this alteration has set" onClick=${() => change(row.alteration_id, { expires_at: null })}>Keep</button>
+    </div>
   </form>`;
 }
