@@ -40,8 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     progress = Progress()
     with running_stack(progress) as stack:
-        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-        admin.create_topics([NewTopic(_TOPIC, 6, 1)])[_TOPIC].result()
+        _create_topic(stack.bootstrap_servers)
         costs = {"without events": Cost([], []), "with a topic of events": Cost([], [])}
         environs = (stack.environ, {**stack.environ, "QUOTAS_EVENTS_TOPIC": _TOPIC})
         for turn in range(options.turns):
@@ -52,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 asyncio.run(_measure(stack, cost, options.alterations))
     print(_table(costs))
     return 0
+
+
+def _create_topic(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(_TOPIC, 6, 1)])[_TOPIC].result()
 
 
 async def _measure(stack: Stack, cost: Cost, number: int) -> None:
