@@ -165,7 +165,7 @@ class AlterQuotas:
             violations = alteration.violations + judgement.violations
             judgement = replace(judgement, violations=violations)
         judgement.raise_violations(all_or_nothing=alteration.all_or_nothing)
-        return await off_loop(number, alteration.judged, judgement, is_unjudged=needs_stored)
+        return alteration.judged(judgement, is_unjudged=needs_stored)
 
     async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)

@@ -29,10 +29,11 @@ from app.service.alterations.barrier import Barrier
 from app.service.alterations.results import (
     answered,
     applied_quotas,
-    as_expected,
+    beside_values,
     breaking_rules,
     fault_before_sending,
     held_back,
+    if_applied,
     in_doubt,
     judgement,
     not_sent,
@@ -196,8 +197,9 @@ class AlterPipeline:
             acknowledged = partial(self._acknowledged, group)
             values = await self.values(actor.barrier, group, acknowledged)
             for each in group:
-                judged, refusal = await off_loop(len(each.changes), each.judged_late, values)
-                present, failed = await as_expected(judged, values, with_plan=True)
+                number = len(each.locked)
+                judged = await off_loop(number, beside_values, each, values, with_plan=True)
+                present, refusal, failed = judged
                 left[each.alteration_id] = present
                 if refusal is not None:
                     executed[left.pop(each.alteration_id)] = breaking_rules(present, refusal)
@@ -225,10 +227,10 @@ class AlterPipeline:
         """Check everything as ``run`` does, without locks and without a change."""
         number = len(alteration.changes)
         values = await self.values(actor.barrier, [alteration])
-        alteration, refusal = await off_loop(number, alteration.judged_late, values)
+        judged = await off_loop(number, beside_values, alteration, values, with_plan=False)
+        alteration, refusal, failed = judged
         if refusal is not None:
             raise refusal
-        alteration, failed = await as_expected(alteration, values, with_plan=False)
         if failed:
             conclusion = unexpected(alteration, failed)
         else:
@@ -319,11 +321,15 @@ class AlterPipeline:
     ) -> Executed:
         try:
             with self.metrics.timed(Phase.KAFKA):
-                answer = await admin.alter_client_quotas(
-                    [change for each in group for change in each.changes],
-                    validate_only=False,
-                    broker_id=broker_id,
-                    send_by=min(each.send_by for each in group),
+                changes = [change for each in group for change in each.changes]
+                answer, applied = await asyncio.gather(
+                    admin.alter_client_quotas(
+                        changes,
+                        validate_only=False,
+                        broker_id=broker_id,
+                        send_by=min(each.send_by for each in group),
+                    ),
+                    off_loop(len(changes), if_applied, group),  # while the broker is at work
                 )
             self.failpoints.reach("after_answer")
         except QuotaError:
@@ -332,9 +338,10 @@ class AlterPipeline:
             logger.exception("%d alterations may have been sent", len(group))
             return {each: in_doubt(each) for each in group}
         executed: Executed = {}
-        for each in group:
+        for each, results in zip(group, applied, strict=True):
             try:
-                executed[each] = await off_loop(len(each.changes), answered, each, answer)
+                number = len(each.changes)
+                executed[each] = await off_loop(number, answered, each, answer, results)
             except Exception:  # what the broker answered is not understood
                 logger.exception("%s may have been sent", each.alteration_id)
                 executed[each] = in_doubt(each)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import (
     OVERTAKEN,
@@ -37,7 +37,6 @@ from app.service.ports.alterations import Alteration, AlterationRecord, Change, 
 from app.service.ports.audit_log import StoredKey
 from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime.clock import utc_now
-from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -142,24 +141,35 @@ def not_sent(alteration: Alteration, error: Exception) -> Conclusion:
     return Conclusion(alteration.alteration_id, results, (event,), error=own)
 
 
-async def as_expected(
-    alteration: Alteration, values: Quotas, *, with_plan: bool
-) -> tuple[Alteration, Sequence[Violation]]:
-    """Return the alteration with what truly held before, and what was not to be expected.
+class Present(NamedTuple):
+    """An alteration beside what holds.
+
+    Attributes:
+        alteration: With what truly held before, without what breaks a rule.
+        refusal: Why all of it is refused, by what is stored; or null.
+        failed: What was not to be expected.
+    """
+
+    alteration: Alteration
+    refusal: InvalidRequestError | None
+    failed: Sequence[Violation]
+
+
+def beside_values(alteration: Alteration, values: Quotas, *, with_plan: bool) -> Present:
+    """Judge an alteration by what holds.
 
     Args:
         alteration: Without values. One that ends another leaves what is not as expected.
         values: As they were read behind a barrier.
         with_plan: Whether what a plan rests on is locked, and is to be judged.
     """
-    number = len(alteration.changes)
-    alteration = await off_loop(number, alteration.with_values, values)
-    if alteration.expires is not None:
-        return await off_loop(number, alteration.without_changed), ()
-    failed = await off_loop(number, _failed_expectations, alteration)
-    beside = alteration.plan.beside if alteration.plan and with_plan else {}
-    moved = await off_loop(len(beside), failed_read_set, beside, values)
-    return alteration, [*failed, *moved]
+    judged, refusal = alteration.judged_late(values)
+    judged = judged.with_values(values)
+    if judged.expires is not None:
+        return Present(judged.without_changed(), refusal, ())
+    beside = judged.plan.beside if judged.plan and with_plan else {}
+    failed = [*_failed_expectations(judged), *failed_read_set(beside, values)]
+    return Present(judged, refusal, failed)
 
 
 def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
@@ -223,9 +233,22 @@ def held_back(judged: Conclusion) -> Conclusion:
     return replace(judged, results=results, events=(event,))
 
 
-def answered(alteration: Alteration, answer: Handover) -> Conclusion:
+def if_applied(group: Iterable[Alteration]) -> list[Mapping[int, AlterationResult]]:
+    """Return for each alteration the results that it has where all of it is applied."""
+    return [_of_all(alteration, Outcome.APPLIED) for alteration in group]
+
+
+def answered(
+    alteration: Alteration, answer: Handover, if_applied: Mapping[int, AlterationResult]
+) -> Conclusion:
     """Conclude an intent that was handed over and answered, or not answered in time."""
-    results = results_of(alteration, lambda change: answer.verdicts[change.entity])
+    verdicts = [(change, answer.verdicts[change.entity]) for change in alteration.changes]
+    results = {
+        change.ordinal: if_applied[change.ordinal]
+        if verdict.outcome is Outcome.APPLIED
+        else result_of(change, verdict)
+        for change, verdict in verdicts
+    }
     words = ", ".join(sorted({result.outcome.value for result in results.values()}))
     events = (
         (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
