@@ -62,6 +62,14 @@ select {cluster}, sha256(n::text::bytea), 'producer_byte_rate', 'team-' || n % 5
 from generate_series(1, 100000) as n
 """
 
+_OF_A_CALL: Final = {
+    "conclusions": "conclusion[]",
+    "alterations": "uuid[]",
+    "clusters": "text[]",
+    "hashes": "bytea[]",
+    "now": "timestamptz",
+}
+
 _VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "claim_keys": {"keys": "json", "keep_s": "double precision"},
     "take_locks": {
@@ -71,20 +79,14 @@ _VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "record_intents": {"lost": "uuid[]"},
     "add_events": {"events": "new_event[]", "entities": "new_entity[]", "now": "timestamptz"},
-    "find_refused": {"conclusions": "conclusion[]", "alterations": "uuid[]"},
-    "change_owners": {"conclusions": "conclusion[]", "alterations": "uuid[]"},
-    "free_locks": {
-        "conclusions": "conclusion[]",
-        "alterations": "uuid[]",
-        "now": "timestamptz",
-    },
+    **dict.fromkeys(("find_refused", "change_owners", "free_locks"), _OF_A_CALL),
     "keep_keys": {
         "alterations": "uuid[]",
         "repeatable": "uuid[]",
         "starts": "timestamptz[]",
         "keep_s": "double precision",
     },
-    "record_conclusions": {"alterations": "uuid[]"},
+    "record_conclusions": {"alterations": "uuid[]", "clusters": "text[]", "hashes": "bytea[]"},
 }
 """The variables that the statements of each function read."""
 

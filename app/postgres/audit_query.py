@@ -62,7 +62,7 @@ def _same(what: str, rows: FromClause, others: FromClause) -> ColumnElement[bool
 _is_start: Final = _request.c.seq == literal_column("0")
 
 _LOCK: Final = table(
-    "quota_entity",
+    "held_entity",
     *map(column, ("received_at", "alteration_id", "ordinal")),
     column("rests_on", Boolean()),
 )

@@ -46,23 +46,33 @@ _UNKNOWN_CALLER: Final = Caller("unknown", "unknown", "unknown")
 _SECONDS_PER_CHANGE: Final = 0.01
 
 _HOLD: Final = """
-    with clock as materialized (select clock_timestamp() as now)
-    insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal, received_at,
-      owner, taken_at, handed_over_by, entity)
-    select %(cluster_id)s, entity_hash, alteration_id, 0, now, 'drift', now, now, entity
-    from clock, unnest(cast(%(hashes)s as bytea[]), cast(%(ids)s as uuid[]),
-      cast(%(entities)s as text[])) as wanted(entity_hash, alteration_id, entity)
-    order by entity_hash
-    on conflict (cluster_id, entity_hash) do update set
-      (alteration_id, ordinal, rests_on, received_at, owner, taken_at, handed_over_by)
-      = (excluded.alteration_id, 0, false, excluded.received_at, excluded.owner,
-        excluded.taken_at, excluded.handed_over_by)
-    where held.alteration_id is null
-    returning entity_hash, version
+    with clock as materialized (select clock_timestamp() as now), taken as (
+      insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal,
+        received_at, owner, taken_at, handed_over_by, entity)
+      select %(cluster_id)s, entity_hash, alteration_id, 0, now, 'drift', now, now, entity
+      from clock, unnest(cast(%(hashes)s as bytea[]), cast(%(ids)s as uuid[]),
+        cast(%(entities)s as text[])) as wanted(entity_hash, alteration_id, entity)
+      order by entity_hash
+      on conflict (cluster_id, entity_hash) do update set
+        (alteration_id, ordinal, rests_on, received_at, owner, taken_at, handed_over_by)
+        = (excluded.alteration_id, 0, false, excluded.received_at, excluded.owner,
+          excluded.taken_at, excluded.handed_over_by)
+      where held.alteration_id is null
+      returning entity_hash, alteration_id, version
+    ), opened as (
+      insert into open_alteration (alteration_id, cluster_id, entity_hashes)
+      select alteration_id, %(cluster_id)s, array[entity_hash] from taken
+    )
+    select entity_hash, version from taken
     """
 
 _RELEASE: Final = """
-    update quota_entity set alteration_id = null where alteration_id = any(cast(%(ids)s as uuid[]))
+    with closed as (
+      delete from open_alteration where alteration_id = any(cast(%(ids)s as uuid[]))
+    )
+    update quota_entity set alteration_id = null
+    where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
+      and alteration_id = any(cast(%(ids)s as uuid[]))
     """
 
 _ORDINALS: Final = """
@@ -101,7 +111,7 @@ async def record_changes(
         events += [start_event(request, {0: result}), *await _late(change, ids[entity], lease)]
     frees = {ids[entity]: False for entity in fresh}
     await append(events, lease, frees, commit=False)
-    await lease.rows(_RELEASE, {"ids": drift_ids})
+    await lease.rows(_RELEASE, scope)
     return fresh
 
 

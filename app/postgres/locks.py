@@ -34,6 +34,7 @@ from app.domain.errors import (
 from app.domain.plans import Holding, Holdings
 from app.postgres.payload import (
     Document,
+    bytes_text,
     canonical_json,
     entity_text,
     number_to_json,
@@ -50,9 +51,9 @@ Hashes = Mapping[bytes, ClientQuotaEntity]
 
 _HOLDER: Final = """
     select entity_hash, alteration_id, extract(epoch from (
-        select max(handed_over_by) from quota_entity as own
-        where own.alteration_id = held.alteration_id and own.quarantined
-          and (own.ordinal = held.ordinal or held.rests_on)
+        case when not rests_on and quarantined then handed_over_by
+          when rests_on then (select max(handed_over_by) from held_entity as own
+            where own.alteration_id = held.alteration_id and own.quarantined) end
       ) + make_interval(secs => %(final_after)s) - clock_timestamp()) as seconds
     from quota_entity as held
     where cluster_id = %(cluster_id)s and entity_hash = any(cast(%(hashes)s as bytea[]))
@@ -112,7 +113,7 @@ async def busy_error(intent: Alteration, hashes: Hashes, lease: Lease) -> Entity
 
 
 _RECENT: Final = """
-    select entity, "values" as stored from quota_entity
+    select entity, "values" as stored from held_entity
     where alteration_id = %(alteration_id)s and version > 0
       and changed_at > clock_timestamp() - make_interval(secs => %(within_s)s)
     """
@@ -255,10 +256,10 @@ def ownership(owner: str, alteration: ClientQuotaAlteration) -> Document:
 
 _KEEP_CLAIMS: Final = """
     update quota_entity as held set claim = wanted.claim
-    from json_to_recordset(cast(%(claims)s as json)) as wanted(alteration_id uuid,
-      ordinal smallint, claim json)
-    where held.alteration_id = wanted.alteration_id and held.ordinal = wanted.ordinal
-      and not held.rests_on
+    from json_to_recordset(cast(%(claims)s as json)) as wanted(cluster_id text, entity_hash bytea,
+      alteration_id uuid, claim json)
+    where held.cluster_id = wanted.cluster_id and held.entity_hash = wanted.entity_hash
+      and held.alteration_id = wanted.alteration_id and not held.rests_on
     returning 1
     """
 
@@ -271,8 +272,9 @@ async def write_returns(intents: Sequence[Alteration], lease: Lease) -> None:
     """
     claims = [
         {
+            "cluster_id": intent.cluster_id,
+            "entity_hash": bytes_text(entity_hash(change.entity)),
             "alteration_id": intent.alteration_id,
-            "ordinal": change.ordinal,
             "claim": claim_of(intent, change, change.before or {}),
         }
         for intent in intents

@@ -71,8 +71,11 @@ dead, which is silent for so long, and from any other; and how long a claim hold
 
 _CLAIM: Final = """
     with due as (
-      select cluster_id, entity_hash from quota_entity as held
-      where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
+      select held.cluster_id, held.entity_hash
+      from open_alteration as open cross join unnest(entity_hashes) as listed(entity_hash)
+      join quota_entity as held on held.cluster_id = open.cluster_id
+        and held.entity_hash = listed.entity_hash and held.alteration_id = open.alteration_id
+      where open.cluster_id = %(cluster_id)s and not rests_on
         and (claimed_until is null or claimed_until < now() or claimed_by = %(owner)s)
         and (not observed or handed_over_by <= now() - make_interval(secs => %(final_after)s))
         and (quarantined or handed_over_by < now() - make_interval(secs => %(forgotten_after)s)
@@ -81,7 +84,7 @@ _CLAIM: Final = """
             where worker.cluster_id = held.cluster_id and worker.owner = held.owner
               and seen_at > now() - make_interval(secs => %(dead_after)s)))
       order by handed_over_by limit %(number)s
-      for update skip locked
+      for update of held skip locked
     )
     update quota_entity as held
     set claimed_by = %(owner)s, claimed_until = now() + make_interval(secs => %(claimed_for)s)
@@ -98,7 +101,7 @@ _CLAIMED: Final = """
         then '{}' end as last_audited,
       history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
-    from quota_entity as held
+    from held_entity as held
     cross join lateral (
       select max(document) filter (where seq = 0) as intent,
         max(document) filter (where event_type = 'outcome') as outcome
@@ -106,7 +109,7 @@ _CLAIMED: Final = """
       where event.received_at = held.received_at and event.alteration_id = held.alteration_id
         and event.ordinal = held.ordinal
     ) as history
-    where held.alteration_id is not null and held.cluster_id = %(cluster_id)s
+    where held.cluster_id = %(cluster_id)s
       and claimed_by = %(owner)s
       and claimed_until = now() + make_interval(secs => %(claimed_for)s)
       and history.intent is not null
@@ -168,15 +171,18 @@ _BEAT: Final = """
     """
 
 _GIVE_BACK: Final = """
-    update quota_entity set claimed_by = null, claimed_until = null
-    where alteration_id is not null and cluster_id = %(cluster_id)s and claimed_by = %(owner)s
+    update quota_entity as held set claimed_by = null, claimed_until = null
+    from open_alteration as open cross join unnest(entity_hashes) as listed(entity_hash)
+    where open.cluster_id = %(cluster_id)s and held.cluster_id = open.cluster_id
+      and held.entity_hash = listed.entity_hash and held.alteration_id = open.alteration_id
+      and claimed_by = %(owner)s
     """
 
 _OPEN: Final = """
     select count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
-    from quota_entity
-    where alteration_id is not null and cluster_id = %(cluster_id)s and not rests_on
+    from held_entity
+    where cluster_id = %(cluster_id)s and not rests_on
     """
 
 

@@ -55,8 +55,8 @@ Those of `seq` 0 are the rows of ``GET /audit``; the cluster and the names stand
 LOG_TABLES: Final = ("audit_event", "audit_entity")
 """What the service may read and add to, and nothing else."""
 
-LOG_VIEWS: Final = ("audit_log", "audit_entity_event")
-"""What the service may read."""
+LOG_VIEWS: Final = ("audit_log", "audit_entity_event", "held_entity")
+"""What the service may read: the log, and the entities that are locked."""
 
 LOG_SEQUENCE: Final = "audit_event_log_position"
 """What the service may draw numbers from: adding an event draws one."""
@@ -73,6 +73,7 @@ ANALYTICS_TABLES: Final = (
 
 WORKING_TABLES: Final = (
     "quota_entity",
+    "open_alteration",
     "idempotency",
     "worker",
     "drift_baseline",
@@ -187,7 +188,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0008"
+SCHEMA_REVISION: Final = "0009"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

@@ -12,9 +12,10 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError
-from app.postgres.audit_log import PostgresJournal
+from app.postgres.audit_log import MAX_BATCH_ROWS, PostgresJournal
 from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
+from app.postgres.recovery import PostgresRecovery
 from app.service.ports.alterations import Alteration, Conclusion, IdempotencyKey
 from app.service.ports.audit_log import (
     AuditQuery,
@@ -27,6 +28,7 @@ from tests.integration.postgres.calls import (
     INSERT,
     Tables,
     concluded,
+    found,
     hash_of,
     holder_of,
     in_doubt,
@@ -39,6 +41,7 @@ from tests.integration.postgres.calls import (
 )
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.postgres import (
+    CLUSTER,
     AuditDatabase,
     audit_change,
     audit_request,
@@ -78,6 +81,41 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
     assert tables.count("audit_event") == before
     assert tables.locked() == 1
     await take(journal, request_of("a", "c"))
+
+
+async def test_an_alteration_is_listed_as_long_as_it_holds_a_lock(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = request_of("a", "b")
+    await record_intent(journal, intent_of(request, key=KEY, rests_on=["beside"]))
+    hashes = sorted(row.entity_hash for row in tables.run("select entity_hash from quota_entity"))
+    (listed,) = tables.run("select * from open_alteration")
+    assert (str(listed.alteration_id), listed.cluster_id) == (request.alteration_id, CLUSTER)
+    assert listed.entity_hashes == hashes
+    with pytest.raises(EntityBusyError):
+        await take(journal, request_of("b", "c"))
+    await record_conclusion(journal, concluded(request, Outcome.UNKNOWN, None))
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)])
+    assert (tables.count("open_alteration"), tables.count("held_entity")) == (1, 2)
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
+    assert (tables.count("open_alteration"), tables.locked()) == (0, 0)
+
+
+async def test_nearly_no_lock_that_is_taken_or_freed_adds_to_an_index(
+    database: Database, journal: PostgresJournal, tables: Tables
+):
+    """Postgres calls it a heap-only update: no indexed column changes, and the page has space."""
+    for _ in range(3):
+        request = request_of(*map(str, range(MAX_BATCH_ROWS)))
+        await take(journal, request)
+        await record_conclusion(journal, concluded(request))
+    await database.writing.rows("select pg_stat_force_next_flush()")
+    query = (
+        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'quota_entity'"
+    )
+    (row,) = tables.run(query)
+    assert row.n_tup_upd == 5 * MAX_BATCH_ROWS
+    assert row.n_tup_hot_upd >= 0.9 * row.n_tup_upd
 
 
 async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):

@@ -200,7 +200,7 @@ async def test_a_database_of_the_version_before_is_named(audit_database: AuditDa
     run_as(
         audit_database.owner_url,
         "update alembic_version set version_num = '0000'",
-        f"drop table {', '.join(WORKING_TABLES)}",
+        f"drop table {', '.join(WORKING_TABLES)} cascade",
     )
     assert f"older than {SCHEMA_REVISION}" in (await problem_of(audit_database.service_url) or "")
 
