@@ -239,8 +239,8 @@ class AlterQuotas:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
         """
         results = conclusion.results.values()
+        await self._renew_image(results)  # while the log is being written
         written = await self.pipeline.outcomes.is_written(conclusion)
-        await self._renew_image(results)
         if alteration.expires_at is not None or any(
             change.entity in self.temporary.values for change in alteration.changes
         ):
