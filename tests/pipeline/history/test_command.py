@@ -175,6 +175,7 @@ def test_a_database_without_a_log_is_named(
     assert "kafka-quota-service migrate" in done.stderr
 
 
+@pytest.mark.small
 def test_missing_options_are_named(
     tmp_path: Path, spark_command: Command, monkeypatch: pytest.MonkeyPatch
 ):

@@ -293,6 +293,7 @@ def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
         ([], "mapping of columns"),
     ],
 )
+@pytest.mark.small
 def test_a_map_that_nobody_could_follow_is_refused(text: object, sentence: str):
     with pytest.raises(UsageError, match=sentence):
         MetricMap.of(text)
@@ -302,6 +303,7 @@ def test_a_map_that_nobody_could_follow_is_refused(text: object, sentence: str):
     ("text", "sentence"),
     [("- secret\n- b: [\n", r"is not YAML \(line 3\)"), ("secret", "must be a mapping")],
 )
+@pytest.mark.small
 def test_a_file_that_is_no_map_is_not_repeated(tmp_path: Path, text: str, sentence: str):
     file = tmp_path / "map"
     file.write_text(text)

@@ -159,6 +159,7 @@ def test_a_topic_that_is_not_there_is_named(servers: str):
         topic_inputs([f"kafka://{servers}/nowhere"], {})
 
 
+@pytest.mark.small
 def test_an_address_without_a_topic_is_refused():
     assert topic_of("kafka://a:1,b:2/t") == ("a:1,b:2", "t")
     for uri in ("kafka://a:1", "kafka:///t", "kafka://a:1/t/u", "a:1/t"):

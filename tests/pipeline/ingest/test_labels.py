@@ -93,6 +93,7 @@ def test_null_says_that_there_is_no_such_label(tmp_path: Path, spark: SparkSessi
 
 @pytest.mark.parametrize("kind", ["prom-json", "vm-jsonl", "adapter-json", "kafka-json"])
 @pytest.mark.parametrize("column", ["ts", "value"])
+@pytest.mark.small
 def test_a_map_of_what_is_no_label_is_refused(
     spark_command: Command, tmp_path: Path, kind: str, column: str
 ):

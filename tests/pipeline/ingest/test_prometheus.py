@@ -247,6 +247,7 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.small
 def test_a_credential_that_is_no_good_is_wrong_usage(status: int):
     with (
         serving(lambda _: (status, "no")) as url,
@@ -273,12 +274,14 @@ def test_a_server_without_quota_metrics_says_what_that_may_mean(
         ("http://prometheus:9090?x=1", "is not the address of a server"),
     ],
 )
+@pytest.mark.small
 def test_an_address_that_is_none_is_refused(uri: str, sentence: str):
     with pytest.raises(UsageError, match=sentence) as raised:
         server_of(uri, options_of())
     assert "a:b" not in str(raised.value)
 
 
+@pytest.mark.small
 def test_credentials_that_do_not_belong_together_are_refused(tmp_path: Path):
     file = tmp_path / "secret"
     file.write_text(SECRET)
@@ -294,11 +297,13 @@ def test_credentials_that_do_not_belong_together_are_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("step", ["0s", "61s", "2m", "15", "1h", ""])
+@pytest.mark.small
 def test_a_step_is_a_duration_of_at_most_a_minute(step: str):
     with pytest.raises(argparse.ArgumentError, match="is not a duration"):
         options_of("--step", step)
 
 
+@pytest.mark.small
 def test_the_period_is_needed():
     with pytest.raises(UsageError, match="give --from and --to"):
         queries_of(Server("http://127.0.0.1:1"), None, 1, 15_000)
