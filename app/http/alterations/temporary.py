@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from app.domain.entities import SortKey
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
@@ -95,6 +95,15 @@ class TemporaryPage(ResponseModel):
 
 class ExpiryRequest(Expiring):
     """The body of ``PUT /quotas/alterations/{alteration_id}/expiry``: one of the two."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["expires_at"]},
+                {"required": ["expires_in"], "properties": {"expires_in": {"type": "string"}}},
+            ]
+        }
+    )
 
     def broken_rules(self) -> Iterator[Violation]:
         """Refuse a body that says nothing, then as any."""
