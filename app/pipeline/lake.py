@@ -209,7 +209,7 @@ class Lake:
         """Replace days that others may replace at the same time, and return how many rows are new.
 
         Args:
-            frame: As for ``write``.
+            frame: As for ``write``; each task has the rows of a day in the order of the table.
             table: Has revisions.
             days: All that are replaced.
             filled: Those that the rows are of.
@@ -219,9 +219,8 @@ class Lake:
             InfrastructureError: As for ``write``.
         """
         if self._catalog:
-            return self.write(frame, table, days)
-        rows = _typed(frame, table).sortWithinPartitions(*table.partitions, *table.order)
-        return self._write_folder(rows, table, filled, days, revision)
+            return self.write(frame, table, days, is_sorted=True)
+        return self._write_folder(_typed(frame, table), table, filled, days, revision)
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         """Replace partitions in a transaction, anew where another one was first."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from app.domain.plan_impact import ZERO_BIN
+from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
@@ -32,7 +33,7 @@ from app.pipeline.tables import (
     Table,
 )
 from app.pipeline.usage.facts import read_facts
-from app.pipeline.usage.measures import bin_middle, rate_bin
+from app.pipeline.usage.measures import bin_middle, rate_bins
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     DAY,
@@ -200,11 +201,14 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
     borders = [1.01**power for power in range(-2000, 4000, size(20, 1))]
     values = [item for border in borders for item in (math.nextafter(border, 0), border)]
     values = sorted([*values, 0.0, 5e-324, 1e-9, 1.0, 1e6, 2.0**63, 1.7e308])
-    rates = spark.createDataFrame([(value,) for value in values], "rate double")
-    bins = rates.withColumn("bin", rate_bin(sf.col("rate")))
-    rows = bins.withColumn("middle", bin_middle(sf.col("bin"))).orderBy("rate").collect()
+    bins = rate_bins(np.array(values)).tolist()
+    assert bins == sorted(bins)
+    # As the service looks up the bin of a limit.
+    of_limits = (math.floor(math.log(value) / math.log(BIN_RATIO)) for value in values[1:])
+    assert bins == [ZERO_BIN, *of_limits]
+    rates = spark.createDataFrame([*zip(values, bins, strict=True)], "rate double, bin int")
+    rows = rates.withColumn("middle", bin_middle(sf.col("bin"))).orderBy("rate").collect()
     assert tuple(rows[0]) == (0.0, ZERO_BIN, 0.0)
-    assert [row.bin for row in rows] == sorted(row.bin for row in rows)
     for row in rows[2:]:
         assert row.middle == pytest.approx(row.rate, rel=0.005)
         assert row.bin == pytest.approx(math.log(row.rate) / math.log(1.01), abs=1.000001)

@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_IMPORTED: Final = ("pandas", "pyarrow.compute", "pyspark.worker", "app.pipeline.ingest.read")
+_IMPORTED: Final = (
+    *("pandas", "pyarrow.compute", "pyspark.worker"),
+    *("app.pipeline.ingest.read", "app.pipeline.usage.days", "app.pipeline.usage.buckets"),
+)
 
 
 def main() -> None:

@@ -108,7 +108,9 @@ def write_incidents(
             rows = out.nothing(THROTTLE_INCIDENT)
             if count:
                 rows = _complete(found, lakes, out, count)
-                rows = rows.repartition(*THROTTLE_INCIDENT.partitions)
+                rows = rows.repartition(*THROTTLE_INCIDENT.partitions).sortWithinPartitions(
+                    *THROTTLE_INCIDENT.partitions, *THROTTLE_INCIDENT.order
+                )
             explain(job, THROTTLE_INCIDENT, rows)
             written = out.write_revision(
                 rows, THROTTLE_INCIDENT, found.about, filled, hours.revision

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from app.pipeline.job import Job
@@ -31,11 +32,14 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
 )
 from app.pipeline.usage.buckets import bucket_hours
-from app.pipeline.usage.days import daily_utilization
+from app.pipeline.usage.days import count_reported, daily_utilization
 from app.pipeline.usage.facts import Facts, read_facts
 
 ROWS_OF_FILE: Final = 500_000
 """About so many minutes of an hour are summed up for one file."""
+
+HOURS_OF_GROUP: Final = 500_000
+"""About so many hours of buckets are summed up to a day at once, by one task."""
 
 WRITES: Final = (BUCKET_HOUR, UTILIZATION_DAILY)
 
@@ -94,22 +98,25 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     """Sum up days from all of their hours, as often as another run replaces one of these."""
 
     def write(hours: Hours) -> tuple[int, int, int]:
-        daily = daily_utilization(hours.read(days))
-        spread = daily.repartition(*UTILIZATION_DAILY.partitions).persist()
-        explain(job, UTILIZATION_DAILY, spread)
-        try:
-            # Of a shuffle without rows Spark drops the plan, and with it what it observes.
-            found = (
-                spread.where("broker_id is not null")
-                .groupBy(*UTILIZATION_DAILY.partitions)
-                .agg(sf.sum("minutes_present"), sf.count_if(sf.col("minutes_over_100") > 0))
-                .collect()
-            )
-            filled = [{"cluster_id": row[0], "dt": f"{row[1]}"} for row in found]
-            rows = out.write_revision(spread, UTILIZATION_DAILY, days, filled, hours.revision)
-            return rows, sum(row[2] for row in found), sum(row[3] for row in found)
-        finally:
-            spread.unpersist()
+        frame = hours.read(days)
+        reported = count_reported(frame)
+        of_days = [row for row in reported if row.broker_id is None]
+        if not of_days:
+            nothing = out.nothing(UTILIZATION_DAILY)
+            return out.write_revision(nothing, UTILIZATION_DAILY, days, (), hours.revision), 0, 0
+        shares = -(-max(row.hours for row in of_days) // HOURS_OF_GROUP)
+        daily = daily_utilization(frame, reported, shares=shares)
+        explain(job, UTILIZATION_DAILY, daily)
+        is_over = (sf.col("minutes_over_100") > 0) & sf.col("broker_id").isNotNull()
+        counted = Observation()
+        rows = out.write_revision(
+            daily.observe(counted, sf.count_if(is_over).alias("over")),
+            UTILIZATION_DAILY,
+            days,
+            [{"cluster_id": row.cluster_id, "dt": row.dt} for row in of_days],
+            hours.revision,
+        )
+        return rows, sum(row.bucket_minutes for row in of_days), counted.get["over"]
 
     rows, job.counts["rows_in"], over = settled([out], out, UTILIZATION_DAILY, write)
     job.counts["rows_out"][UTILIZATION_DAILY.name] = rows

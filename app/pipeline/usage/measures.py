@@ -1,16 +1,18 @@
 """What a minute says beside its limit: throttled, over it, in which bin of rates."""
 
 import math
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 
 _LN_RATIO: Final = math.log(BIN_RATIO)
-_MOST_BYTES: Final = 10**13
-"""No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
+_NEAR: Final = 1e-9
+Numbers = np.ndarray[Any, Any]
+"""A column of a task of Arrow."""
 
 
 def usable_limit(limit: Column) -> Column:
@@ -45,26 +47,35 @@ def is_violating() -> Column:
     return is_throttled() | is_over(1.0)
 
 
-def deferred_bytes() -> Column:
-    """Estimate how many bytes of a minute had to wait, in whole bytes; null for other rates.
+def usable(limits: Numbers) -> Numbers:
+    """Return limits as ``usable_limit`` does, NaN for null."""
+    return np.where(limits > 0, limits, np.nan)
 
-    What exceeds the limit waits for as long as the broker throttled: (rate_max - limit) x seconds,
-    of which a minute has 60 at most. A broker that delays well keeps the rate at the limit, and
-    hides what clients still hold back: the true figure may be larger.
+
+def begins_of(*columns: Numbers) -> Numbers:
+    """Return where runs of equal values begin."""
+    begins = np.zeros(len(columns[0]), bool)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
+
+
+def times_true(claims: Numbers, begins: Numbers) -> Numbers:
+    """Count in each run how often a claim holds."""
+    return np.add.reduceat(claims, begins, dtype=np.int32)
+
+
+def rate_bins(rates: Numbers) -> Numbers:
+    """Return the bins of rates: floor(ln(rate) / ln(1.01)), as the service does it of a limit.
+
+    Vectorized logarithms differ in their last bits. Near a border Python's own decides.
     """
-    over = sf.greatest(sf.col("rate_max") - usable_limit(sf.col("limit")), sf.lit(0.0))
-    seconds = sf.least(throttle_ms() / 1000, sf.lit(60.0))
-    waiting = sf.least(sf.coalesce(over * seconds, sf.lit(0.0)), sf.lit(float(_MOST_BYTES)))
-    return sf.when(sf.col("key").endswith("_byte_rate"), sf.floor(waiting))
-
-
-def rate_bin(rate: Column) -> Column:
-    """Return the bin of a rate: floor(ln(rate) / ln(1.01)).
-
-    Spark's logarithm is Java's StrictMath, so a rate on a border has the same bin on any machine.
-    """
-    number = sf.floor(sf.ln(rate) / sf.lit(_LN_RATIO)).cast("int")
-    return sf.when(rate > 0, number).otherwise(sf.lit(ZERO_BIN))
+    is_positive = rates > 0
+    numbers = np.log(rates, out=np.zeros(len(rates)), where=is_positive) / _LN_RATIO
+    near = np.flatnonzero(is_positive & (np.abs(numbers - np.rint(numbers)) < _NEAR))
+    numbers[near] = [math.log(rate) / _LN_RATIO for rate in rates[near].tolist()]
+    return np.where(is_positive, np.floor(numbers), ZERO_BIN).astype(np.int32)
 
 
 def bin_middle(number: Column) -> Column:
