@@ -26,6 +26,7 @@ from pyspark.sql.utils import is_remote
 from app.java import JavaMissingError, find_java
 from app.pipeline import errors
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
+from app.pipeline.local_files import use_java_for_permissions
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -276,6 +277,8 @@ def _started(
         # A JVM that is starting when its parent ends would never end.
         with deferred_interrupts():
             SparkContext._ensure_initialized(conf=conf.setAll(list(ours.items())))  # noqa: SLF001 - starts the JVM alone
+        if not submitted and _is_local(master):
+            use_java_for_permissions(SparkContext._jvm, dict(conf.getAll()))  # noqa: SLF001
         if submitted:
             conf.setAll(SparkConf().getAll()).setAll(list(ours.items()))
         session = SparkSession.builder.config(conf=conf).getOrCreate()
