@@ -27,9 +27,9 @@ from app.pipeline.tables import (
     THROTTLE_INCIDENT,
 )
 from app.pipeline.usage.incidents import (
+    brokers_affected,
     find_stretches,
     last_minutes,
-    with_brokers,
     with_contributors,
     with_quotas,
     with_status,
@@ -128,7 +128,9 @@ def hours(spark: SparkSession, worlds: list[World]) -> DataFrame:
 
 
 def incidents(hours: DataFrame, gap: int = 1) -> DataFrame:
-    return with_status(with_brokers(find_stretches(hours, gap)), last_minutes(hours))
+    stretches = find_stretches(hours, gap)
+    counted = stretches.join(brokers_affected(stretches), ["cluster_id", "incident_id"])
+    return with_status(counted, last_minutes(hours))
 
 
 def found(hours: DataFrame, gap: int) -> list[Row]:
@@ -202,9 +204,8 @@ def named(spark: SparkSession, hours: DataFrame, members: list[tuple[Row, Row]])
         for rate, (_, limit) in zip(facts[RATE_MINUTE], members, strict=True)
     ]
     pairs = frame(spark, SERIES, facts[SERIES]).where("grain = 'pair'")
-    decided = pairs.join(frame(spark, SERIES_LIMIT, limits), list(of_series))
     rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
-    return with_contributors(incidents(hours), rates, decided)
+    return with_contributors(incidents(hours), rates, pairs, frame(spark, SERIES_LIMIT, limits))
 
 
 def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
@@ -374,14 +375,16 @@ def test_the_members_of_too_many_incidents_are_joined_by_partitions(spark: Spark
     for most in (1_000_000, 1_000_001):
         facts = facts_of_observations(row for row, _ in members)
         rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
-        decided = frame(spark, SERIES, facts[SERIES]).withColumns(
+        pairs = frame(spark, SERIES, facts[SERIES])
+        limits = pairs.select("cluster_id", "dt", "hour", "series_id").withColumns(
             {"valid_from": sf.lit(at(0)), "valid_to": sf.lit(at(60)), "bucket_id": sf.lit(7)}
         )
-        found = with_contributors(incidents(hours_of(spark, rows)), rates, decided, most)
+        stretches = incidents(hours_of(spark, rows))
+        found = with_contributors(stretches, rates, pairs, limits, number=most)
         # Once it has run, Spark prints two plans: what was executed, and what was planned.
         with redirect_stdout(StringIO()) as plan:
             found.explain()
         plans.append(plan.getvalue().count("BroadcastHashJoin"))
         etl = [{"user": "alice", "client-id": "etl", "rate_max": 150.0}]
         assert [json.loads(row["first_contributors"]) for row in rows_of(found)] == [etl, etl]
-    assert plans[0] == plans[1] + 2
+    assert plans[0] == plans[1] + 4

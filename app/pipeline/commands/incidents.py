@@ -39,8 +39,9 @@ from app.pipeline.tables import (
 from app.pipeline.usage.incident_days import Stretches, stretches_around
 from app.pipeline.usage.incidents import (
     PAIR,
+    brokers_affected,
+    few,
     last_minutes,
-    with_brokers,
     with_contributors,
     with_quotas,
     with_status,
@@ -128,10 +129,12 @@ def write_incidents(
 
 def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake, count: int) -> DataFrame:
     """Return the columns of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
-    is_about = is_within(found.about, THROTTLE_INCIDENT.partitions)
-    begun = with_brokers(found.rows).where(is_about)
-    rows = with_quotas(begun, _buckets_of(begun, [*lakes, out], found.read))
-    rows = with_contributors(rows, *_pairs(lakes, found.about), count)
+    own = found.rows.where(is_within(found.about, THROTTLE_INCIDENT.partitions))
+    # All that is joined follows from the stretches themselves, which are made once.
+    rows = with_contributors(own, *_pairs(lakes, found.about), number=count)
+    rows = with_quotas(rows, _buckets_of(own, [*lakes, out], found.read), number=count)
+    brokers = brokers_affected(found.rows, own, number=count)
+    rows = rows.join(few(brokers, count), ["cluster_id", "incident_id"])
     return with_status(rows, last_minutes(found.hours))
 
 
@@ -144,11 +147,10 @@ def _buckets_of(found: DataFrame, lakes: Sequence[Lake], days: Sequence[Partitio
 
 def _pairs(
     lakes: Sequence[Lake], days: Sequence[Partition]
-) -> tuple[DataFrame | None, DataFrame | None]:
-    """Return minutes, and what was decided of series that tell user and client-id apart."""
+) -> tuple[DataFrame | None, DataFrame | None, DataFrame | None]:
+    """Return minutes, the series that tell user and client-id apart, and limits."""
     pairs = read_first(lakes, SERIES, days).where(sf.col("grain") == PAIR)
     if pairs.isEmpty():
-        return None, None
+        return None, None, None
     limits = read_first(lakes, SERIES_LIMIT, days, SERIES.order)
-    decided = pairs.join(limits, [*SERIES.partitions, "series_id"])
-    return read_first(lakes, RATE_MINUTE, days), decided
+    return read_first(lakes, RATE_MINUTE, days), pairs, limits

@@ -24,19 +24,31 @@ def find_stretches(hours: DataFrame, gap: int) -> DataFrame:
     return _summarize(_number_stretches(_violating(hours), gap))
 
 
-def with_brokers(found: DataFrame) -> DataFrame:
-    """Add ``brokers_affected``: the brokers with an incident of the bucket at the same time.
+def brokers_affected(
+    found: DataFrame, own: DataFrame | None = None, *, number: int = 0
+) -> DataFrame:
+    """Count the brokers with an incident of the bucket at the same time.
 
     Incidents are compared with those of the same hours, so that no bucket's are all compared with
     all.
+
+    Args:
+        found: All incidents, as ``find_stretches`` returns them.
+        own: Those to count for; null is all.
+        number: How many incidents there are.
+
+    Returns:
+        cluster_id, incident_id and brokers_affected.
     """
     hours = [
         sf.expr(f"unix_seconds({end}) div 3600") for end in ("start", "end - interval 1 second")
     ]
-    by_hour = found.select(
-        *_ON_BROKER, "incident_id", "start", "end", sf.explode(sf.sequence(*hours)).alias("hour")
-    )
-    other = by_hour.select(
+
+    def by_hour(incidents: DataFrame) -> DataFrame:
+        hour = sf.explode(sf.sequence(*hours)).alias("hour")
+        return incidents.select(*_ON_BROKER, "incident_id", "start", "end", hour)
+
+    other = by_hour(found).select(
         *_BUCKET,
         "hour",
         sf.col("broker_id").alias("other_broker"),
@@ -44,13 +56,18 @@ def with_brokers(found: DataFrame) -> DataFrame:
         sf.col("end").alias("other_end"),
     )
     at_once = (sf.col("other_start") < sf.col("end")) & (sf.col("other_end") > sf.col("start"))
-    brokers = (
-        by_hour.join(other, [*_BUCKET, "hour"])
+    return (
+        by_hour(found if own is None else own)
+        .join(few(other, number), [*_BUCKET, "hour"])
         .where(at_once)
         .groupBy("cluster_id", "incident_id")
         .agg(sf.count_distinct("other_broker").alias("brokers_affected"))
     )
-    return found.join(brokers, ["cluster_id", "incident_id"])
+
+
+def few(frame: DataFrame, number: int) -> DataFrame:
+    """Send what follows from so many incidents to every worker whole, unless they are many."""
+    return sf.broadcast(frame) if number <= _BROADCAST_MAX else frame
 
 
 def last_minutes(hours: DataFrame, *of: str) -> DataFrame:
@@ -137,23 +154,28 @@ _BROADCAST_MAX: Final = 1_000_000
 _QUOTA: Final = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
 
 
-def with_quotas(found: DataFrame, buckets: DataFrame) -> DataFrame:
+def with_quotas(found: DataFrame, buckets: DataFrame, *, number: int = 0) -> DataFrame:
     """Add the entity whose quota limits the bucket; nulls where the buckets' names are unknown.
 
     Args:
         found: Has ``cluster_id``, ``bucket_id`` and ``level``.
         buckets: The columns of ``DIM_BUCKET``.
+        number: How many incidents there are.
     """
     keys = ["cluster_id", "bucket_id", "level"]
     # Bucket and level name one entity; the last seen wins should they ever not.
     latest = buckets.groupBy(*keys).agg(sf.max(sf.struct("last_seen", *_QUOTA)).alias("quota"))
-    return found.join(
-        latest.select(*keys, *(sf.col(f"quota.{name}") for name in _QUOTA)), keys, "left"
-    )
+    quotas = latest.select(*keys, *(sf.col(f"quota.{name}") for name in _QUOTA))
+    return found.join(few(quotas, number), keys, "left")
 
 
 def with_contributors(
-    found: DataFrame, rates: DataFrame | None, decided: DataFrame | None, rows: int = 0
+    found: DataFrame,
+    rates: DataFrame | None,
+    pairs: DataFrame | None,
+    limits: DataFrame | None,
+    *,
+    number: int = 0,
 ) -> DataFrame:
     """Add ``first_contributors``: who had the highest rates in the first minute of an incident.
 
@@ -161,30 +183,31 @@ def with_contributors(
     where no series tells user and client-id apart.
 
     Args:
-        found: What ``with_brokers`` gives.
+        found: As ``find_stretches`` returns them.
         rates: The columns of ``RATE_MINUTE``.
-        decided: Those of ``SERIES`` and ``SERIES_LIMIT``, of series that tell both apart.
-        rows: How many incidents there are: many are joined by partitions.
+        pairs: The columns of ``SERIES``, of series that tell both apart.
+        limits: The columns of ``SERIES_LIMIT``.
+        number: How many incidents there are.
     """
-    if rates is None or decided is None:
+    if rates is None or pairs is None or limits is None:
         return found.withColumn("first_contributors", sf.lit(None).cast("string"))
     begun = found.select(
         *("cluster_id", "dt", "bucket_id", "broker_id", "incident_id"),
         sf.hour("start").alias("hour"),
         sf.col("start").alias("ts"),
     )
-    small = rows <= _BROADCAST_MAX
-    members = decided.join(
-        sf.broadcast(begun) if small else begun, ["cluster_id", "dt", "hour", "bucket_id"]
-    ).where("ts >= valid_from and ts < valid_to")
-    same = ["cluster_id", "dt", "hour", "series_id", "broker_id", "ts"]
-    members = members.select(*same, "incident_id", "user", "client_id")
+    in_hour = ["cluster_id", "dt", "hour"]
+    limited = limits.join(few(begun, number), [*in_hour, "bucket_id"])
+    own = limited.where("ts >= valid_from and ts < valid_to")
+    names = pairs.select(*in_hour, "series_id", "user", "client_id")
+    same = [*in_hour, "series_id"]
+    members = names.join(few(own.select(*same, "broker_id", "ts", "incident_id"), number), same)
     contributors = (
-        rates.join(sf.broadcast(members) if small else members, same)
+        rates.join(few(members, number), [*same, "broker_id", "ts"])
         .groupBy("cluster_id", "incident_id")
         .agg(_as_json().alias("first_contributors"))
     )
-    return found.join(contributors, ["cluster_id", "incident_id"], "left")
+    return found.join(few(contributors, number), ["cluster_id", "incident_id"], "left")
 
 
 def _as_json() -> Column:
