@@ -109,7 +109,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -124,6 +124,9 @@ nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. 
 the columns of an aggregation is summed up without hashes. Names of metrics are lowered by Java: ICU
 would first make a table of all letters, for more than a second. Folders are listed by at most 32
 tasks, as a task for each costs more than its folder.
+
+Batches of Arrow end after 50,000 rows. With a limit of bytes Spark weighs the batch for each row,
+which takes as long as all else; ``ingest`` sets one for the contents of files.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used

@@ -41,7 +41,7 @@ from app.pipeline.ingest.minutes import (
 from app.pipeline.ingest.names import count_names, idle_minutes, require_own_ids, series_of
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
-from app.pipeline.ingest.read import broken_files, read_points
+from app.pipeline.ingest.read import broken_files, read_points, small_batches
 from app.pipeline.ingest.rows import UNREADABLE
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
@@ -165,7 +165,8 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
     now = datetime.now(UTC)
     times = read_points(job.session, inputs_of(job, rules, of_newest_hour(now)), rules).select("ts")
     is_past = sf.col("ts") <= int(now.timestamp() * 1_000_000)
-    newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
+    with small_batches(job.session, job.options.format):
+        newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
     if newest is None:
         return None
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=newest)
@@ -200,7 +201,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
     if inputs.ranges:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
-    with ExitStack() as persisted:
+    with small_batches(job.session, inputs.kind), ExitStack() as persisted:
         reading = _read(job, rules, inputs, persisted)
         ingested = _write_minutes(job, reading, out)
         hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]

@@ -4,6 +4,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import BinaryIO, Final, cast
 
@@ -45,6 +46,7 @@ _LABELS: Final = {"cluster": "cluster_id", "broker": "broker_id"} | {
     name: name for name in ("instance", "metric", "resource", "user", "client_id")
 }
 _NANOS: Final = 1000
+_BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def read_points(
@@ -74,6 +76,24 @@ def read_points(
     if inputs.unreadable or not frames:
         frames.append(unreadable_points(session, inputs.unreadable))
     return reduce(DataFrame.unionByName, frames)
+
+
+@contextmanager
+def small_batches(session: SparkSession, kind: str) -> Iterator[None]:
+    """Hand the contents of files of text to Python by a few for the block, in which they are read.
+
+    Spark weighs a batch of Arrow for each row then. Where rows are small that takes longer than all
+    else, so it is for these alone.
+    """
+    if FORMATS[kind].parquet or not FORMATS[kind].suffixes:
+        yield
+        return
+    before = session.conf.get(_BATCH_BYTES)
+    session.conf.set(_BATCH_BYTES, str(2**26))
+    try:
+        yield
+    finally:
+        session.conf.set(_BATCH_BYTES, str(before))
 
 
 def _read_text(session: SparkSession, kind: str, group: FileGroup, rules: Rules) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.read import small_batches
 from tests.pipeline.ingest.points import (
     HEADERS,
     NOON,
@@ -433,3 +434,14 @@ def test_a_pattern_of_files_stays_below_its_folder(tmp_path: Path, pattern: str)
 
 def files_of(folder: Path, kind: str) -> list[str]:
     return file_inputs(SparkSession.active(), [str(folder)], kind, MetricMap()).names
+
+
+def test_only_contents_of_files_are_handed_over_by_a_few(spark: SparkSession):
+    """For a limit of bytes Spark weighs the batch for each row."""
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before = spark.conf.get(limit)
+    for kind, within in (("csv", f"{2**26}"), ("vm-jsonl", f"{2**26}"), ("collect", before)):
+        with small_batches(spark, kind):
+            assert spark.conf.get(limit) == within
+        assert spark.conf.get(limit) == before
+    assert before == f"{2**31 - 1}"
