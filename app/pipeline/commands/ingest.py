@@ -276,9 +276,10 @@ def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
     provenance = {"source": sf.lit(inputs.kind), "ingest_run_id": sf.lit(job.run_id)}
     series = series_of(reading.names, grain).withColumns(provenance)
     most = max(counted.hours.values(), default=1)
-    counting = points_that_count(reading.points, grain, inputs.firsts, -(-most // ROWS_OF_FILE))
+    shares, cluster = -(-most // ROWS_OF_FILE), reading.rules.cluster
+    counting = points_that_count(reading.points, grain, inputs.firsts, shares, cluster)
     used = Observation()
-    rows = sum_minutes(counting.observe(used, *counts_of_used()))
+    rows = sum_minutes(counting.observe(used, *counts_of_used()), cluster)
     if counted.has_ups:
         rows = rows.unionByName(idle_minutes(reading.names, grain))
     if cut:

@@ -17,11 +17,11 @@ from app.pipeline.tables import QUARANTINE
 
 DUPLICATE: Final = "duplicate"
 
-_MINUTE: Final = ("place", "series_id", "broker_minute", "hour_number", "share", "cluster_id")
+_MINUTE: Final = ("place", "series_id", "broker_minute", "hour_number", "share")
 
 
 def points_that_count(
-    points: DataFrame, grain: str, firsts: Sequence[int], shares: int
+    points: DataFrame, grain: str, firsts: Sequence[int], shares: int, cluster: str | None = None
 ) -> DataFrame:
     """Return the points that are fine, each once.
 
@@ -34,11 +34,13 @@ def points_that_count(
         grain: Of the input.
         firsts: The number of the first file of each input.
         shares: Into how many files the series of an hour are divided.
+        cluster: That all points are of; null where each says its own.
 
     Returns:
-        ``hour_number`` (of the epoch), cluster_id, series_id, ``share``, ``broker_minute`` (the
-        broker in the upper bits, the minute of the hour in the lower six), attribute (its number in
-        ``ATTRIBUTES``) and value, in the order of ``RATE_MINUTE``. A task has all of a share.
+        ``hour_number`` (of the epoch), cluster_id (unless ``cluster`` is given), series_id,
+        ``share``, ``broker_minute`` (the broker in the upper bits, the minute of the hour in the
+        lower six), attribute (its number in ``ATTRIBUTES``) and value, in the order of
+        ``RATE_MINUTE``. A task has all of a share.
     """
     attribute = " ".join(f"when '{name}' then {code}" for code, name in enumerate(ATTRIBUTES))
     # `up` has no key.
@@ -66,34 +68,50 @@ def points_that_count(
             "share": sf.expr(f"cast(pmod(series_id, {shares}) as int)"),
         }
     )
+    if cluster is not None:
+        narrow = narrow.drop("cluster_id")
+    minute = _minute_of(narrow)
     spread = narrow.repartition("hour_number", "share").sortWithinPartitions(
-        *_MINUTE, "point", "input", sf.desc("value")
+        *minute, "point", "input", sf.desc("value")
     )
-    counted = spread.groupBy(*_MINUTE, "point").agg(
+    counted = spread.groupBy(*minute, "point").agg(
         sf.first("value").alias("value"), sf.first("input").alias("input")
     )
     counted = counted.withColumn("attribute", sf.expr("cast(shiftright(point, 26) as int)"))
     if len(firsts) > 1:
-        first = sf.min("input").over(Window.partitionBy(*_MINUTE, "attribute"))
+        first = sf.min("input").over(Window.partitionBy(*minute, "attribute"))
         counted = counted.withColumn("first", first).where("input = first")
     # They are sorted already. Spark drops this sort, but only after it has seen that the next
     # aggregation can do without hashes.
-    return counted.sortWithinPartitions(*_MINUTE)
+    return counted.sortWithinPartitions(*minute)
 
 
-def sum_minutes(points: DataFrame) -> DataFrame:
+def _minute_of(points: DataFrame) -> list[str]:
+    """Return what points of one minute have in common.
+
+    The optimizer drops a constant from what rows are sorted by, but not from what they are grouped
+    by. It then takes the order for another one, and sums up with tables of hashes.
+    """
+    return [name for name in (*_MINUTE, "cluster_id") if name in points.columns]
+
+
+def sum_minutes(points: DataFrame, cluster: str | None = None) -> DataFrame:
     """Sum up the points of each series in each minute on each broker.
 
     A throttle time without a rate in its minute is a minute with rate 0.
 
     Args:
         points: As ``points_that_count`` returns them.
+        cluster: As it was given there.
 
     Returns:
         The columns of ``RATE_MINUTE``.
     """
     micros = points.withColumn("micros", sf.floor(sf.expr("value * 1000000 + 0.5")))
-    sums = micros.groupBy(*_MINUTE).agg(*_sums("rate", RATE), *_sums("throttle", THROTTLE))
+    minute = _minute_of(points)
+    sums = micros.groupBy(*minute).agg(*_sums("rate", RATE), *_sums("throttle", THROTTLE))
+    if cluster is not None:
+        sums = sums.withColumn("cluster_id", sf.lit(cluster))
     columns = sums.withColumns(hour_columns()).select(*map(sf.expr, _columns()))
     return columns.where("rate_avg is not null")
 

@@ -1,7 +1,9 @@
 """Tidy Parquet: each row is judged, whatever the types of its columns."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.errors import InfrastructureError
+from app.pipeline.ingest.checks import counts_of_used
+from app.pipeline.ingest.minutes import points_that_count, sum_minutes
+from app.pipeline.ingest.read import read_points
 from app.pipeline.tables import QUARANTINE
 from tests.pipeline.ingest.points import NOON, Row, good, job_of, read, read_each, refused, run_job
 from tests.pipeline.ingest.test_ingest import table
@@ -229,3 +234,21 @@ def test_rows_that_are_lost_are_an_error(spark: SparkSession, tmp_path: Path):
     with pytest.raises(InfrastructureError, match="nothing is published"):
         ingest(job, rules, inputs, job.lake())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("cluster", [None, "c"])
+def test_minutes_are_summed_up_in_order_without_hashes(
+    cluster: str | None, spark: SparkSession, tmp_path: Path
+):
+    """A table of the hashes of all minutes would be larger than what a task sorts."""
+    options = ["--cluster", cluster] if cluster else []
+    job = job_of(spark, "parquet", write(tmp_path / "in"), tmp_path / "out", *options)
+    rules = rules_of(job)
+    inputs = inputs_of(job, rules)
+    read = read_points(spark, inputs, rules)
+    points = points_that_count(read, "pair", inputs.firsts, 1, cluster)
+    points = points.observe(Observation(), *counts_of_used())
+    with redirect_stdout(StringIO()) as plan:
+        sum_minutes(points, cluster).explain()
+    assert plan.getvalue().count("SortAggregate") == 2
+    assert "HashAggregate" not in plan.getvalue()
