@@ -110,6 +110,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.pandas.udf.buffer.size": str(2**20),
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.ui.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -126,7 +127,8 @@ would first make a table of all letters, for more than a second. Folders are lis
 tasks, as a task for each costs more than its folder.
 
 Batches of Arrow end after 50,000 rows. With a limit of bytes Spark weighs the batch for each row,
-which takes as long as all else; ``ingest`` sets one for the contents of files.
+which takes as long as all else; ``ingest`` sets one for the contents of files. The JVM and Python
+take turns for each buffer, and wait for each other where the cores are busy: a mebibyte is an hour.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
 file whose names repeat, and a scan gives each group to one core. What is cached is small and used
