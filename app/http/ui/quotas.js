@@ -23,8 +23,8 @@ export function QuotasScreen({ me, query }) {
     go(withQuery("/ui/quotas", { search, key, ...changes }), { replace: true });
   return html`
     <${Heading} title="Quotas">
-      <button onClick=${() => go("/ui/temporary")}>For a time</button>
       ${me.mayAlter && html`<button class="primary" onClick=${() => go("/ui/new")}>New quota</button>`}
+      <button onClick=${() => go("/ui/temporary")}>For a time</button>
     <//>
     <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
       <${Search} text=${search} onSearch=${(text) => show({ search: text })} />

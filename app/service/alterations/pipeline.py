@@ -59,9 +59,6 @@ Executed = dict[Alteration, Conclusion]
 """Each alteration as it was executed, with what held before, and what is to be recorded of it."""
 
 
-Validated = Mapping[str, Handover | Exception]
-"""What the broker says to the entities of an alteration, or why it says nothing; by its id."""
-
 Acting = tuple[Actor, Alteration]
 """An alteration, and who acts."""
 
@@ -131,15 +128,12 @@ class AlterPipeline:
         actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
             self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
-        judged = [each for each in group if not each.is_unjudged]
-        committed, validated = await asyncio.gather(
-            self.commit_intents(group), self._validate_first(actor.admin, broker_id, judged)
-        )
+        committed = await self.commit_intents(group)
         intents = [each for each in committed if isinstance(each, Alteration)]
         executed: Executed = {}
         if intents:
             self.failpoints.reach("after_intent")
-            executed = await self.execute(actor, broker_id, intents, validated)
+            executed = await self.execute(actor, broker_id, intents)
         concluded = self.record(actor, broker_id, executed)
         return [
             concluded[each.alteration_id] if isinstance(each, Alteration) else each
@@ -180,16 +174,9 @@ class AlterPipeline:
         return answer
 
     async def execute(
-        self,
-        actor: Actor,
-        broker_id: int | None,
-        group: Sequence[Alteration],
-        validated: Validated,
+        self, actor: Actor, broker_id: int | None, group: Sequence[Alteration]
     ) -> Executed:
-        """Read behind a barrier, judge what was expected, and send what is left in one request.
-
-        What is judged behind the barrier is validated after that, for no other has broken rules.
-        """
+        """Read behind a barrier, judge what was expected, and send what is left in one request."""
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
         try:
@@ -207,9 +194,7 @@ class AlterPipeline:
                     executed[left.pop(each.alteration_id)] = unexpected(present, failed)
                 elif present.expires is not None and not present.changes:
                     executed[left.pop(each.alteration_id)] = nothing_to_end(present)
-            late = [each for each in left.values() if each.is_unjudged]
-            more = await self._validate_first(actor.admin, broker_id, late)
-            refused = await self._refused(left.values(), {**validated, **more})
+            refused = await self._refused(actor.admin, broker_id, left.values())
             ending = [each for each in left.values() if each.expires_at and each not in refused]
             if ending:
                 await self.journal.record_returns(ending)
@@ -264,14 +249,16 @@ class AlterPipeline:
         recent = map(self.journal.recent_values, group)
         return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
 
-    async def _validate_first(
+    async def _refused(
         self, admin: ClientQuotaAdmin, broker_id: int | None, group: Iterable[Alteration]
-    ) -> Validated:
-        """Let the broker judge the alterations whose entities hold together; it changes nothing."""
+    ) -> Executed:
+        """Let the broker judge the alterations whose entities hold together; return the refused.
+
+        Without an answer none of them is sent. The others of the group can do without.
+        """
         judged = [each for each in group if each.validates_first]
         if not judged:
             return {}
-        answer: Handover | Exception
         try:
             answer = await admin.alter_client_quotas(
                 [change for each in judged for change in each.changes],
@@ -279,21 +266,12 @@ class AlterPipeline:
                 broker_id=broker_id,
             )
         except Exception as error:  # noqa: BLE001 - it is that of whoever cannot go on without
-            answer = error
-        return {each.alteration_id: answer for each in judged}
-
-    async def _refused(self, group: Iterable[Alteration], validated: Validated) -> Executed:
-        """Conclude those that the broker has refused, or not judged."""
+            return {each: not_sent(each, error) for each in judged}
         refused: Executed = {}
-        for each in group:
-            answer = validated.get(each.alteration_id) if each.validates_first else None
-            if isinstance(answer, Exception):
-                refused[each] = not_sent(each, answer)
-            elif answer is not None:
-                verdicts = [answer.verdicts[change.entity] for change in each.changes]
-                if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
-                    number = len(verdicts)
-                    refused[each] = held_back(await off_loop(number, judgement, each, answer))
+        for each in judged:
+            verdicts = [answer.verdicts[change.entity] for change in each.changes]
+            if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
+                refused[each] = held_back(await off_loop(len(verdicts), judgement, each, answer))
         return refused
 
     async def _hand_over(

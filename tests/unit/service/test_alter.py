@@ -222,7 +222,7 @@ async def test_several_entities_are_validated_by_the_broker_before_any_is_applie
     world: World,
 ) -> None:
     await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
-    assert world.log == ["validate", "record_intent", "quorum", "send", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "validate", "send", "record_conclusion"]
 
 
 async def test_validate_only_asks_the_broker_and_is_recorded_without_an_intent(
