@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.client.arguments import add_selection_options, filters_of
+from app.client.commands.temporary import note_ends
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
@@ -102,7 +103,15 @@ def run_describe(context: Context) -> int:
         context.print(inherited_lines(context.service, quotas))
     else:
         context.print(describe_lines(quotas))
+    if context.output == "text":
+        note_ends(context, _held(quotas))
     return DONE
+
+
+def _held(quotas: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for quota in quotas:
+        for key, end in sorted(quota.get("temporary", {}).items()):
+            yield f"{visible(key)} of {show_entity(quota['entity'])}", end
 
 
 def add_export_options(parser: ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.client.arguments import defaults_of, entity_chosen
+from app.client.commands.temporary import note_ends
 from app.client.documents import Identity, json_value, read_document, read_identities
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
@@ -45,6 +46,16 @@ def _print(context: Context, answer: Mapping[str, Any]) -> None:
     context.write(answer, lines, [_COLUMNS, *rows])
     for sentence in answer.get("notes", []):
         context.note(f"Note: {sentence}")
+    if context.output == "text":
+        note_ends(context, _held(answer["quotas"]))
+
+
+def _held(
+    quotas: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key, quota in sorted(quotas.items()):
+        if (source := quota["source"]) is not None and "temporary" in source:
+            yield f"{visible(key)} of {show_entity(source['entity'])}", source["temporary"]
 
 
 def resolve_lines(

@@ -1,7 +1,7 @@
 """``temporary`` and ``keep ID``: what ends by itself, and another end for it, or none."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -62,6 +62,26 @@ def _cells(row: Mapping[str, Any]) -> Sequence[str]:
 
 def _value(value: Any) -> str:
     return "unset" if value is None else show_value(value)
+
+
+_NOTED: Final = 20
+"""So many values of a listing are noted, and then how many there are."""
+
+
+def note_ends(context: Context, held: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Say on standard error until when values hold that are printed, and what follows.
+
+    Args:
+        context: Of the command.
+        held: What holds, such as ``producer_byte_rate of {user=alice}``, and its ``temporary``.
+    """
+    ends = list(held)
+    for name, end in ends[:_NOTED]:
+        context.note(
+            f"Note: {name} is until {end['expires_at']}, then {_value(end['returns_to'])}."
+        )
+    if len(ends) > _NOTED:
+        context.note(f"Note: {len(ends) - _NOTED:,} more are for a time: see temporary.")
 
 
 def _lines(cells: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -63,6 +63,22 @@ def test_what_was_set_for_a_time_stays_for_good_or_longer(run: Run):
     assert run("keep a1 --for 2h", PAGE).service.asked[0][3] == {"expires_in": "2h"}
 
 
+def test_what_is_printed_says_until_when_it_holds(run: Run):
+    end, entity = {"expires_at": END, "returns_to": 1000}, {"user": "alice"}
+    quota = {"entity": entity, "values": {P: 9000}, "temporary": {P: end}}
+    note = f"Note: {P} of {{user=alice}} is until {END}, then 1000.\n"
+    ran = run("--describe --names user=alice", Reply(200, {"quotas": [quota]}))
+    assert (ran.out, ran.err) == (f"{{user=alice}}\n{P}=9000\n", note)
+    many = Reply(200, {"quotas": [quota] * 1021})
+    assert run("--describe", many).err.endswith("Note: 1,001 more are for a time: see temporary.\n")
+    source = {"entity": entity, "level": 3, "name": "user", "temporary": end}
+    limit = {"value": 9000, "unit": "bytes/s", "scope": "per_broker", "source": source}
+    answer = {"quotas": {P: {**limit, "overridden": []}}, "notes": []}
+    ran = run("--resolve --names user=alice", Reply(200, answer))
+    assert (ran.out, ran.err) == (f"{P}=9000 {{user=alice}}\n", note)
+    assert run("--describe --output json", Reply(200, {"quotas": [quota]})).err == ""
+
+
 def test_a_document_has_what_values_for_a_time_return_to(run: Run):
     quotas = [
         {
