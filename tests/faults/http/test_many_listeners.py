@@ -3,9 +3,12 @@
 import asyncio
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
 
 import psutil
+import pytest
 
 from tests.faults.http.conftest import Serve
 from tests.testkit.history.checker import note_figures
@@ -49,9 +52,18 @@ class Listener:
         self.received = b"".join(chunks)
 
 
-async def listen(service: RunningService, last_event_id: bytes | None = None) -> Listener:
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    """Closes the connections of listeners at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+async def listen(
+    service: RunningService, opened: ExitStack, last_event_id: bytes | None = None
+) -> Listener:
     loop, url = asyncio.get_running_loop(), urlsplit(service.url)
-    connection = socket.socket()
+    connection = opened.enter_context(closing(socket.socket()))
     connection.setblocking(False)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await loop.sock_connect(connection, (url.hostname, url.port))
@@ -75,12 +87,12 @@ def alter_many(service: RunningService) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def test_who_reads_nothing_holds_up_nobody_and_can_go_on(serve: Serve):
+async def test_who_reads_nothing_holds_up_nobody_and_can_go_on(serve: Serve, opened: ExitStack):
     service = serve()
     assert service.process is not None
     process = psutil.Process(service.process.pid)
-    silent = await listen(service)
-    others = await asyncio.gather(*(listen(service) for _ in range(LISTENERS - 1)))
+    silent = await listen(service, opened)
+    others = await asyncio.gather(*(listen(service, opened) for _ in range(LISTENERS - 1)))
     before = most = process.memory_info().rss
     wanted = 2 * ENTITIES * TURNS
     async with asyncio.timeout(4 * DEADLINE_S):
@@ -99,13 +111,11 @@ async def test_who_reads_nothing_holds_up_nobody_and_can_go_on(serve: Serve):
     async with asyncio.timeout(4 * DEADLINE_S):
         await silent.read_until(wanted)
         if len(silent.ids) < wanted:
-            again = await listen(service, silent.ids[-1])
+            again = await listen(service, opened, silent.ids[-1])
             await again.read_until(wanted - len(silent.ids))
             silent.received = silent.received.rpartition(b"\n\n")[0] + b"\n\n" + again.received
     assert silent.ids == expected
     note_figures({"listeners": LISTENERS, "events": wanted, "growth_mb": (most - before) >> 20})
-    for listener in (silent, *others):
-        listener.connection.close()
 
 
 async def until_closed(service: RunningService) -> None:
