@@ -3,14 +3,13 @@
 One aggregation serves all: rows by name, broker and hour, with a bit for each minute.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
-from app.domain.quota_keys import QuotaKey
+from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.pipeline.errors import UsageError
 from app.pipeline.lake import Partition, in_order
 from app.pipeline.tables import SERIES
@@ -20,6 +19,9 @@ HOUR_US: Final = 3_600_000_000
 ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
 FAILED: Final = f"attribute = '{UP}' and value = 0"
 """A scrape that failed: the broker did not report in it."""
+
+BYTE_KEYS: Final = [str(key) for key, rule in QUOTA_KEY_RULES.items() if rule.unit == "bytes/s"]
+"""The keys whose rates are in bytes."""
 
 NAMES: Final = ("key", "user", "client_id")
 _HOUR: Final = ("cluster_id", "hour_number")
@@ -163,5 +165,4 @@ def idle_minutes(names: DataFrame, grain: str) -> DataFrame:
 
 def is_byte_rate(key: str = "key") -> Column:
     """Tell whether a key's rate is in bytes."""
-    byte_keys: Sequence[str] = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
-    return sf.col(key).isin([str(item) for item in byte_keys])
+    return sf.col(key).isin(BYTE_KEYS)

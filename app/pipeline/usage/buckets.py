@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import QuotaKey
+from app.pipeline.ingest.names import BYTE_KEYS
 from app.pipeline.tables import BUCKET_HOUR, BUCKET_MINUTE
 from app.pipeline.usage.measures import Numbers, begins_of, rate_bins, times_true, usable
 
 _MICRO: Final = 1_000_000
 _KEYS: Final = tuple(str(key) for key in QuotaKey)
-_IS_BYTES: Final = np.array([key.endswith("_byte_rate") for key in _KEYS])
+_IS_BYTES: Final = np.isin(_KEYS, BYTE_KEYS)
 _KEY_BITS: Final = 3
 _SHARE_BITS: Final = 20
 _MOST_BYTES: Final = 10**13

@@ -29,22 +29,11 @@ def throttle_ms() -> Column:
     return sf.greatest("throttle_ms_avg", "throttle_ms_max")
 
 
-def is_throttled() -> Column:
-    """Tell whether the broker throttled; never null."""
-    return sf.coalesce(throttle_ms() > 0, sf.lit(False))
-
-
-def is_over(share: float) -> Column:
-    """Tell whether the highest rate was above this share of the limit; never null."""
-    limit = sf.col("limit")
-    return sf.coalesce(
-        (sf.col("rate_max") > sf.lit(share) * limit) & ~sf.isnan(limit), sf.lit(False)
-    )
-
-
 def is_violating() -> Column:
     """Tell whether the broker throttled, or the highest rate was above the limit; never null."""
-    return is_throttled() | is_over(1.0)
+    limit = sf.col("limit")
+    is_over = (sf.col("rate_max") > limit) & ~sf.isnan(limit)
+    return sf.coalesce(throttle_ms() > 0, sf.lit(False)) | sf.coalesce(is_over, sf.lit(False))
 
 
 def usable(limits: Numbers) -> Numbers:
