@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal
 
 from app.authenticators import bearer_tokens, oidc_authorities, tls_context
 from app.domain.errors import NotSentError, WrongClusterError
@@ -175,18 +175,19 @@ def _broker_tls(settings: Settings) -> None:
     if settings.basic_sasl_mechanism is not None:
         protocols.append(settings.basic_security_protocol)
     if any(protocol.uses_tls for protocol in protocols):
-        try:
-            ssl_context(settings.tls_of("kafka"))
-        except (OSError, ValueError) as error:
-            raise unusable_file("kafka_ssl_…", error) from None
+        _read_tls(settings, "kafka")
 
 
 def _events_tls(settings: Settings) -> None:
     if settings.events_topic is not None and settings.events_security_protocol.uses_tls:
-        try:
-            ssl_context(settings.tls_of("events"))
-        except (OSError, ValueError) as error:
-            raise unusable_file("events_ssl_…", error) from None
+        _read_tls(settings, "events")
+
+
+def _read_tls(settings: Settings, prefix: Literal["kafka", "events"]) -> None:
+    try:
+        ssl_context(settings.tls_of(prefix))
+    except (OSError, ValueError) as error:
+        raise unusable_file(f"{prefix}_ssl_…", error) from None
 
 
 def _policy(settings: Settings) -> None:

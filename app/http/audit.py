@@ -1,9 +1,10 @@
 """``GET /audit``: who changed what, when, and what became of it."""
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -52,8 +53,6 @@ from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
 from app.service.ports.audit_log import AuditRow as Row
 from app.service.runtime.tasks import off_loop
-
-T = TypeVar("T")
 
 router = feature_router("audit")
 
@@ -179,14 +178,16 @@ async def show_audit(
     after = read_page_token(query.page_token, fingerprint, _POSITION)
     asked = replace(query.asked(), limit=query.page_size, after=after)
     audit = services_of(request).audit
-    page = await recording_denial(request, granted, audit.rows(granted.actor.caller, asked))
+    async with recording_denial(request, granted):
+        page = await audit.rows(granted.actor.caller, asked)
     return await off_loop(len(page.rows), _response, page, page_token(page.next_after, fingerprint))
 
 
-async def recording_denial(request: Request, granted: Granted, answer: Awaitable[T]) -> T:
-    """Return the answer; where it is refused, the attempt comes into the log."""
+@asynccontextmanager
+async def recording_denial(request: Request, granted: Granted) -> AsyncIterator[None]:
+    """Record the attempt in the log where the caller may not do what is done within."""
     try:
-        return await answer
+        yield
     except ClusterAuthorizationError as refusal:
         attempt = DeniedAttempt(request.state.request_id, action_of(request), granted.evidence)
         await services_of(request).denials.record(granted.actor.caller, refusal, attempt)

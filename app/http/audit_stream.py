@@ -59,11 +59,8 @@ async def follow_audit(
     services, context, feed = services_of(request), context_of(request), services_of(request).feed
     caller = granted.actor.caller
     last_event = _last_event_of(request)
-
-    async def visible() -> AuditQuery:
-        return services.audit.visible(caller, query.asked())
-
-    conditions = await recording_denial(request, granted, visible())
+    async with recording_denial(request, granted):
+        conditions = services.audit.visible(caller, query.asked())
     services.limits.begin_stream(caller.principal, context.held)
     await feed.join(context.held)
     begin = await feed.start(last_event, query.since)

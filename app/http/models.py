@@ -258,6 +258,10 @@ EntityKey = TypeAliasType(
 )
 
 StoredValue = TypeAliasType("StoredValue", Annotated[JsonNumber, PLAIN, STORED_VALUE])
+ReturnsTo = Annotated[
+    StoredValue | None, Field(description="What the key has then; null: it is not set.")
+]
+"""Of a value that ends by itself."""
 
 QUOTA_VALUES: Final = Field(
     description="From quota key to stored value; keys that no rule knows are passed on."

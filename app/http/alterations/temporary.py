@@ -20,6 +20,7 @@ from app.http.models import (
     JsonResponse,
     NextPageToken,
     ResponseModel,
+    ReturnsTo,
     StoredValue,
     Time,
     entity_json,
@@ -49,7 +50,7 @@ router = feature_router("alterations")
 
 _BOUND: Final = {"filter", "strict", "has_key"}
 _POSITION: Final = TypeAdapter(tuple[tuple[str, str, str], str])
-"""Of a page: the place of its last row in the order."""
+"""Of a page: the position of its last row in the order."""
 
 
 class TemporaryParameters(QueryParameters):
@@ -65,11 +66,6 @@ class TemporaryParameters(QueryParameters):
     page_token: PageToken = None
 
 
-Returned = Annotated[
-    StoredValue | None, Field(description="What the key has then; null: it is not set.")
-]
-
-
 class TemporaryRow(ResponseModel):
     """A value that ends by itself."""
 
@@ -78,7 +74,7 @@ class TemporaryRow(ResponseModel):
     entity_key: EntityKey
     key: str
     value: Annotated[StoredValue | None, Field(description="Null: the key is removed for a time.")]
-    returns_to: Returned
+    returns_to: ReturnsTo
     expires_at: Time
     principal: str
     """Who asked for it, as Kafka prints it."""

@@ -2,16 +2,14 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
-
-from pydantic import Field
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.expiry import Expiries, TemporaryValue, temporary_of
 from app.http.models import (
     ResponseModel,
-    StoredValue,
+    ReturnsTo,
     Time,
     json_bytes,
     rfc3339,
@@ -26,9 +24,7 @@ class Temporary(ResponseModel):
     """When a value ends, and what it returns to."""
 
     expires_at: Time
-    returns_to: Annotated[
-        StoredValue | None, Field(description="What the key has then; null: it is not set.")
-    ]
+    returns_to: ReturnsTo
 
 
 def temporary_json(value: TemporaryValue) -> dict[str, Any]:
