@@ -18,6 +18,7 @@ from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, audit_stream, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.alterations import temporary
+from app.http.analytics import advice
 from app.http.analytics import routes as analytics
 from app.http.guards import Services, actor_of, services_of
 from app.http.middleware import (
@@ -96,6 +97,7 @@ _FEATURES: Final = (
     audit_stream,
     users,
     analytics,
+    advice,
     operation,
     pages,
 )

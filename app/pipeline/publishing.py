@@ -22,9 +22,15 @@ from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of
 from app.pipeline.run_records import connect, database_of, record_run
 from app.pipeline.tables import (
+    BROKER_COMMIT,
     BUCKET_HOUR,
+    BY_CLUSTER,
     DIM_BUCKET,
+    DRIFT_FINDING,
+    RECOMMENDATION,
+    STALE_QUOTA,
     THROTTLE_INCIDENT,
+    UNCOVERED_CLIENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
     Table,
@@ -35,6 +41,10 @@ SERVED: Final[Mapping[str, Sequence[Table]]] = {
     "resolve": (DIM_BUCKET,),
     "utilization": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR),
     "incidents": (DIM_BUCKET, THROTTLE_INCIDENT),
+    "rightsize": (RECOMMENDATION,),
+    "stale": (STALE_QUOTA, UNCOVERED_CLIENT),
+    "overcommit": (BROKER_COMMIT,),
+    "drift": (DRIFT_FINDING,),
     "run": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 }
 """The tables with a twin in Postgres that a job writes."""
@@ -62,6 +72,7 @@ _DELETE_DAYS: Final = sql.SQL(
     "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) "
     "where cluster_id = c and dt = d"
 )
+_DELETE_CLUSTERS: Final = sql.SQL("delete from {table} where cluster_id = any(%s)")
 _DELETE_BEGUN: Final = """
     delete from throttle_incident using unnest(%s::text[], %s::date[]) as scope (c, d)
     where cluster_id = c and (start at time zone 'UTC')::date = d
@@ -123,6 +134,7 @@ def publish_results(
         tables: The rows of each table, in batches, which are read once no other run publishes: so
             the last to publish has what all others have.
         days: The clusters and days whose rows they replace; a table without any ends empty there.
+            Advice is replaced by cluster.
         reach: How far the data behind them reach.
 
     Raises:
@@ -167,9 +179,12 @@ def _replace(
     days: Sequence[Partition],
 ) -> int:
     """Replace the rows of the days; return how many."""
-    scope = [[day["cluster_id"] for day in days], [day["dt"] for day in days]]
+    scope = [[day["cluster_id"] for day in days], [day.get("dt") for day in days]]
     if table is THROTTLE_INCIDENT:
         connection.execute(_DELETE_BEGUN, scope)
+    elif table.partitions == BY_CLUSTER:
+        delete = _DELETE_CLUSTERS.format(table=sql.Identifier(table.name))
+        connection.execute(delete, scope[:1])
     elif table is not DIM_BUCKET:
         connection.execute(_DELETE_DAYS.format(table=sql.Identifier(table.name)), scope)
     rows = 0

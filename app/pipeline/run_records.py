@@ -18,7 +18,12 @@ from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.results import Reach
 
-PUBLISHING: Final = frozenset({"resolve", "utilization", "incidents", "run"})
+PUBLISHING: Final = frozenset(
+    {
+        *("resolve", "utilization", "incidents", "run"),
+        *("rightsize", "stale", "overcommit", "drift"),
+    }
+)
 """The jobs whose tables the service serves."""
 
 URL_VARIABLE: Final = "QUOTAS_PIPELINE_DATABASE_URL"

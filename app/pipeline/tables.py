@@ -251,6 +251,101 @@ DQ_RESULT: Final = Table(
 )
 """One data-quality check of a run, with the first hour of it."""
 
+RECOMMENDATION: Final = Table(
+    "recommendation",
+    f"""cluster_id string, key string, bucket_id bigint, bucket_user string,
+    bucket_client string, level tinyint, {_QUOTA_ENTITY}, buckets int, action string,
+    reason string, limit double, value double, target double, factor double, broker_id int,
+    brokers int, p95 double, percentile double, peak double, cluster_total double, skew double,
+    days int, coverage double, minutes bigint, throttled_minutes bigint, censored boolean,
+    saving double, throttled_s_now double, throttled_s_low double, throttled_s_mid double,
+    throttled_s_high double, since timestamp, until timestamp, body string""",
+    BY_CLUSTER,
+    ("key", "bucket_id"),
+    has_revisions=True,
+)
+"""What a stored value should be, from what its buckets used.
+
+``action`` is ``raise``, ``lower``, ``keep`` or ``insufficient``, ``reason`` a sentence. The quota's
+entity is the one that has ``limit`` now; ``buckets`` spend from values of it, and the one of the
+row is the busiest of those judged with it. A bucket that needs more than a default has a row of its
+own. ``target`` is what its busiest broker (``broker_id``) needs, ``value`` the next step there,
+null without a change; ``factor`` is how many times ``value`` is above or below ``limit``.
+``percentile`` is the rate that the target rests on, ``cluster_total`` the sum of it over
+``brokers``, ``skew`` the busiest broker's beside the median. ``saving`` is in the key's unit, over
+all brokers. ``throttled_s_…`` are seconds of throttling in the same history under ``limit`` and
+under ``value`` (low, mid, high). ``body`` is what ``POST /quotas/alterations`` takes, null without
+a change.
+"""
+
+STALE_QUOTA: Final = Table(
+    "stale_quota",
+    f"""cluster_id string, kind string, key string, {_QUOTA_ENTITY}, level tinyint, value double,
+    reason string, winners string, last_seen timestamp, days int, since timestamp,
+    until timestamp, body string""",
+    BY_CLUSTER,
+    ("kind", "key", "quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
+    has_revisions=True,
+)
+"""A stored value that does nothing.
+
+``kind`` is ``shadowed``, ``redundant``, ``orphan``, ``idle`` or ``default_unused``; ``winners`` are
+the entities that go before it, as JSON; ``last_seen`` is when a client of these names was seen
+last, null if it was not. ``days`` have data from ``since`` to ``until``. ``body`` removes the
+value.
+"""
+
+UNCOVERED_CLIENT: Final = Table(
+    "uncovered_client",
+    f"""cluster_id string, key string, bucket_id bigint, bucket_user string,
+    bucket_client string, level tinyint, {_QUOTA_ENTITY}, limit double, broker_id int, p99 double,
+    peak double, bytes bigint, share double, minutes bigint, days int, reason string,
+    value double, since timestamp, until timestamp, body string""",
+    BY_CLUSTER,
+    ("key", "bucket_id"),
+    has_revisions=True,
+)
+"""Who uses most without a value of their own: under a default, or without any limit (level 0).
+
+``p99`` is that of the busiest broker (``broker_id``), ``share`` the part of all that was used of
+the key, 0 to 1. ``body`` sets ``value``, null where no entity has these names.
+"""
+
+BROKER_COMMIT: Final = Table(
+    "broker_commit",
+    """cluster_id string, broker_id int, direction string, capacity double,
+    limits_sum double, p99_sum double, p99_of_sums double, limits_ratio double,
+    p99_sum_ratio double, p99_of_sums_ratio double, unlimited_share double, buckets int,
+    unlimited_buckets int, replication_factor double, over boolean, since timestamp,
+    until timestamp""",
+    BY_CLUSTER,
+    ("broker_id", "direction"),
+    has_revisions=True,
+)
+"""What a broker has promised beside what it can do.
+
+``direction`` is ``in`` (produce and what is replicated to it), ``out`` (fetch and what is
+replicated from it), both in bytes/s, or ``request`` in percent of one thread. ``limits_sum`` are
+the limits of the buckets that were active there, ``p99_sum`` their p99s, ``p99_of_sums`` the p99 of
+the minutes' sums: what they really need at once. Ratios are to ``capacity``. ``unlimited_share`` is
+the part of the traffic that nothing limits, 0 to 1. ``over`` says that ``limits_ratio`` is above 1.
+"""
+
+DRIFT_FINDING: Final = Table(
+    "drift_finding",
+    f"""cluster_id string, kind string, key string, {_QUOTA_ENTITY}, desired double,
+    logged double, live double, at timestamp, reason string, alteration_id string, body string""",
+    BY_CLUSTER,
+    ("kind", "key", "quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
+    has_revisions=True,
+)
+"""Where the desired document, the log and the live quotas differ.
+
+``kind`` is ``missing``, ``unexpected`` or ``value_differs`` (of the document), ``out_of_band`` (the
+live value is not what the log says) or ``failed_but_applied`` (the log says that it failed).
+``at`` is when the live quotas were described. Of a value that is not set the column is null.
+"""
+
 TABLES: Final = {item.name: item for item in tuple(globals().values()) if isinstance(item, Table)}
 """All of them, by name."""
 

@@ -12,6 +12,7 @@ from app.postgres.analytics_query import buckets, of_cluster, page_statement, po
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
     COLUMNS,
+    NAMED_BY_ID,
     AnalyticsPage,
     AnalyticsQuery,
     BucketUsage,
@@ -137,7 +138,8 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     rows = [row._asdict() for row in await lease.rows(page_statement(query))]
     more = len(rows) > query.limit
     rows = rows[: query.limit]
-    bucket_ids = {row["bucket_id"] for row in rows if "bucket_id" in row}
+    by_id = rows if query.table in NAMED_BY_ID else []
+    bucket_ids = {row["bucket_id"] for row in by_id}
     if query.bucket_id is not None:
         bucket_ids.add(query.bucket_id)
     spenders: list[Row] = []

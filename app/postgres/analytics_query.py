@@ -1,6 +1,6 @@
 """``/analytics/…`` in SQL: each listing with its conditions, in an order that pages follow."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Final
 
@@ -19,6 +19,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    literal,
     literal_column,
     not_,
     or_,
@@ -34,10 +35,10 @@ from app.service.queries.analytics import BUCKETS, COLUMNS, AnalyticsQuery, Posi
 _TIME: Final = DateTime(timezone=True)
 _TYPES: Final[Mapping[str, Any]] = {
     "dt": Date,
-    **dict.fromkeys(("start", "end", "hour"), _TIME),
+    **dict.fromkeys(("start", "end", "hour", "since", "until", "at"), _TIME),
     **dict.fromkeys(("bucket_id", "seq"), BigInteger),
     **dict.fromkeys(("broker_id", "level"), Integer),
-    "util_p99": Double,
+    **dict.fromkeys(("util_p99", "factor", "share"), Double),
 }
 """Of what is compared with numbers and times."""
 
@@ -52,15 +53,32 @@ _incidents: Final = _table(Result.INCIDENTS)
 _hours: Final = _table(Result.HOURS)
 runs: Final = _table(Result.RUNS, "seq")
 buckets: Final = _table(BUCKETS)
+_recommendations: Final = _table(Result.RECOMMENDATIONS)
+_stale: Final = _table(Result.STALE)
+_uncovered: Final = _table(Result.UNCOVERED)
+_commits: Final = _table(Result.OVERCOMMIT)
+_drift: Final = _table(Result.DRIFT)
 
 _LISTED: Final[Mapping[Result, FromClause]] = {
     Result.UTILIZATION: _days,
     Result.INCIDENTS: _incidents,
     Result.HOURS: _hours,
     Result.RUNS: runs,
+    Result.RECOMMENDATIONS: _recommendations,
+    Result.STALE: _stale,
+    Result.UNCOVERED: _uncovered,
+    Result.OVERCOMMIT: _commits,
+    Result.DRIFT: _drift,
 }
 
 _NONE: Final[ColumnElement[int]] = literal_column("-1")
+_ENTITY: Final = ("quota_user_default", "quota_user", "quota_client_default", "quota_client_id")
+
+
+def _by_entity(rows: FromClause) -> tuple[tuple[ColumnElement[Any], bool], ...]:
+    names = ("kind", *_ENTITY, "key")
+    return tuple((rows.c[name], name.endswith("_default")) for name in names)
+
 
 _ORDERS: Final[Mapping[Result, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
     Result.UTILIZATION: (
@@ -72,9 +90,21 @@ _ORDERS: Final[Mapping[Result, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
     Result.INCIDENTS: ((_incidents.c.start, True), (_incidents.c.incident_id, False)),
     Result.HOURS: ((_hours.c.hour, False), (_hours.c.broker_id, False)),
     Result.RUNS: ((runs.c.seq, True),),
+    Result.RECOMMENDATIONS: (
+        (func.coalesce(_recommendations.c.factor, _NONE), True),
+        (_recommendations.c.bucket_id, False),
+    ),
+    Result.STALE: _by_entity(_stale),
+    Result.UNCOVERED: (
+        (func.coalesce(_uncovered.c.share, _NONE), True),
+        (_uncovered.c.bucket_id, False),
+    ),
+    Result.OVERCOMMIT: ((_commits.c.broker_id, False), (_commits.c.direction, False)),
+    Result.DRIFT: _by_entity(_drift),
 }
-"""The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run;
-true where the largest comes first. All rows of a listing are of one cluster."""
+"""The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run, the
+largest change, the largest share, entities by name with defaults first; true where the largest
+comes first. All rows of a listing are of one cluster."""
 
 _BigInt = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Int = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -85,6 +115,11 @@ _POSITIONS: Final[Mapping[Result, TypeAdapter[Any]]] = {
     Result.INCIDENTS: TypeAdapter(tuple[AwareDatetime, _Text]),
     Result.HOURS: TypeAdapter(tuple[AwareDatetime, _Int]),
     Result.RUNS: TypeAdapter(tuple[_BigInt]),
+    **dict.fromkeys((Result.RECOMMENDATIONS, Result.UNCOVERED), TypeAdapter(tuple[float, _BigInt])),
+    **dict.fromkeys(
+        (Result.STALE, Result.DRIFT), TypeAdapter(tuple[_Text, bool, _Text, bool, _Text, _Text])
+    ),
+    Result.OVERCOMMIT: TypeAdapter(tuple[_Int, _Text]),
 }
 """What a position has for each expression of the order; it is text in a page token."""
 
@@ -133,7 +168,9 @@ def _further_than(listed: Result, after: Position) -> ColumnElement[bool]:
         raise BadPageTokenError from None
     equal: list[ColumnElement[bool]] = []
     further: list[ColumnElement[bool]] = []
-    for (expression, falling), bound in zip(_ORDERS[listed], bounds, strict=True):
+    for (expression, falling), value in zip(_ORDERS[listed], bounds, strict=True):
+        # SQLAlchemy knows no order of true and false themselves.
+        bound = literal(value) if isinstance(value, bool) else value
         beyond = expression < bound if falling else expression > bound
         further.append(and_(*equal, beyond))
         equal.append(expression == bound)
@@ -150,6 +187,8 @@ def _conditions(query: AnalyticsQuery, rows: FromClause) -> Iterator[ColumnEleme
         yield false() if "\0" in query.key else rows.c.key == query.key
     if query.bucket_id is not None:
         yield rows.c.bucket_id == query.bucket_id
+    for name, value in query.equal.items():
+        yield rows.c[name] == value
     if query.min_util_p99 is not None:
         yield rows.c.util_p99 >= query.min_util_p99
     yield from _period(query)
@@ -173,6 +212,19 @@ def _last_day(until: datetime) -> date:
 
 _Bound = Callable[[datetime], ColumnElement[bool]]
 
+_WITH_EVIDENCE: Final = (
+    Result.RECOMMENDATIONS,
+    Result.STALE,
+    Result.UNCOVERED,
+    Result.OVERCOMMIT,
+)
+
+
+def _evidence(rows: FromClause) -> tuple[_Bound, _Bound]:
+    """Ask whether what a row rests on overlaps a period."""
+    return (lambda since: rows.c.until > since, lambda until: rows.c.since < until)
+
+
 _PERIODS: Final[Mapping[Result, tuple[_Bound, _Bound]]] = {
     Result.UTILIZATION: (
         lambda since: _days.c.dt >= since.astimezone(UTC).date(),
@@ -183,38 +235,56 @@ _PERIODS: Final[Mapping[Result, tuple[_Bound, _Bound]]] = {
         lambda until: _incidents.c.start < until,
     ),
     Result.HOURS: (lambda since: _hours.c.hour >= since, lambda until: _hours.c.hour < until),
+    **{table: _evidence(_LISTED[table]) for table in _WITH_EVIDENCE},
+    Result.DRIFT: (lambda since: _drift.c.at >= since, lambda until: _drift.c.at < until),
 }
 """What belongs to a period, by its beginning and its end."""
 
 
 def _of_entity(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnElement[bool]:
     """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
-    components = quota_filter.components
-    quota = and_(buckets.c.level > 0, *_all_of(components, _quota_component))
-    names = and_(true(), *_all_of(components, _bucket_component))
+    if "quota_user" in rows.c and "bucket_id" not in rows.c:
+        return _all_of(quota_filter, _quota_component, rows)
+    if "bucket_user" in rows.c:
+        return _names_it(rows, quota_filter)
     same = (buckets.c[name] == rows.c[name] for name in ("bucket_id", "cluster_id", "level"))
-    return exists().where(*same, or_(quota, names))
+    return exists().where(*same, _names_it(buckets, quota_filter))
+
+
+def _names_it(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnElement[bool]:
+    quota = and_(rows.c.level > 0, _all_of(quota_filter, _quota_component, rows))
+    return or_(quota, _all_of(quota_filter, _bucket_component, rows))
+
+
+_Condition = Callable[[ClientQuotaFilterComponent, FromClause], ColumnElement[bool]]
 
 
 def _all_of(
-    components: Iterable[ClientQuotaFilterComponent],
-    condition: Callable[[ClientQuotaFilterComponent], ColumnElement[bool]],
-) -> Iterator[ColumnElement[bool]]:
-    return (or_(*map(condition, component.alternatives())) for component in components)
+    quota_filter: ClientQuotaFilter, condition: _Condition, rows: FromClause
+) -> ColumnElement[bool]:
+    each = (
+        or_(*(condition(alternative, rows) for alternative in component.alternatives()))
+        for component in quota_filter.components
+    )
+    return and_(true(), *each)
 
 
-def _quota_component(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:
+def _quota_component(
+    component: ClientQuotaFilterComponent, rows: FromClause
+) -> ColumnElement[bool]:
     if component.entity_type not in _NAMES:
         return _of_no_bucket(component)
     _, name, default = _NAMES[component.entity_type]
-    is_default = func.coalesce(buckets.c[default], false())
-    return _component(component, is_default, func.coalesce(buckets.c[name], ""))
+    is_default = func.coalesce(rows.c[default], false())
+    return _component(component, is_default, func.coalesce(rows.c[name], ""))
 
 
-def _bucket_component(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:
+def _bucket_component(
+    component: ClientQuotaFilterComponent, rows: FromClause
+) -> ColumnElement[bool]:
     if component.entity_type not in _NAMES:
         return _of_no_bucket(component)
-    return _component(component, false(), buckets.c[_NAMES[component.entity_type][0]])
+    return _component(component, false(), rows.c[_NAMES[component.entity_type][0]])
 
 
 def _of_no_bucket(component: ClientQuotaFilterComponent) -> ColumnElement[bool]:

@@ -67,6 +67,11 @@ ANALYTICS_TABLES: Final = (
     "throttle_incident",
     "bucket_hour",
     "dim_bucket",
+    "recommendation",
+    "stale_quota",
+    "uncovered_client",
+    "broker_commit",
+    "drift_finding",
     "pipeline_run",
 )
 """What the pipeline publishes, and its runs."""
@@ -188,7 +193,7 @@ def _distance(clock_s: float, before: float, after: float) -> float:
     return min(clock_s - before, 0.0)
 
 
-SCHEMA_REVISION: Final = "0009"
+SCHEMA_REVISION: Final = "0010"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

@@ -29,10 +29,10 @@ RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"
 
 _MAX_NUMBER: Final = 2**31 - 1
 
-_Key = Annotated[
+KeyFilter = Annotated[
     str | None, Field(description="Only this quota key.", examples=["producer_byte_rate"])
 ]
-_Entity = Annotated[
+EntityFilter = Annotated[
     Filter,
     Field(
         description=(
@@ -58,8 +58,8 @@ class AnalyticsParameters(QueryParameters):
 class IncidentsParameters(AnalyticsParameters):
     """The query of ``GET /analytics/incidents``."""
 
-    key: _Key = None
-    entity: _Entity = ()
+    key: KeyFilter = None
+    entity: EntityFilter = ()
     since: Since = None
     """Only what ends after this time. RFC 3339; a plus sign is written `%2B`."""
     until: Until = None
@@ -85,31 +85,33 @@ class BucketParameters(AnalyticsParameters):
     page_size: PageSize = 1440
 
 
-_Coverage = Annotated[
+Coverage = Annotated[
     Annotated[JsonNumber, PLAIN, WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
     | None,
     Field(description="The share of the minutes that were seen."),
 ]
-_BucketId = Annotated[
+BucketId = Annotated[
     str,
     BeforeValidator(str),
     Field(pattern=BUCKET_ID_PATTERN, description="A whole number of 64 bits, as text."),
 ]
 _Day = Annotated[date, Field(description="A day in UTC.")]
-_KeyName = Annotated[str, Field(description="The quota key.")]
-_Limit = Annotated[StoredValue | None, Field(description="Of the key's unit; null: unlimited.")]
-_Level = Annotated[
+KeyName = Annotated[str, Field(description="The quota key.")]
+Limit = Annotated[StoredValue | None, Field(description="Of the key's unit; null: unlimited.")]
+Level = Annotated[
     Annotated[int, Field(ge=0, le=8)] | None,
     Field(description="Of the quota that limits; 0: none does."),
 ]
-_Broker = Annotated[int | None, Field(description="Where.")]
+Broker = Annotated[int | None, Field(description="Where.")]
 _Name = Annotated[str | None, Field(description="Empty where the entity lacks the type.")]
 _IsDefault = Annotated[
     bool | None, Field(description="Whether it is the default entity of the type.")
 ]
 
 
-class _QuotaEntity(ResponseModel):
+class QuotaEntity(ResponseModel):
+    """The entity of a stored value."""
+
     quota_user: _Name
     quota_user_default: _IsDefault
     quota_client_id: _Name
@@ -123,15 +125,15 @@ class UtilizationDay(ResponseModel):
     dt: _Day
     broker_id: int | None
     """Null pools the minutes of all brokers."""
-    key: _KeyName
-    bucket_id: _BucketId
-    level: _Level
-    limit: _Limit
+    key: KeyName
+    bucket_id: BucketId
+    level: Level
+    limit: Limit
     minutes_present: int | None
     """Minutes in which the bucket did anything."""
     minutes_expected: int | None
     """Minutes in which the broker reported anything."""
-    coverage: _Coverage
+    coverage: Coverage
     bytes: int | None
     """Of byte rates; else null."""
     p50: StoredValue | None
@@ -156,15 +158,15 @@ class UtilizationDay(ResponseModel):
     """limit - p99; null where nothing limits."""
 
 
-class ThrottleIncident(_QuotaEntity):
+class ThrottleIncident(QuotaEntity):
     """A stretch in which a bucket was throttled or over its limit; `end` is exclusive."""
 
     cluster_id: ClusterId
     incident_id: str
-    key: _KeyName
-    bucket_id: _BucketId
-    broker_id: _Broker
-    level: _Level
+    key: KeyName
+    bucket_id: BucketId
+    broker_id: Broker
+    level: Level
     start: Time
     end: Time
     minutes: int | None
@@ -190,27 +192,27 @@ class BucketHour(ResponseModel):
     dt: _Day
     hour: Time
     """Its start."""
-    broker_id: _Broker
-    key: _KeyName
-    bucket_id: _BucketId
+    broker_id: Broker
+    key: KeyName
+    bucket_id: BucketId
     rate_avg: StoredValue | None
     """Per second on that broker, over the minutes with traffic."""
     rate_max: StoredValue | None
     """Of its highest minute: the sum of the members' highest."""
-    limit: _Limit
+    limit: Limit
     throttle_ms_max: StoredValue | None
     """The longest, in ms."""
     minutes: int | None
     """Minutes with traffic."""
 
 
-class Bucket(_QuotaEntity):
+class Bucket(QuotaEntity):
     """Who spends from a bucket, and the entity whose quota limits it."""
 
     cluster_id: ClusterId
-    bucket_id: _BucketId
-    key: _KeyName
-    level: _Level
+    bucket_id: BucketId
+    key: KeyName
+    level: Level
     bucket_user: str
     """The metric's user tag, decoded; empty for none."""
     bucket_client: str
@@ -240,7 +242,7 @@ class PipelineRun(ResponseModel):
     """Null before its end."""
     data_through: Time | None
     """The end of the last minute that its data has."""
-    coverage: _Coverage
+    coverage: Coverage
     rows_in: int | None
     """Rows read; null where that is not counted."""
     rows_out: int | None
@@ -251,41 +253,45 @@ class PipelineRun(ResponseModel):
     """Why it failed, and what to do."""
 
 
-class _Page(ResponseModel):
+class Page(ResponseModel):
+    """Rows of a table, and how complete they are."""
+
     run_id: Annotated[str | None, Field(description="The newest run that published the table.")]
     data_through: Annotated[
         Time | None, Field(description="The end of the last minute that its data has.")
     ]
-    coverage: _Coverage
+    coverage: Coverage
     next_page_token: NextPageToken
 
 
-class _PageOfBuckets(_Page):
+class PageOfBuckets(Page):
+    """Rows that name their buckets by id."""
+
     buckets: Annotated[list[Bucket], Field(description="Who the rows' buckets are.")]
 
 
-class UtilizationPage(_PageOfBuckets):
+class UtilizationPage(PageOfBuckets):
     """Days of buckets."""
 
     rows: list[UtilizationDay]
     """The newest day first; in it by util_p99, the highest first."""
 
 
-class IncidentPage(_PageOfBuckets):
+class IncidentPage(PageOfBuckets):
     """Incidents of buckets."""
 
     rows: list[ThrottleIncident]
     """The newest start first."""
 
 
-class BucketPage(_PageOfBuckets):
+class BucketPage(PageOfBuckets):
     """Hours of one bucket."""
 
     rows: list[BucketHour]
     """The oldest hour first."""
 
 
-class RunPage(_Page):
+class RunPage(Page):
     """Runs of the pipeline."""
 
     rows: list[PipelineRun]
@@ -305,4 +311,4 @@ class Usage(ResponseModel):
     """Minutes in which it was throttled, over all brokers."""
     data_through: Time | None
     """The end of the last minute that the figures know."""
-    coverage: _Coverage
+    coverage: Coverage

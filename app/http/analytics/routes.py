@@ -1,12 +1,9 @@
 """``/analytics/…``: who is near a limit, who was throttled, and the runs that find it out."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends, Request, Response
-from pydantic import TypeAdapter
 
 from app.domain.errors import NotFoundError
 from app.http.analytics.models import (
@@ -21,25 +18,18 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
+from app.http.analytics.paging import answer_page
 from app.http.guards import may_describe, services_of
-from app.http.models import BUCKET_ID_PATTERN, JsonResponse, ResponseModel
-from app.http.query_params import (
-    StrictQuery,
-    page_token,
-    parse_filter,
-    query_fingerprint,
-    read_page_token,
-)
+from app.http.models import BUCKET_ID_PATTERN, JsonResponse
+from app.http.query_params import StrictQuery
 from app.http.responses import answers
 from app.http.route import feature_router, path_id
-from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Position, Result
-from app.service.runtime.tasks import off_loop
+from app.service.queries.analytics import Result
 
 router = feature_router("analytics")
 
 _BUCKET_ID: Final = re.compile("-?[0-9]{1,19}")
 _BIGINT: Final = range(-(2**63), 2**63)
-_POSITION: Final = TypeAdapter(Position)
 _MAY_DESCRIBE: Final = [Depends(may_describe)]
 
 BucketId = Annotated[str, path_id("bucket_id", "a row", BUCKET_ID_PATTERN)]
@@ -57,7 +47,7 @@ async def show_utilization(
     query: Annotated[UtilizationParameters, Depends(StrictQuery(UtilizationParameters))],
 ) -> Response:
     """Show each bucket's days beside its limit: the newest day first, in it the fullest bucket."""
-    return await _page(request, Result.UTILIZATION, query, None)
+    return await answer_page(request, Result.UTILIZATION, query, None)
 
 
 @router.get(
@@ -71,7 +61,7 @@ async def show_incidents(
     query: Annotated[IncidentsParameters, Depends(StrictQuery(IncidentsParameters))],
 ) -> Response:
     """Show the stretches in which a bucket was throttled or over its limit, newest first."""
-    return await _page(request, Result.INCIDENTS, query, None)
+    return await answer_page(request, Result.INCIDENTS, query, None)
 
 
 @router.get(
@@ -91,7 +81,7 @@ async def show_bucket(
     number = int(bucket_id) if _BUCKET_ID.fullmatch(bucket_id) else None
     if number is None or number not in _BIGINT:
         raise NotFoundError("A bucket_id is a whole number of 64 bits, as other answers have it.")
-    return await _page(request, Result.HOURS, query, number)
+    return await answer_page(request, Result.HOURS, query, number)
 
 
 @router.get(
@@ -105,7 +95,7 @@ async def show_runs(
     query: Annotated[AnalyticsParameters, Depends(StrictQuery(AnalyticsParameters))],
 ) -> Response:
     """Show the runs of the pipeline, newest first."""
-    return await _page(request, Result.RUNS, query, None)
+    return await answer_page(request, Result.RUNS, query, None)
 
 
 @router.get(
@@ -119,51 +109,3 @@ async def show_run(request: Request, run_id: RunId) -> Response:
     return JsonResponse(
         PipelineRun.model_validate(await services_of(request).analytics.run(run_id))
     )
-
-
-async def _page(
-    request: Request, table: Result, query: AnalyticsParameters, bucket_id: int | None
-) -> Response:
-    services = services_of(request)
-    conditions = query.conditions()
-    fingerprint = query_fingerprint(table.value, {**conditions, "bucket_id": bucket_id})
-    page = await services.analytics.page(
-        AnalyticsQuery(
-            table,
-            **_conditions(conditions),
-            bucket_id=bucket_id,
-            limit=query.page_size,
-            after=read_page_token(query.page_token, fingerprint, _POSITION),
-        )
-    )
-    if bucket_id is not None and not page.buckets and not page.rows:
-        raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
-    more = page_token(page.next_after, fingerprint)
-    return JsonResponse(await off_loop(len(page.rows), page_model, table, page, more))
-
-
-def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    entity = conditions.get("entity")
-    return {**conditions, "entity": parse_filter(entity) if entity else None}
-
-
-_MODELS: Final[Mapping[Result, type[ResponseModel]]] = {
-    Result.UTILIZATION: UtilizationPage,
-    Result.INCIDENTS: IncidentPage,
-    Result.HOURS: BucketPage,
-    Result.RUNS: RunPage,
-}
-_NO_RUN: Final = dict.fromkeys(("run_id", "data_through", "coverage"))
-
-
-def page_model(table: Result, page: AnalyticsPage, token: str | None) -> ResponseModel:
-    """Return one page of a table."""
-    columns = COLUMNS[table]
-    document = {
-        **(asdict(page.run) if page.run else _NO_RUN),
-        "rows": [{name: row[name] for name in columns} for row in page.rows],
-        "next_page_token": token,
-    }
-    if table is not Result.RUNS:
-        document["buckets"] = page.buckets
-    return _MODELS[table].model_validate(document)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -39,6 +39,15 @@ class Result(StrEnum):
     INCIDENTS = "throttle_incident"
     HOURS = "bucket_hour"
     RUNS = "pipeline_run"
+    RECOMMENDATIONS = "recommendation"
+    STALE = "stale_quota"
+    UNCOVERED = "uncovered_client"
+    OVERCOMMIT = "broker_commit"
+    DRIFT = "drift_finding"
+
+
+NAMED_BY_ID: Final = frozenset({Result.UTILIZATION, Result.INCIDENTS, Result.HOURS})
+"""Tables whose rows name their buckets by id alone: a page says who these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class AnalyticsQuery:
         min_util_p99: The least p99 / limit; for incidents the least peak / limit.
         since: The earliest day, hour or end of an incident, included.
         until: The first that is too late.
+        equal: Columns with the value that they must have.
         after: The position of the last row of the page before.
     """
 
@@ -62,6 +72,7 @@ class AnalyticsQuery:
     since: datetime | None = None
     until: datetime | None = None
     bucket_id: int | None = None
+    equal: Mapping[str, Any] = field(default_factory=dict)
     limit: int = 100
     after: Position | None = None
 
@@ -159,7 +170,7 @@ class Analytics:
         if page.run is None and not (query.table is Result.RUNS and page.rows):
             raise NotFoundError(
                 f"No run of the pipeline has published this of the cluster {cluster_id} yet; "
-                "`quota-pipeline run --pg` does.",
+                f"`quota-pipeline {_PUBLISHING.get(query.table, 'run')} --pg` does.",
                 code=NO_RUN,
             )
         return page
@@ -240,6 +251,15 @@ def _require_row(row: Row | None) -> Row:
     return row
 
 
+_PUBLISHING: Final[Mapping[Result, str]] = {
+    Result.RECOMMENDATIONS: "rightsize",
+    Result.STALE: "stale",
+    Result.UNCOVERED: "stale",
+    Result.OVERCOMMIT: "overcommit",
+    Result.DRIFT: "drift",
+}
+"""The job that publishes a table, where it is not ``run`` alone."""
+
 BUCKETS: Final = "dim_bucket"
 """The table of who spends from a bucket, which goes along with others."""
 
@@ -264,6 +284,31 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     Result.RUNS: (
         *("run_id", "job", "options", "cluster_id", "state", "started_at", "ended_at"),
         *("data_through", "coverage", "rows_in", "rows_out", "published", "error"),
+    ),
+    Result.RECOMMENDATIONS: (
+        *("cluster_id", "key", "bucket_id", "bucket_user", "bucket_client", "level", *_ENTITY),
+        *("buckets", "action", "reason", "limit", "value", "target", "factor", "broker_id"),
+        *("brokers", "p95", "percentile", "peak", "cluster_total", "skew", "days", "coverage"),
+        *("minutes", "throttled_minutes", "censored", "saving", "throttled_s_now"),
+        *("throttled_s_low", "throttled_s_mid", "throttled_s_high", "since", "until", "body"),
+    ),
+    Result.STALE: (
+        *("cluster_id", "kind", "key", *_ENTITY, "level", "value", "reason", "winners"),
+        *("last_seen", "days", "since", "until", "body"),
+    ),
+    Result.UNCOVERED: (
+        *("cluster_id", "key", "bucket_id", "bucket_user", "bucket_client", "level", *_ENTITY),
+        *("limit", "broker_id", "p99", "peak", "bytes", "share", "minutes", "days", "reason"),
+        *("value", "since", "until", "body"),
+    ),
+    Result.OVERCOMMIT: (
+        *("cluster_id", "broker_id", "direction", "capacity", "limits_sum", "p99_sum"),
+        *("p99_of_sums", "limits_ratio", "p99_sum_ratio", "p99_of_sums_ratio", "unlimited_share"),
+        *("buckets", "unlimited_buckets", "replication_factor", "over", "since", "until"),
+    ),
+    Result.DRIFT: (
+        *("cluster_id", "kind", "key", *_ENTITY, "desired", "logged", "live", "at", "reason"),
+        *("alteration_id", "body"),
     ),
     BUCKETS: (
         *("cluster_id", "bucket_id", "key", "level", "bucket_user", "bucket_client"),

@@ -14,9 +14,14 @@ from app.pipeline.publishing import TWIN_COLUMNS, publish_results
 from app.pipeline.results import Reach
 from app.pipeline.run_records import URL_VARIABLE
 from app.pipeline.tables import (
+    BROKER_COMMIT,
     BUCKET_HOUR,
     DIM_BUCKET,
+    DRIFT_FINDING,
+    RECOMMENDATION,
+    STALE_QUOTA,
     THROTTLE_INCIDENT,
+    UNCOVERED_CLIENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
     Table,
@@ -67,6 +72,77 @@ def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
     more = {"end": start + timedelta(minutes=5), "peak_ratio": 1.5, "status": "closed"}
     return {**OF_BUCKET, **bucket_worlds.ALICE, **row, **more, **columns}
 
+
+WEEK = {"since": MIDNIGHT - timedelta(days=6), "until": MIDNIGHT + timedelta(days=1), "days": 7}
+BODY = """
+{"alterations": [{"entity": {"user": "alice"}, "ops": [{"key": "producer_byte_rate", "value": 200}],
+ "expected": {"producer_byte_rate": 100}}]}
+"""
+
+
+def recommendation(action: str, factor: float | None = None, **columns: Any) -> dict[str, Any]:
+    """Advice about what alice has."""
+    tags = {"bucket_user": "alice", "bucket_client": "", "level": 3, "limit": 100.0}
+    row = {**OF_BUCKET, **tags, **bucket_worlds.ALICE, **WEEK, "action": action}
+    return {**row, "factor": factor, "body": BODY if factor else None, **columns}
+
+
+def stale(kind: str, user: str, **columns: Any) -> dict[str, Any]:
+    """A value of a user that does nothing."""
+    entity = {**bucket_worlds.ALICE, "quota_user": user}
+    row = {"cluster_id": CLUSTER, "key": KEY, "kind": kind, "level": 3, "value": 100.0}
+    return {**row, **entity, **WEEK, "winners": "[]", **columns}
+
+
+def uncovered(user: str, bucket_id: int, share: float, **columns: Any) -> dict[str, Any]:
+    """A user without a value of their own, whom nothing limits."""
+    names = {"bucket_user": user, "bucket_client": "", "bucket_id": bucket_id}
+    entity = {**bucket_worlds.ALICE, "quota_user": ""}
+    return {**OF_BUCKET, **names, **entity, **WEEK, "level": 0, "share": share, **columns}
+
+
+def commit(broker_id: int, direction: str, **columns: Any) -> dict[str, Any]:
+    """What a broker has promised."""
+    of_broker = {"cluster_id": CLUSTER, "broker_id": broker_id, "direction": direction}
+    period = {"since": WEEK["since"], "until": WEEK["until"]}
+    return {**of_broker, **period, "capacity": 100.0, "limits_sum": 200.0, "over": True, **columns}
+
+
+def drift(kind: str, user: str, **columns: Any) -> dict[str, Any]:
+    """A difference about a user's value."""
+    entity = {**bucket_worlds.ALICE, "quota_user": user}
+    values = {"desired": None, "logged": 100.0, "live": 200.0, "at": MIDNIGHT}
+    return {"cluster_id": CLUSTER, "key": KEY, "kind": kind, **entity, **values, **columns}
+
+
+DEFAULT_USER: Any = {"quota_user": "", "quota_user_default": True}
+
+ADVICE: Rows = {
+    RECOMMENDATION: [
+        recommendation("raise", 2.0),
+        recommendation("lower", 4.0, bucket_id=2, bucket_user="bob", quota_user="bob"),
+        recommendation("keep", bucket_id=3, bucket_user="carl", level=6, **DEFAULT_USER),
+        recommendation("insufficient", bucket_id=4, bucket_user="", key="consumer_byte_rate"),
+    ],
+    STALE_QUOTA: [
+        stale("idle", "dora"),
+        stale("default_unused", "", level=6, **DEFAULT_USER),
+        stale("idle", "carl", key="consumer_byte_rate"),
+        stale("orphan", "erik"),
+    ],
+    UNCOVERED_CLIENT: [
+        uncovered("finn", 5, 0.25),
+        uncovered("gina", 6, 0.5),
+        uncovered("hugo", 7, 0.5, level=6, **DEFAULT_USER),
+    ],
+    BROKER_COMMIT: [commit(2, "in"), commit(1, "out"), commit(1, "in")],
+    DRIFT_FINDING: [
+        drift("out_of_band", "alice"),
+        drift("missing", "carl", at=MIDNIGHT + timedelta(hours=1)),
+        drift("missing", "bob"),
+    ],
+}
+"""What each table of advice may have."""
 
 SAMPLE: Rows = {
     BUCKET_HOUR: [hour(0), hour(1), hour(3)],
