@@ -30,14 +30,17 @@ from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reporte
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
     BUCKET_HOUR,
+    DRIFT_FINDING,
     QUARANTINE,
     QUOTA_CONFLICT,
     QUOTA_VERSION,
     RATE_MINUTE,
     RESOURCES,
     SERIES,
+    STALE_QUOTA,
     TABLES,
     THROTTLE_INCIDENT,
+    UNCOVERED_CLIENT,
     Table,
 )
 
@@ -192,7 +195,10 @@ COLLECTED: Final = Table(
 )
 """What ``collect`` writes, and ``ingest`` reads."""
 
-_MAY_BE_EMPTY: Final = (QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT)
+_MAY_BE_EMPTY: Final = (
+    *(QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT),
+    *(STALE_QUOTA, UNCOVERED_CLIENT, DRIFT_FINDING),
+)
 """Of these no row is the good case."""
 
 _TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")
