@@ -37,6 +37,7 @@ class Violation:
         index: Which alteration of the request it concerns; null when it concerns the request.
         values: Further members for programs, such as the values that hold now.
         line: Of a text in the request, counted from 1; null where there is no text.
+        budget: The budget that would be exceeded, its sum, and who holds most of it; or null.
     """
 
     pointer: str
@@ -46,6 +47,7 @@ class Violation:
     index: int | None = None
     values: Mapping[str, Any] | None = None
     line: int | None = None
+    budget: Mapping[str, Any] | None = None
 
 
 def pointer_token(name: str) -> str:
