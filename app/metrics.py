@@ -116,6 +116,11 @@ class AlterationMetrics:
             "Verdicts on entities whose answer was lost; investigate observed_other.",
             ["verdict", "fence"],
         )
+        self._count_budgets = make.count(
+            "quota_budget_decisions",
+            "Alterations that set a value of a budget's, by whether its sum stays within.",
+            ["result"],
+        )
         self.slot_was_taken = make.counter(
             "quota_slot_conflicts", "Alterations refused because another one held an entity."
         ).inc
@@ -183,6 +188,10 @@ class AlterationMetrics:
         """Note a verdict on an entity whose answer was lost, such as ``applied``, and its time."""
         self._count_recovered(verdict, found_by)
         self._recovery_took(found_by, seconds)
+
+    def judged_by_budgets(self, *, within: bool) -> None:
+        """Note whether an alteration stays within its budgets."""
+        self._count_budgets("within" if within else "exceeded")
 
     def scanned_for_drift(self) -> None:
         """Note that a scan was completed just now."""
@@ -298,6 +307,7 @@ class PolicyMetrics:
             ["result"],
         )
         self._rules = make.gauge("policy_rules", "Rules of the policy in force.")
+        self._budgets = make.gauge("policy_budgets", "Budgets of the policy in force.")
         self._outdated = make.gauge(
             "policy_outdated",
             "Whether the policy file that was last read could not be used, so that an older one is "
@@ -308,10 +318,11 @@ class PolicyMetrics:
         """Note a decision."""
         self._count_decision("allowed" if allowed else "refused")
 
-    def policy_read(self, *, usable: bool, rules: int) -> None:
-        """Note that the file was read, and how many rules are in force since."""
+    def policy_read(self, *, usable: bool, rules: int, budgets: int) -> None:
+        """Note that the file was read, and how many rules and budgets are in force since."""
         self._count_read("used" if usable else "refused")
         self._rules.set(rules)
+        self._budgets.set(budgets)
         self._outdated.set(not usable)
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import (
@@ -19,18 +20,22 @@ from pydantic import (
     InstanceOf,
     ValidationError,
     ValidationInfo,
+    create_model,
+    model_validator,
 )
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from app.domain.alterations import normalize_unlimited
 from app.domain.authorization import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
-from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.budgets import Budget, Names
+from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, EntityType, MatchType
 from app.domain.expiry import read_duration
+from app.domain.quantities import UNLIMITED, read_value
 from app.domain.quota_keys import QUOTA_KEY_RULES
-from app.domain.validation import filter_violations
+from app.domain.validation import MAX_NAME_BYTES, filter_violations
 from app.http.authentication.bearer import is_principal
-from app.http.models import quote
+from app.http.models import has_lone_surrogate, quote
 from app.http.query_params import GRAMMAR, parse_component
 
 MAX_BYTES: Final = 1024 * 1024
@@ -118,12 +123,47 @@ def _duration(value: object) -> timedelta:
     return read_duration(value if isinstance(value, str) else _display(value))
 
 
-def _distinct(rules: "list[Rule]") -> "list[Rule]":
-    names = [rule.name for rule in rules]
+def _distinct(kind: str, named: "list[Any]") -> "list[Any]":
+    names = [each.name for each in named]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        message = f"two rules have the name {quote(twice[0])}"
+        message = f"two {kind} have the name {quote(twice[0])}"
         raise ValueError(message)
-    return rules
+    return named
+
+
+_COUNTED_KEYS: Final = tuple(
+    str(key) for key, rule in QUOTA_KEY_RULES.items() if EntityType.IP not in rule.entity_types
+)
+"""Keys of users and client-ids."""
+
+
+def _quantity(key: str, limit: object) -> Decimal:
+    """Read a number, or a text with a unit as in documents of quotas."""
+    if isinstance(limit, str):
+        if limit.strip() == UNLIMITED:
+            message = "what is unlimited needs no budget"
+            raise ValueError(message)
+        return _number(read_value(key, limit) or limit)
+    return _number(limit)
+
+
+def _names(value: object) -> object:
+    """Read a prefix, or a list of names that are all different."""
+    names = value if isinstance(value, list) else [value]
+    for name in names:
+        if not isinstance(name, str):
+            message = f"{_display(name)} is neither a prefix in quotes nor a list of names"
+            raise ValueError(message)  # noqa: TRY004 - Pydantic reports values
+        is_kafkas = not has_lone_surrogate(name) and "\0" not in name
+        if not is_kafkas or len(name.encode()) > MAX_NAME_BYTES:
+            message = f"{quote(name)} is no name of a user or a client-id"
+            raise ValueError(message)
+    if isinstance(value, str):
+        return value
+    if not names or "" in names or len(set(names)) < len(names):
+        message = "a list has at least one name, and each once"
+        raise ValueError(message)
+    return frozenset(names)
 
 
 Number = Annotated[Decimal, BeforeValidator(_number)]
@@ -157,12 +197,62 @@ class Rule(_Strict):
     )
 
 
+_LIMITS: Final[Mapping[str, Any]] = {
+    key: (Annotated[Decimal | None, BeforeValidator(partial(_quantity, key))], None)
+    for key in _COUNTED_KEYS
+}
+_BudgetLimits: Any = create_model("BudgetLimits", __base__=_Strict, **_LIMITS)
+"""A limit for each key of users and client-ids, of which one is there at least."""
+
+
+def _some(limits: BaseModel) -> Mapping[str, Decimal]:
+    found = limits.model_dump(exclude_unset=True)
+    if not found:
+        message = f"a budget limits one at least of {', '.join(_COUNTED_KEYS)}"
+        raise ValueError(message)
+    return found
+
+
+class BudgetItem(_Strict):
+    """What the quotas of a group may add up to."""
+
+    name: Annotated[str, Field(min_length=1)]
+    users: Annotated[Names | None, BeforeValidator(_names)] = None
+    client_ids: Annotated[Names | None, Field(alias="client-ids"), BeforeValidator(_names)] = None
+    limits: Annotated[_BudgetLimits, AfterValidator(_some)]
+    overbooking: Number = Decimal(1)
+
+    @model_validator(mode="after")
+    def _names_a_group(self) -> Self:
+        if self.users is None and self.client_ids is None:
+            message = "a budget needs users or client-ids"
+            raise ValueError(message)
+        return self
+
+
 class Document(_Strict):
-    """The whole file."""
+    """The whole file; without rules it has budgets alone, and leaves the rest to the ACLs."""
 
     api_version: Annotated[Literal["quotas-policy/v1"], Field(alias="apiVersion")]
-    others: Literal["deny", "allow"] = "deny"
-    rules: Annotated[list[Rule], Field(min_length=1), AfterValidator(_distinct)]
+    others: Literal["deny", "allow"] | None = None
+    rules: Annotated[
+        list[Rule], Field(min_length=1), AfterValidator(partial(_distinct, "rules"))
+    ] = Field(default_factory=list)
+    budgets: Annotated[list[BudgetItem], AfterValidator(partial(_distinct, "budgets"))] = Field(
+        default_factory=list
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.rules and not self.budgets:
+            message = "it needs rules, or budgets"
+            raise ValueError(message)
+        return self
+
+    @property
+    def others_may(self) -> bool:
+        """Whether a caller that no rule names is left to the ACLs alone."""
+        return self.others == "allow" or (self.others is None and not self.rules)
 
 
 def read_policy(path: Path) -> Policy:
@@ -197,7 +287,11 @@ def parse_policy(content: bytes, name: str) -> Policy:
         lines = [f"{name}, line {line}: {fault.rstrip('.')}." for line, fault in faults]
         raise PolicyFileError("\n".join(lines))
     rules, digest = tuple(map(_policy_rule, document.rules)), hashlib.sha256(content).hexdigest()
-    return Policy(rules, document.others == "allow", digest)
+    return Policy(rules, document.others_may, digest, tuple(map(_budget, document.budgets)))
+
+
+def _budget(item: BudgetItem) -> Budget:
+    return Budget(item.name, item.limits, item.users, item.client_ids, item.overbooking)
 
 
 def _policy_rule(rule: Rule) -> PolicyRule:

@@ -71,6 +71,7 @@ STEPS = (
             f"{IN_HTTP}/test_large_reads.py",
             f"{IN_HTTP}/test_plans.py",
             f"{IN_HTTP}/test_applied_alterations.py",
+            f"{IN_HTTP}/test_budgets.py",
         ),
     ),
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),

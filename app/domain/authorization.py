@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op, canonical_entity, normalize_unlimited
+from app.domain.budgets import Budget
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
 
@@ -298,11 +299,13 @@ class Policy:
         rules: In the order of the file.
         others_may: Whether a caller that no rule names is left to the ACLs alone.
         digest: The SHA-256 of the file that says so.
+        budgets: What values may add up to, whoever asks.
     """
 
     rules: tuple[PolicyRule, ...]
     others_may: bool = False
     digest: str = ""
+    budgets: tuple[Budget, ...] = ()
 
     def rules_of(self, principal: str) -> tuple[PolicyRule, ...]:
         """Return the rules that name a principal, by itself or with everybody."""

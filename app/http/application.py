@@ -31,7 +31,7 @@ from app.http.middleware import (
 )
 from app.http.openapi import describe
 from app.http.plans import routes as plans
-from app.http.quotas import entity, gauges
+from app.http.quotas import budgets, entity, gauges
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
@@ -90,6 +90,7 @@ _FEATURES: Final = (
     alterations,
     temporary,
     quotas,
+    budgets,
     entity,
     gauges,
     plans,

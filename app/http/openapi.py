@@ -11,7 +11,16 @@ from fastapi import FastAPI
 from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
-from app.http.models import AlterationId, AlterationResult, QuotaValues, RequestId, ResponseModel
+from app.http.models import (
+    AlterationId,
+    AlterationResult,
+    Entity,
+    Number,
+    QuotaValues,
+    RequestId,
+    ResponseModel,
+    StoredValue,
+)
 from app.http.quotas.formats import QuotaDocument
 from app.http.responses import PROBLEM_RESPONSES
 
@@ -28,6 +37,27 @@ class ViolationValues(ResponseModel):
     current: QuotaValues | MISSING = MISSING
 
 
+class BudgetShare(ResponseModel):
+    """An entity that counts in a budget, and its value."""
+
+    entity: Entity
+    value: StoredValue
+
+
+class ExceededBudget(ResponseModel):
+    """A budget of the policy that would be exceeded."""
+
+    name: str
+    key: str
+    sum: StoredValue
+    """What the values would add up to."""
+    limit: Number
+    overbooking: Number
+    """The sum may be at most `limit` times this."""
+    largest: Annotated[list[BudgetShare], Field(max_length=5)]
+    """The largest values, as they would be."""
+
+
 class Violation(ResponseModel):
     """One broken rule and where it is broken."""
 
@@ -42,6 +72,8 @@ class Violation(ResponseModel):
     line: Annotated[int, Field(ge=1)] | MISSING = MISSING
     """Of the document, where it was sent as text."""
     values: ViolationValues | MISSING = MISSING
+    budget: ExceededBudget | MISSING = MISSING
+    """Only of `budget-exceeded`."""
 
 
 class Problem(ResponseModel):

@@ -121,6 +121,7 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
         "kafka_error": violation.kafka_error,
         "line": violation.line,
         "values": plain_json(violation.values),
+        "budget": plain_json(violation.budget),
     }
     return {name: value for name, value in document.items() if value is not None}
 

@@ -186,6 +186,7 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
             curl.line("/quotas/temporary", BOB),
             curl.line(f"{alteration}/expiry", ALICE, body={"expires_at": None}, method="PUT"),
         ],
+        "How full the budgets of the policy are, as bob": [curl.line("/quotas/budgets", BOB)],
         "One entity by its key, as alice: set all its values, read them, remove them": [
             curl.line(_ENTITY, ALICE, body={"values": {"producer_byte_rate": 1}}, method="PUT"),
             curl.line(_ENTITY, ALICE),

@@ -118,16 +118,32 @@ _RECENT: Final = """
       and changed_at > clock_timestamp() - make_interval(secs => %(within_s)s)
     """
 
+_RECENT_OF_CLUSTER: Final = """
+    select entity, "values" as stored from quota_entity
+    where cluster_id = %(cluster_id)s and version > 0
+      and changed_at > clock_timestamp() - make_interval(secs => %(within_s)s)
+    """
+
 _RECENT_S: Final = 60.0
 """What was applied longer ago every broker shows, in seconds."""
 
 
 async def recent_values(intent: Alteration, lease: Lease) -> Quotas:
-    """Return what was applied a short while ago to what the intent has locked."""
-    values = {"alteration_id": UUID(intent.alteration_id), "within_s": _RECENT_S}
-    rows = await lease.rows(_RECENT, values)
-    return {
+    """Return what was applied a short while ago to what the intent has locked, and its budgets."""
+    values = {
+        "alteration_id": UUID(intent.alteration_id),
+        "cluster_id": intent.cluster_id,
+        "within_s": _RECENT_S,
+    }
+    rows = await lease.rows(_RECENT_OF_CLUSTER if intent.budgets else _RECENT, values)
+    found = {
         ClientQuotaEntity.of(json.loads(row.entity)): values_from_text(row.stored) for row in rows
+    }
+    locked = set(intent.locked)
+    return {
+        entity: held
+        for entity, held in found.items()
+        if entity in locked or any(budget.covers(entity) for budget in intent.budgets)
     }
 
 

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from app.domain.alterations import Outcome
@@ -110,6 +111,8 @@ class ExpireQuotas:
         if outcomes <= _DONE:
             self._again_at.pop(expired, None)
             logger.info("%s ended by %s", expired, conclusion.alteration_id)
+            for warning in chain(*(each.warnings for each in conclusion.results.values())):
+                logger.warning("%s: %s", conclusion.alteration_id, warning)
             return True
         logger.warning("%s did not end what %s has set", conclusion.alteration_id, expired)
         self._put_off(expired)

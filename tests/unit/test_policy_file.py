@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.authorization import KeyLimits
+from app.domain.budgets import Budget
 from app.domain.entities import MatchType
 from app.policy_file import MAX_BYTES, PolicyFileError, parse_policy, read_policy
 
@@ -147,3 +148,84 @@ def test_the_digest_is_that_of_the_file(tmp_path: Path):
     path.write_text(GOOD + "# again\n", encoding="utf-8")
     assert len(first) == 64
     assert read_policy(path).digest != first
+
+
+BUDGETS = """\
+apiVersion: quotas-policy/v1
+budgets:
+  - name: team-a
+    users: "team-a-"
+    limits: {producer_byte_rate: 500MB, request_percentage: 80%}
+    overbooking: 1.5
+  - name: two
+    users: [x, "y"]
+    client-ids: ""
+    limits:
+      consumer_byte_rate: 1048576
+"""
+
+
+def test_budgets_are_read_with_units_and_alone_they_leave_the_rest_to_the_acls():
+    policy = parse_policy(BUDGETS.encode(), "p")
+    assert policy.others_may
+    assert policy.budgets == (
+        Budget(
+            "team-a",
+            {"producer_byte_rate": Decimal(500_000_000), "request_percentage": Decimal(80)},
+            "team-a-",
+            overbooking=Decimal("1.5"),
+        ),
+        Budget("two", {"consumer_byte_rate": Decimal(1048576)}, frozenset({"x", "y"}), ""),
+    )
+    both = parse_policy(f"{BUDGETS}rules:\n{RULE}".encode(), "p")
+    assert (len(both.rules), len(both.budgets), both.others_may) == (1, 2, False)
+    assert not parse_policy(f"{BUDGETS}others: deny\n".encode(), "p").others_may
+
+
+LIMITS = "budgets.0.limits"
+WRONG_BUDGETS = [
+    ("name: two", "name: team-a", "line 3: budgets: two budgets have the name 'team-a'."),
+    ("users: [x,", "user: [x,", "line 8: budgets.1.user: Extra inputs are not permitted."),
+    ('"team-a-"', "5", "line 4: budgets.0.users: '5' is neither a prefix in quotes nor a list"),
+    ('"team-a-"', "{a: b}", "line 4: budgets.0.users: a mapping is neither a prefix in quotes"),
+    ('"team-a-"', r'"\ud800"', "line 4: budgets.0.users: '\\ud800' is no name of a user"),
+    ('"team-a-"', f'"{"x" * 513}"', "line 4: budgets.0.users: 'xxxxx"),
+    ('[x, "y"]', "[]", "line 8: budgets.1.users: a list has at least one name, and each once."),
+    ('[x, "y"]', "[x, x]", "line 8: budgets.1.users: a list has at least one name, and each once."),
+    ('[x, "y"]', '[""]', "line 8: budgets.1.users: a list has at least one name, and each once."),
+    ('    users: "team-a-"\n', "", "line 3: budgets.0: a budget needs users or client-ids."),
+    ("500MB", "5 apples", f"line 5: {LIMITS}.producer_byte_rate: producer_byte_rate=5 apples: un"),
+    ("500MB", "80%", f"line 5: {LIMITS}.producer_byte_rate: producer_byte_rate=80%: units of a"),
+    ("500MB", "unlimited", f"line 5: {LIMITS}.producer_byte_rate: what is unlimited needs no bu"),
+    ("500MB", "unset", f"line 5: {LIMITS}.producer_byte_rate: 'unset' is not a number over 0"),
+    ("500MB", "NaN", f"line 5: {LIMITS}.producer_byte_rate: 'nan' is not a number over 0"),
+    ("500MB", "0", f"line 5: {LIMITS}.producer_byte_rate: '0' is not a number over 0"),
+    ("500MB", "-5MB", f"line 5: {LIMITS}.producer_byte_rate: '-5000000' is not a number over 0"),
+    ("producer_byte_rate", "rate", f"line 5: {LIMITS}.rate: Extra inputs are not permitted."),
+    (
+        "producer_byte_rate: 500MB",
+        "connection_creation_rate: 5",
+        f"line 5: {LIMITS}.connection_creation_rate: Extra inputs are not permitted.",
+    ),
+    (
+        "{producer_byte_rate: 500MB, request_percentage: 80%}",
+        "{}",
+        f"line 5: {LIMITS}: a budget limits one at least of producer_byte_rate, ",
+    ),
+    ("overbooking: 1.5", "overbooking: 0", "line 6: budgets.0.overbooking: '0' is not a number"),
+    ("overbooking: 1.5", "booking: 1", "line 6: budgets.0.booking: Extra inputs are not permitted"),
+]
+
+
+def test_a_fault_of_a_budget_is_reported_with_its_line(subtests: pytest.Subtests):
+    for old, new, expected in WRONG_BUDGETS:
+        with subtests.test(new=new, expected=expected):
+            assert old in BUDGETS
+            reported = faults(BUDGETS.replace(old, new, 1))
+            assert any(line.startswith(expected) for line in reported), reported
+
+
+@pytest.mark.parametrize("text", ["", "others: allow\n", "budgets: []\n"])
+def test_a_file_needs_rules_or_budgets(text: str):
+    found = faults(f"apiVersion: quotas-policy/v1\n{text}")
+    assert found == ["line 1: the file: it needs rules, or budgets."]

@@ -199,11 +199,14 @@ class AlterQuotas:
     async def expire(self, actor: Actor, alteration: Alteration) -> Conclusion:
         """End what another alteration has set for a time; no policy bounds that.
 
+        Where it raises a sum to more than a budget allows, its results have warnings.
+
         Raises:
             ExpectationFailedError: What it ends is not due any more; nothing is in the log of it.
             QuotaError: As ``alter``.
         """
-        identified = await self._identified(actor, alteration)
+        counted = self.policy.within_budgets(alteration)
+        identified = await self._identified(actor, counted)
         return await actor.tasks.run(self._change(actor, identified))
 
     async def _validate(self, actor: Actor, alteration: Alteration) -> Conclusion:

@@ -51,21 +51,34 @@ class CurrentValues:
         self._admin = admin
 
     async def read(
-        self, entities: Collection[ClientQuotaEntity], broker_id: int | None = None
-    ) -> dict[ClientQuotaEntity, Values]:
+        self,
+        entities: Collection[ClientQuotaEntity],
+        broker_id: int | None = None,
+        *,
+        beside: Collection[ClientQuotaFilter] = (),
+    ) -> Quotas:
         """Return the values of the entities; an entity without any is left out.
+
+        Args:
+            entities: What is read.
+            broker_id: Through which broker; null picks one.
+            beside: Filters of a broker's: whatever matches one of them is read, too.
 
         Raises:
             QuotaError: As ``QuotaReader.describe_client_quotas``.
         """
         wanted = await off_loop(len(entities), set, filter(_storable, entities))
-        if not wanted:
+        if not wanted and not beside:
             return {}
         began = time.monotonic()
-        if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
+        if (
+            len(wanted) + len(beside) > MAX_SINGLE_READS
+            or ALL_ENTITIES in beside
+            or not all(map(_describable, wanted))
+        ):
             filters = [ALL_ENTITIES]
         else:
-            filters = [ClientQuotaFilter.of(entity) for entity in wanted]
+            filters = [*map(ClientQuotaFilter.of, wanted), *beside]
         timeout_s = self.deadline.seconds
         reads = (
             self._admin.describe_client_quotas(each, broker_id=broker_id, timeout_s=timeout_s)
@@ -73,8 +86,10 @@ class CurrentValues:
         )
         described = await asyncio.gather(*reads)
         self.deadline.note(time.monotonic() - began)
+        if len(described) == 1 and beside:
+            return described[0].quotas
         quotas = ChainMap(*(dict(each.quotas) for each in described))
-        return await off_loop(len(wanted), _of_these, quotas, wanted)
+        return quotas if beside else await off_loop(len(wanted), _of_these, quotas, wanted)
 
     async def show_each(
         self,
@@ -174,7 +189,7 @@ class BarrierRead(NamedTuple):
             may be stale.
     """
 
-    values: dict[ClientQuotaEntity, Values]
+    values: Quotas
     quorum: QuorumState | None
 
 
@@ -194,6 +209,7 @@ class Barrier:
     async def read(
         self,
         entities: Sequence[ClientQuotaEntity],
+        beside: Collection[ClientQuotaFilter] = (),
         *,
         broker_id: int,
         acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
@@ -203,6 +219,7 @@ class Barrier:
 
         Args:
             entities: What is read.
+            beside: As of ``CurrentValues.read``.
             broker_id: Through which broker.
             acknowledged: Returns what was last acknowledged; where no barrier can be set, the read
                 waits until the broker shows it, and goes on without in the end: it is not verified.
@@ -228,7 +245,7 @@ class Barrier:
                         await self.present.until_readable(
                             await acknowledged(), within_s=within_s / 2, brokers=(broker_id,)
                         )
-                values = await self.present.read(entities, broker_id)
+                values = await self.present.read(entities, broker_id, beside=beside)
         except TimeoutError:
             if is_silent:
                 detail = f"Broker {broker_id} did not answer within {pass_s:.3g} s."

@@ -27,18 +27,17 @@ from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES
 from app.metrics import AlterationMetrics, Phase
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.results import (
+    Present,
     answered,
     applied_quotas,
     beside_values,
-    breaking_rules,
     fault_before_sending,
     held_back,
     if_applied,
     in_doubt,
     judgement,
     not_sent,
-    nothing_to_end,
-    unexpected,
+    not_to_be_sent,
 )
 from app.service.alterations.write_ahead import (
     OutcomeWriter,
@@ -184,16 +183,13 @@ class AlterPipeline:
             acknowledged = partial(self._acknowledged, group)
             values = await self.values(actor.barrier, group, acknowledged)
             for each in group:
-                number = len(each.locked)
+                number = len(each.locked) + (len(values) if each.budgets else 0)
                 judged = await off_loop(number, beside_values, each, values, with_plan=True)
-                present, refusal, failed = judged
-                left[each.alteration_id] = present
-                if refusal is not None:
-                    executed[left.pop(each.alteration_id)] = breaking_rules(present, refusal)
-                elif failed:
-                    executed[left.pop(each.alteration_id)] = unexpected(present, failed)
-                elif present.expires is not None and not present.changes:
-                    executed[left.pop(each.alteration_id)] = nothing_to_end(present)
+                left[each.alteration_id] = judged.alteration
+                self._count_budgets(judged)
+                conclusion = not_to_be_sent(judged)
+                if conclusion is not None:
+                    executed[left.pop(each.alteration_id)] = conclusion
             refused = await self._refused(actor.admin, broker_id, left.values())
             ending = [each for each in left.values() if each.expires_at and each not in refused]
             if ending:
@@ -210,21 +206,24 @@ class AlterPipeline:
 
     async def validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
         """Check everything as ``run`` does, without locks and without a change."""
-        number = len(alteration.changes)
         values = await self.values(actor.barrier, [alteration])
+        number = len(alteration.changes) + (len(values) if alteration.budgets else 0)
         judged = await off_loop(number, beside_values, alteration, values, with_plan=False)
-        alteration, refusal, failed = judged
-        if refusal is not None:
-            raise refusal
-        if failed:
-            conclusion = unexpected(alteration, failed)
-        else:
+        self._count_budgets(judged)
+        if judged.refusal is not None:
+            raise judged.refusal
+        alteration, conclusion = judged.alteration, not_to_be_sent(judged)
+        if conclusion is None:
             answer = await actor.admin.alter_client_quotas(
                 alteration.changes, validate_only=True, broker_id=alteration.broker_id
             )
-            conclusion = await off_loop(number, judgement, alteration, answer)
+            conclusion = await off_loop(len(alteration.changes), judgement, alteration, answer)
         await self.journal.record_final(alteration, conclusion.results)
         return replace(conclusion, rejected=alteration.local_refusals)
+
+    def _count_budgets(self, judged: Present) -> None:
+        if judged.alteration.budgets and judged.alteration.expires is None:
+            self.metrics.judged_by_budgets(within=not judged.over_budget)
 
     async def values(
         self,
@@ -232,7 +231,7 @@ class AlterPipeline:
         group: Sequence[Alteration],
         acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
     ) -> Quotas:
-        """Read behind a barrier what holds of the entities that these concern.
+        """Read behind a barrier what holds of the entities that these concern, and their budgets.
 
         Raises:
             NotSentError: It cannot be read in time.
@@ -241,8 +240,12 @@ class AlterPipeline:
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
         entities = [entity for each in group for entity in each.entities]
+        budgets = {budget.name: budget for each in group for budget in each.budgets}
+        counted = {each for budget in budgets.values() for each in budget.filters}
         with self.metrics.timed(Phase.BARRIER):
-            read = await barrier.read(entities, broker_id=broker_id, acknowledged=acknowledged)
+            read = await barrier.read(
+                entities, counted, broker_id=broker_id, acknowledged=acknowledged
+            )
         return read.values
 
     async def _acknowledged(self, group: Sequence[Alteration]) -> Quotas:

@@ -25,6 +25,7 @@ from app.domain.errors import (
     InvalidRequestError,
     NotSentError,
     OutcomeSupersededError,
+    PolicyViolationError,
     QuotaError,
     Retry,
     Sent,
@@ -148,11 +149,13 @@ class Present(NamedTuple):
         alteration: With what truly held before, without what breaks a rule.
         refusal: Why all of it is refused, by what is stored; or null.
         failed: What was not to be expected.
+        over_budget: An entry for each budget that it would exceed.
     """
 
     alteration: Alteration
     refusal: InvalidRequestError | None
-    failed: Sequence[Violation]
+    failed: Sequence[Violation] = ()
+    over_budget: Sequence[Violation] = ()
 
 
 def beside_values(alteration: Alteration, values: Quotas, *, with_plan: bool) -> Present:
@@ -166,10 +169,11 @@ def beside_values(alteration: Alteration, values: Quotas, *, with_plan: bool) ->
     judged, refusal = alteration.judged_late(values)
     judged = judged.with_values(values)
     if judged.expires is not None:
-        return Present(judged.without_changed(), refusal, ())
+        left = judged.without_changed()
+        return Present(left.with_warnings(left.over_budget(values)), refusal)
     beside = judged.plan.beside if judged.plan and with_plan else {}
     failed = [*_failed_expectations(judged), *failed_read_set(beside, values)]
-    return Present(judged, refusal, failed)
+    return Present(judged, refusal, failed, judged.over_budget(values))
 
 
 def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
@@ -213,6 +217,44 @@ def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusio
     event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
     error = expectation_failed(failed, alteration.alteration_id)
     return Conclusion(alteration.alteration_id, results, (event,), error=error)
+
+
+def exceeding(alteration: Alteration, over_budget: Sequence[Violation]) -> Conclusion:
+    """Conclude an intent that would exceed budgets: what raises them first is refused.
+
+    The others are not applied; nothing is sent. There may be more left in a minute, so the
+    idempotency key is free again.
+    """
+    why: dict[int | None, Verdict] = {}
+    for each in over_budget:
+        why.setdefault(each.index, Verdict(Outcome.REFUSED, KafkaRefusal(None, each.detail)))
+    others = Verdict(Outcome.NOT_APPLIED)
+    results = results_of(alteration, lambda change: why.get(change.ordinal, others))
+    event = (utc_now(), "outcome", "a budget would be exceeded; nothing was sent")
+    error = PolicyViolationError(
+        _OVER_BUDGET, violations=over_budget, alteration_id=alteration.alteration_id
+    )
+    return Conclusion(alteration.alteration_id, results, (event,), error=error, is_repeatable=True)
+
+
+_OVER_BUDGET: Final = (
+    "A budget of this service's policy would be exceeded; nothing was sent. Each is listed in "
+    "errors, with those who hold most of it."
+)
+
+
+def not_to_be_sent(judged: Present) -> Conclusion | None:
+    """Conclude what is not to be sent, by what was read; null for what is."""
+    alteration, refusal, failed, over_budget = judged
+    if refusal is not None:
+        return breaking_rules(alteration, refusal)
+    if failed:
+        return unexpected(alteration, failed)
+    if over_budget:
+        return exceeding(alteration, over_budget)
+    if alteration.expires is not None and not alteration.changes:
+        return nothing_to_end(alteration)
+    return None
 
 
 def judgement(alteration: Alteration, answer: Handover) -> Conclusion:

@@ -16,6 +16,7 @@ from app.domain.authorization import (
     PolicyRule,
     authorize,
 )
+from app.domain.budgets import Budget, budgets_of
 from app.domain.entities import Caller
 from app.domain.errors import (
     ClusterAuthorizationError,
@@ -249,6 +250,15 @@ class NoPolicy:
         """Return the alteration as it is."""
         return alteration
 
+    def within_budgets(self, alteration: Alteration) -> Alteration:
+        """Return the alteration as it is."""
+        return alteration
+
+    @property
+    def budgets(self) -> Sequence[Budget]:
+        """None at all."""
+        return ()
+
 
 class NarrowingPolicy:
     """Refuses the request as a whole where the policy forbids anything in it.
@@ -271,7 +281,7 @@ class NarrowingPolicy:
         self._in_force = in_force
         self._record_denied = record_denied
         self._metrics = metrics
-        metrics.policy_read(usable=True, rules=len(in_force.rules))
+        self._count_read(usable=True)
 
     async def reload(self) -> bool:
         """Read the file again; a bad one is logged, and the previous policy stays in force.
@@ -279,17 +289,25 @@ class NarrowingPolicy:
         Returns:
             Whether the file could be used.
         """
-        rules = len(self._in_force.rules)
         try:
             self._in_force = await asyncio.to_thread(self._read)
         except ValueError as error:
             logger.error("keeping the previous policy: %s", error)  # noqa: TRY400
-            self._metrics.policy_read(usable=False, rules=rules)
+            self._count_read(usable=False)
             return False
-        rules = len(self._in_force.rules)
-        logger.info("policy read again: %d rules, SHA-256 %s", rules, self._in_force.digest)
-        self._metrics.policy_read(usable=True, rules=rules)
+        policy = self._in_force
+        logger.info(
+            "policy read again: %d rules, %d budgets, SHA-256 %s",
+            len(policy.rules),
+            len(policy.budgets),
+            policy.digest,
+        )
+        self._count_read(usable=True)
         return True
+
+    def _count_read(self, *, usable: bool) -> None:
+        rules, budgets = len(self._in_force.rules), len(self._in_force.budgets)
+        self._metrics.policy_read(usable=usable, rules=rules, budgets=budgets)
 
     def rules_of(self, principal: str) -> Sequence[PolicyRule] | None:
         """Return the rules that bound a principal's alterations; null where nothing does.
@@ -317,7 +335,17 @@ class NarrowingPolicy:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
             await self._record_denied(alteration.caller, refusal, _attempt(alteration, evidence))
             raise refusal
-        return replace(alteration, evidence=evidence)
+        return self.within_budgets(replace(alteration, evidence=evidence))
+
+    def within_budgets(self, alteration: Alteration) -> Alteration:
+        """Return the alteration with the budgets that it is to be judged by."""
+        budgets = budgets_of(self._in_force.budgets, alteration.changes)
+        return replace(alteration, budgets=budgets) if budgets else alteration
+
+    @property
+    def budgets(self) -> Sequence[Budget]:
+        """The budgets in force."""
+        return self._in_force.budgets
 
 
 PolicyGuard = NoPolicy | NarrowingPolicy

@@ -23,6 +23,7 @@ from app.domain.alterations import (
     Values,
     overall_outcome,
 )
+from app.domain.budgets import Budget, budget_violations
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, QuotaError, Violation
 from app.domain.expiry import broken_returns, keys_changed_since
@@ -109,6 +110,8 @@ class Alteration:
         wait_ms: How long to wait for the change to be readable, in milliseconds.
         supersedes: The alteration of unknown outcome whose locks are taken over, or null.
         plan: The plan behind it: its owner will hold the keys that are applied; or null.
+        budgets: Those of which it sets a value: it is judged by them. The end of a temporary value
+            is not.
         expires_at: When what it sets is to return to what held before, or null.
         expires: The alteration whose values it ends, or null. What its changes expect are the
             values of that one: a key that has another is left.
@@ -143,6 +146,7 @@ class Alteration:
     key: IdempotencyKey | None = None
     supersedes: str | None = None
     plan: PlanApplication | None = None
+    budgets: tuple[Budget, ...] = ()
     expires_at: datetime | None = None
     expires: str | None = None
     left: Mapping[int, AlterationResult] = field(default_factory=dict)
@@ -188,12 +192,15 @@ class Alteration:
 
     @property
     def rests_on(self) -> Sequence[ClientQuotaEntity]:
-        """What its plan depends on beside what is altered.
+        """What it depends on beside what is altered: of its plan, and its budgets.
 
         It is locked, too, and free again with the last entity of the request: the log has no events
         of it, and nothing is to be recovered.
         """
-        return tuple(self.plan.beside) if self.plan is not None and self.changes else ()
+        if not self.changes:
+            return ()
+        budgets = () if self.expires is not None else (budget.lock for budget in self.budgets)
+        return [*(self.plan.beside if self.plan is not None else ()), *budgets]
 
     @property
     def locked(self) -> Sequence[ClientQuotaEntity]:
@@ -282,6 +289,15 @@ class Alteration:
         )
         return replace(judged, refused_late=frozenset(late)), refusal
 
+    def over_budget(self, stored: Quotas) -> Sequence[Violation]:
+        """Return an entry for each budget whose sum it would raise to more than may be.
+
+        Args:
+            stored: Behind the barrier, with every entity that counts.
+        """
+        found = budget_violations(self.budgets, self.changes, stored) if self.budgets else ()
+        return [_in_request(each, self.changes) for each in found]
+
     def identified(self, alteration_id: str, cluster_id: str, broker_id: int) -> "Alteration":
         """Return it with its id, for a cluster, through a broker."""
         return replace(
@@ -345,6 +361,22 @@ class Alteration:
                     warnings=warnings,
                 )
         return replace(self, changes=tuple(changes), left=left, partly_left=frozenset(partly))
+
+    def with_warnings(self, over_budget: Sequence[Violation]) -> "Alteration":
+        """Return it with a warning at each change that first raises a sum to more than may be."""
+        if not over_budget:
+            return self
+        changes = (
+            replace(
+                change,
+                warnings=(
+                    *change.warnings,
+                    *(each.detail for each in over_budget if each.index == change.ordinal),
+                ),
+            )
+            for change in self.changes
+        )
+        return replace(self, changes=tuple(changes))
 
 
 def _in_request(violation: Violation, changes: Sequence[Change]) -> Violation:

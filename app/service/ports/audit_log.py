@@ -120,7 +120,10 @@ class AuditJournal(Protocol):
         """
 
     async def recent_values(self, intent: Alteration) -> Quotas:
-        """Return what was applied within 60 s before, of what a committed intent has locked."""
+        """Return what was applied within 60 s before, of what a committed intent has locked.
+
+        And of what its budgets cover.
+        """
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired."""
