@@ -12,6 +12,9 @@ BY_DAY: Final = ("cluster_id", "dt")
 BY_HOUR: Final = ("cluster_id", "dt", "hour")
 """What a run replaces: ``hour`` is 0 to 23. Days are summed up anew from their hours."""
 
+BY_RUN: Final = ("cluster_id", "run_id")
+"""What a run about a question replaces: its own answer."""
+
 REVISION: Final = "revision"
 """The last level of folders of a table that has revisions: the greatest text is the newest."""
 
@@ -240,6 +243,59 @@ THROTTLE_INCIDENT: Final = Table(
 
 ``dt`` is the day of its start; ``end`` is exclusive; ``peak_ratio`` is rate_max / limit, null where
 nothing limits.
+"""
+
+WHATIF_RUN: Final = Table(
+    "whatif_run",
+    """cluster_id string, run_id string, data_from timestamp, data_through timestamp,
+    minutes bigint, buckets int, throttled_now int, throttled_new int, indeterminate int,
+    censored int, at_risk int, delivery_timeout_s double, alterations string""",
+    BY_RUN,
+    (),
+)
+"""What a run was asked, and what it found; a row.
+
+``minutes`` are those of buckets on brokers that were looked at; ``buckets`` have rows in
+``whatif_entity``, the following are numbers of such rows: throttled under the quotas of now and
+under the new ones, and so on. ``alterations`` is JSON, as the API takes it.
+"""
+
+WHATIF_ENTITY: Final = Table(
+    "whatif_entity",
+    f"""cluster_id string, run_id string, bucket_id bigint, key string, bucket_user string,
+    bucket_client string, broker_id int, {_QUOTA_ENTITY}, level_now tinyint, level_new tinyint,
+    limit_now double, limit_new double, minutes int, throttled_s_now double,
+    throttled_s_new_low double, throttled_s_new double, throttled_s_new_high double,
+    minutes_throttled_now int, minutes_throttled int, max_delay_s double,
+    deferred_bytes_max bigint, refused double, at_risk boolean, fidelity string, censored boolean,
+    censored_minutes int""",
+    BY_RUN,
+    ("key", "bucket_id", "broker_id"),
+)
+"""What the new quotas would have done to a bucket on a broker; a row for each that they touch.
+
+The quota entity is that of the new limit. Limits and levels are those of the bucket's members: null
+where they are of several. ``throttled_s_…`` are seconds of the period, null where nobody knows: of
+``…_now`` where these members share another bucket under the quotas of now, of ``…_new`` where they
+leave this one, or where ``fidelity`` is ``indeterminate``. It is ``exact`` where users and
+client-ids were measured, ``bucket`` where only their sum was, and that suffices. ``max_delay_s``
+and ``deferred_bytes_max`` are of the moment when most waited, of keys of bytes alone; ``refused``
+are mutations. Where clients were throttled (``censored_minutes``), figures are lower bounds.
+"""
+
+WHATIF_TIMELINE: Final = Table(
+    "whatif_timeline",
+    """cluster_id string, run_id string, bucket_id bigint, broker_id int, ts timestamp, key string,
+    rate_avg double, rate_max double, limit_now double, limit_new double, waiting double,
+    waiting_max double, throttled_s_now double, throttled_s_new_low double, throttled_s_new double,
+    throttled_s_new_high double, censored boolean""",
+    BY_RUN,
+    ("key", "bucket_id", "broker_id", "ts"),
+)
+"""The minutes of those buckets that would be throttled longest.
+
+``waiting`` is what waits under the new limit at the end of the minute, ``waiting_max`` the most in
+it: nobody knows when in its minute a burst was, so that the truth is between them.
 """
 
 DQ_RESULT: Final = Table(

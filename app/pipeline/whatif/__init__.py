@@ -1,0 +1,1 @@
+"""Who would have been throttled, had other quotas applied."""

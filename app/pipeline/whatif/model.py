@@ -1,0 +1,196 @@
+"""The model of ``app.domain.throttling`` for millions of minutes: the same numbers, bit for bit.
+
+What waits follows from the minute before, so that minutes are taken in turn: the first of all
+series, then the second, and so on. All else is one operation for a column.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from app.domain.throttling import CREDITS_S, LATEST_S, MINUTE_S, TOKENS_S
+from app.pipeline.usage.measures import Numbers
+
+MICRO: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Minutes:
+    """The minutes of some series, one series after the other, each in the order of time.
+
+    A series is a bucket on a broker.
+
+    Attributes:
+        begins: Where each series begins, as ``begins_of`` returns it.
+        minute: Of the epoch; without a row there was no traffic.
+        average: Units per second, at least 0.
+        maximum: The same.
+    """
+
+    begins: Numbers
+    minute: Numbers
+    average: Numbers
+    maximum: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What becomes of each minute under a limit; times are integers of 10^-6 s.
+
+    Sums of them are the same in any order.
+
+    Attributes:
+        waiting: At its end: bytes, percent x seconds, or spent tokens.
+        highest: The most that waited in it.
+        throttled: For the low, the middle and the high figure, how long.
+        idle: For how long the time without traffic before it was throttled.
+        refused: Mutations, in 10^-6.
+    """
+
+    waiting: Numbers
+    highest: Numbers
+    throttled: list[Numbers]
+    idle: Numbers
+    refused: Numbers
+
+
+def replay(
+    minutes: Minutes,
+    limits: Numbers,
+    has_tokens: Numbers,
+    waiting: Numbers | None = None,
+    since: Numbers | None = None,
+) -> Replayed:
+    """Run the minutes of each series under its limit, as ``throttling.replay`` does one series.
+
+    Args:
+        minutes: Of all series.
+        limits: Of each series, above 0; NaN for none.
+        has_tokens: Of each series, whether its requests are refused rather than delayed.
+        waiting: Of each series, what waited at the end of ``since``; without it nothing.
+        since: Of each series, the last minute of the period before.
+    """
+    rows = len(minutes.minute)
+    series = np.zeros(rows, np.int64)
+    series[minutes.begins[1:]] = 1
+    series = np.cumsum(series)
+    limit, tokens = limits[series], has_tokens[series]
+    rate = np.maximum(minutes.average, minutes.maximum)
+    busy = np.divide(MINUTE_S * minutes.average, rate, out=np.zeros(rows), where=rate > 0)
+    busy = np.minimum(MINUTE_S, busy)
+    rest = MINUTE_S - busy
+    over = rate - limit
+    most = np.where(tokens, TOKENS_S * limit, np.inf)
+    gap = _gaps(minutes, since)
+    steps = _Steps(minutes.begins, rows)
+    found = _waiting(
+        steps, steps.turn(limit * gap, over * busy, most, limit * rest), waiting, len(limits)
+    )
+    start, before = (steps.turn_back(column) for column in found)
+    gained = before + over * busy
+    peak = np.minimum(np.maximum(gained, 0.0), most)
+    burst = _delayed_in_burst(before, over, busy, limit)
+    refusing = _refused_in_burst(most - before, over, busy)
+    with np.errstate(invalid="ignore"):
+        drain = np.where(tokens, 0.0, np.minimum(rest, peak / limit))
+        idle = np.where(tokens, 0.0, np.minimum(gap, start / limit))
+        refused = np.maximum(gained - peak, 0.0)
+    return Replayed(
+        waiting=np.nan_to_num(np.maximum(peak - limit * rest, 0.0)),
+        highest=np.nan_to_num(np.maximum(before, peak)),
+        throttled=[_micros(np.where(tokens, refusing, delayed + drain)) for delayed in burst],
+        idle=_micros(idle),
+        refused=_micros(refused),
+    )
+
+
+def _micros(values: Numbers) -> Numbers:
+    """Return integers of 10^-6; what is not limited, NaN, is 0."""
+    micros: Numbers = np.rint(np.nan_to_num(values) * MICRO).astype(np.int64)
+    return micros
+
+
+def _gaps(minutes: Minutes, since: Numbers | None) -> Numbers:
+    """Return how many seconds without traffic there were before each minute."""
+    gap = np.diff(minutes.minute, prepend=minutes.minute[:1]) - 1
+    gap[minutes.begins] = 0 if since is None else minutes.minute[minutes.begins] - since - 1
+    return MINUTE_S * gap
+
+
+def _delayed_in_burst(
+    before: Numbers, over: Numbers, busy: Numbers, limit: Numbers
+) -> list[Numbers]:
+    """Return for how long each burst is delayed, for each credit.
+
+    Args:
+        before: What waits when it begins.
+        over: How much its rate is over the limit.
+        busy: How long it is.
+        limit: NaN for none.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drained = np.where(over >= 0, busy, np.minimum(busy, before / -over))
+        begins = [np.minimum(credit_s * limit / over, LATEST_S) for credit_s in CREDITS_S]
+        rested = [np.where(over > 0, np.maximum(busy - begin, 0.0), 0.0) for begin in begins]
+    return [np.where(before > 0, drained, seconds) for seconds in rested]
+
+
+def _refused_in_burst(tokens: Numbers, over: Numbers, busy: Numbers) -> Numbers:
+    """Return for how long requests of each burst are refused, with the tokens that are left."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(over > 0, np.maximum(busy - tokens / over, 0.0), 0.0)
+
+
+class _Steps:
+    """The rows by turn: the first minute of each series, the longest series first, and so on.
+
+    Attributes:
+        ends: Where each turn ends.
+        longest: The number of the series in the order of a turn.
+    """
+
+    def __init__(self, begins: Numbers, rows: int) -> None:
+        lengths = np.diff(begins, append=rows)
+        self.longest = np.argsort(-lengths, kind="stable")
+        rank = np.empty(len(begins), np.int64)
+        rank[self.longest] = np.arange(len(begins))
+        turn = np.arange(rows) - np.repeat(begins, lengths)
+        self._order = np.lexsort((np.repeat(rank, lengths), turn))
+        self.ends = np.cumsum(np.bincount(turn))
+
+    def turn(self, *columns: Numbers) -> list[Numbers]:
+        """Arrange columns by turn."""
+        return [column[self._order] for column in columns]
+
+    def turn_back(self, column: Numbers) -> Numbers:
+        """Arrange a column by turn as the rows are."""
+        back = np.empty_like(column)
+        back[self._order] = column
+        return back
+
+
+def _waiting(
+    steps: _Steps, columns: list[Numbers], carried: Numbers | None, series: int
+) -> tuple[Numbers, Numbers]:
+    """Return what waits at the end of the minute before each, and when it begins.
+
+    Args:
+        steps: In which the columns are arranged.
+        columns: What drains before a minute, what its burst adds, the most that may wait, and what
+            drains after the burst.
+        carried: Of each series, what waits at first.
+        series: How many there are.
+    """
+    idle, gained, most, drained = columns
+    start, before = np.zeros(len(idle)), np.zeros(len(idle))
+    state = np.zeros(series) if carried is None else carried[steps.longest]
+    begin = 0
+    for end in steps.ends.tolist():
+        turn: Any = slice(begin, end)
+        start[turn] = state[: end - begin]
+        now = np.maximum(start[turn] - idle[turn], 0.0, out=before[turn])
+        peak = np.minimum(np.maximum(now + gained[turn], 0.0), most[turn])
+        state = np.maximum(peak - drained[turn], 0.0)
+        begin = end
+    return start, before
