@@ -240,6 +240,12 @@ class _Reading:
         """Of the names."""
         return self.rules.map.grain
 
+    def fine(self) -> DataFrame:
+        """Return the points that can be used, and maybe others."""
+        if not FORMATS[self.inputs.kind].parquet:
+            return self.points
+        return read_points(self.points.sparkSession, self.inputs, self.rules, is_fine=True)
+
     def traced(self) -> DataFrame:
         """Return the points with their files and rows, and a row for each broken file."""
         if not FORMATS[self.inputs.kind].parquet:
@@ -277,7 +283,7 @@ def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
     series = series_of(reading.names, grain).withColumns(provenance)
     most = max(counted.hours.values(), default=1)
     shares, cluster = -(-most // ROWS_OF_FILE), reading.rules.cluster
-    counting = points_that_count(reading.points, grain, inputs.firsts, shares, cluster)
+    counting = points_that_count(reading.fine(), grain, inputs.firsts, shares, cluster)
     used = Observation()
     rows = sum_minutes(counting.observe(used, *counts_of_used()), cluster)
     if counted.has_ups:

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
 from itertools import product
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import DataType, StringType
+from pyspark.sql.types import DataType, IntegralType, StringType
 
 from app.domain.broker_metrics import (
     METRIC_NAMES,
@@ -24,6 +25,7 @@ from app.domain.broker_metrics import (
 )
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE
+from app.pipeline.tables import RESOURCES as OF_KAFKA
 
 LEFT_OUT: Final = "left-out"
 """The problem of points that are no input: ``--from`` and ``--to`` leave them out, or they are of a
@@ -88,7 +90,7 @@ class Rules:
         )
 
 
-def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
+def judge(rows: DataFrame, rules: Rules, text: Column, *, is_fine: bool = False) -> DataFrame:
     """Judge points one by one.
 
     Args:
@@ -96,16 +98,18 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
             ``broker`` may be a number.
         rules: How.
         text: Of a point that cannot be used; ``series`` stands for it where the labels are why.
+        is_fine: Whether to return those alone that can be used, which costs less.
 
     Returns:
         The columns of ``POINTS_DDL``.
     """
     if rules.map.none:
         rows = rows.withColumns({name: _present(name, rules.map.none) for name in _MAY_BE_NONE})
+    is_whole = isinstance(rows.schema["broker"].dataType, IntegralType)
     named = _with_metrics(rows).withColumns(
         {
             "ts": sf.when(sf.col("ts").between(FIRST_US, END_US - 1), sf.col("ts")),
-            "broker_id": _broker(rules.map),
+            "broker_id": _broker(rules.map, is_whole=is_whole),
             "user": _name("user", user_of_tag if rules.tags else None),
             "client_id": _name("client_id", client_id_of_tag if rules.tags else None),
             "cluster": _name("cluster", None),
@@ -114,7 +118,11 @@ def judge(rows: DataFrame, rules: Rules, text: Column) -> DataFrame:
     is_up = sf.col("attribute") == UP
     nameless = {name: sf.when(is_up, "").otherwise(sf.col(name)) for name in ("user", "client_id")}
     earlier = sf.col("problem") if "problem" in rows.columns else sf.lit(None)
-    judged = named.withColumns(nameless).withColumn("problem", _problem(rules, earlier))
+    judged, problem = named.withColumns(nameless), _problem(rules, earlier)
+    if is_fine:
+        # Spark would judge before and after a filter behind what follows.
+        judged, problem = judged.where(problem.isNull()), sf.lit(None).cast("string")
+    judged = judged.withColumn("problem", problem)
     fine = sf.col("problem").isNull()
     if "series" in rows.columns:
         of_series = sf.col("problem").isin(*_OF_SERIES) & sf.col("series").isNotNull()
@@ -152,31 +160,44 @@ def _with_metrics(rows: DataFrame) -> DataFrame:
     """Add key and attribute of metric and resource, null where they are none of a quota.
 
     What ``quota_metric_of`` understands once case and separators are gone is few enough for a
-    table.
+    table. Most are spelled so that there is nothing to do, and to see that takes far less time.
     """
     of_quotas = [
-        (name, kind, metric.key, metric.attribute)
+        (name, kind, found.key, found.attribute)
         for name, kind in product(METRIC_NAMES, ("", *RESOURCES))
-        if (metric := quota_metric_of(name, kind))
+        if (found := quota_metric_of(name, kind))
     ]
     ddl = "name string, kind string, key string, attribute string"
     metrics = rows.sparkSession.createDataFrame(of_quotas, ddl)
-    name = sf.lower(_replaced(_replaced(sf.col("metric"), "-", "_"), ".", "_"))
-    kind = sf.lower(_replaced(_replaced(sf.col("resource"), "-", ""), "_", ""))
-    is_resource = (name != UP) & kind.isin(*RESOURCES)
-    named = rows.withColumns({"name": name, "kind": sf.when(is_resource, kind).otherwise("")})
+    metric, resource = sf.col("metric"), sf.col("resource")
+    name = sf.lower(_replaced(_replaced(metric, "-", "_"), ".", "_"))
+    kind = sf.lower(_replaced(_replaced(resource, "-", ""), "_", ""))
+    kind = sf.when(kind.isin(*RESOURCES), kind).otherwise("")
+    is_plain = sf.expr(f"metric in ({', '.join(map(repr, METRIC_NAMES))})")
+    spelled = reduce(_lowered, OF_KAFKA.values(), sf.when(resource == "", ""))
+    named = rows.withColumns(
+        {
+            "name": sf.when(is_plain, metric).otherwise(name),
+            "kind": spelled.otherwise(kind),
+        }
+    )
     return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
 
 
+def _lowered(cases: Column, spelled: str) -> Column:
+    return cases.when(sf.col("resource") == spelled, spelled.lower())
+
+
 def _replaced(text: Column, old: str, new: str) -> Column:
-    """Replace text where there is any; Spark's ``replace`` takes long to find none."""
-    return sf.when(text.contains(old), sf.replace(text, sf.lit(old), sf.lit(new))).otherwise(text)
+    return sf.replace(text, sf.lit(old), sf.lit(new))
 
 
-def _broker(names: MetricMap) -> Column:
-    number = sf.col("broker").try_cast("double")
-    is_id = number.between(0, _LARGEST_BROKER) & (number == sf.floor(number))
-    number = sf.when(is_id, number).cast("int")
+def _broker(names: MetricMap, *, is_whole: bool) -> Column:
+    number = sf.col("broker")
+    if not is_whole:
+        number = number.try_cast("double")
+        number = sf.when(number == sf.floor(number), number)
+    number = sf.when(number.between(0, _LARGEST_BROKER), number).cast("int")
     if not names.instances:
         return number
     instances = sf.create_map(*(sf.lit(item) for pair in names.instances.items() for item in pair))

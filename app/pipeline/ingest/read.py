@@ -50,7 +50,12 @@ _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def read_points(
-    session: SparkSession, inputs: Inputs, rules: Rules, *, traced: bool = False
+    session: SparkSession,
+    inputs: Inputs,
+    rules: Rules,
+    *,
+    traced: bool = False,
+    is_fine: bool = False,
 ) -> DataFrame:
     """Return the points of the inputs, judged: the columns of ``POINTS_DDL``.
 
@@ -60,9 +65,10 @@ def read_points(
         rules: How points are judged.
         traced: Whether points of Parquet have their file and row; else the first file of their
             input, which costs less.
+        is_fine: Whether points of Parquet that cannot be used are left out, which costs less.
     """
     frames = [
-        _read_parquet(session, group, rules, traced=traced)
+        _read_parquet(session, group, rules, traced=traced, is_fine=is_fine)
         if FORMATS[inputs.kind].parquet
         else _read_text(session, inputs.kind, group, rules)
         for group in inputs.groups
@@ -176,7 +182,7 @@ def broken_files(points: DataFrame, inputs: Inputs) -> dict[int, str]:
 
 
 def _read_parquet(
-    session: SparkSession, group: FileGroup, rules: Rules, *, traced: bool
+    session: SparkSession, group: FileGroup, rules: Rules, *, traced: bool, is_fine: bool
 ) -> DataFrame:
     """Read tidy rows; a line is a row of the file, from 1.
 
@@ -225,7 +231,7 @@ def _read_parquet(
         sf.struct(*(sf.col(f"`{name}`").alias(str(header)) for header, name in source.items())),
         {"ignoreNullFields": "false"},
     )
-    return judge(raw, rules, text)
+    return judge(raw, rules, text, is_fine=is_fine)
 
 
 def _is_of_period(ts: Column, rules: Rules) -> Column:
