@@ -166,7 +166,8 @@ class EntityWarning:
     that a spreadsheet gave a blank is accepted and limits nobody.
 
     Attributes:
-        code: ``user-prefix``, ``literal-default``, ``literal-pattern`` or ``literal-blank``.
+        code: ``user-prefix``, ``literal-default``, ``literal-pattern``, ``literal-blank``; in plans
+            also ``drastic``, which is about a change.
         detail: A sentence.
     """
 

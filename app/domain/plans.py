@@ -30,6 +30,7 @@ from app.domain.alterations import (
     exact_float,
     same_value,
 )
+from app.domain.drastic import DRASTIC, drastic_changes
 from app.domain.entities import (
     ClientQuotaEntity,
     ClientQuotaFilterComponent,
@@ -173,6 +174,7 @@ class Plan:
         rests_on: The values that the plan was made from.
         violations: Broken rules of what would change; with any of them there is no plan.
         warnings: About entities of the document, in its order; those that it only names have none.
+            Then about changes that are drastic.
     """
 
     changes: tuple[PlannedChange, ...] = ()
@@ -388,11 +390,11 @@ class _Draft:
             tuple(sorted(self._unpruned, key=lambda item: (item.entity.sort_key(), item.key))),
             self._rests_on,
             broken,
-            tuple(self._warnings()),
+            (*self._name_warnings(), *_drastic_warnings(changes)),
             tuple(sorted(self._temporary, key=lambda item: (item.entity.sort_key(), item.key))),
         )
 
-    def _warnings(self) -> Iterator[EntityWarning]:
+    def _name_warnings(self) -> Iterator[EntityWarning]:
         for desired in self._wanted.quotas:
             if desired.values:
                 yield from entity_warnings(desired.entity)
@@ -433,6 +435,13 @@ class _Draft:
             for key, owner in change.holders.items()
             if owner is not None and owner != self._wanted.owner and key in change.before
         ]
+
+
+def _drastic_warnings(changes: Iterable[PlannedChange]) -> Iterator[EntityWarning]:
+    for change in changes:
+        alteration = change.alteration
+        for drastic in drastic_changes(change.before, alteration.ops):
+            yield EntityWarning(alteration.entity, DRASTIC, drastic.detail)
 
 
 _OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave the entity out."

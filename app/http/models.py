@@ -357,7 +357,8 @@ class AlterationResult(ResponseModel):
     warnings: Annotated[
         Annotated[list[SkipValidation[str]], Field(min_length=1)] | MISSING, UNSET_IS_MISSING
     ] = MISSING
-    """Only where there are some."""
+    """Only where there are some. `drastic: …`: a value is lowered by 100 times or more, or a byte
+    rate is set to under 1 KiB/s."""
 
 
 def result_json(result: DomainResult) -> dict[str, Any]:
@@ -378,14 +379,15 @@ def result_json(result: DomainResult) -> dict[str, Any]:
 
 
 class EntityWarning(ResponseModel):
-    """Why an entity is probably not what was intended."""
+    """Why an entity, or a change of it, is probably not what was intended."""
 
     entity: Entity
-    code: Literal["user-prefix", "literal-default", "literal-pattern", "literal-blank"]
+    code: Literal["user-prefix", "literal-default", "literal-pattern", "literal-blank", "drastic"]
     """`user-prefix`: a user that begins with `User:`, which is the type of a principal.
     `literal-default`, `literal-pattern`: a name such as `<default>`, `*` or `tenant-*`, which
     another tool uses for the default entity or a pattern; Kafka matches names literally.
-    `literal-blank`: a name that begins or ends with a blank."""
+    `literal-blank`: a name that begins or ends with a blank. `drastic`, in plans: a value is
+    lowered by 100 times or more, or a byte rate is set to under 1 KiB/s."""
     detail: str
     """A sentence for people."""
 

@@ -59,7 +59,7 @@ export function Report({ report }) {
     </div>
     ${(report.results ?? []).map((result) => html`
       ${report.results.length > 1 && html`<h2><${Entity} entity=${result.entity} /> <${Outcome} of=${result.outcome} /></h2>`}
-      ${(result.warnings ?? []).map((each) => html`<p class="notice open">${each}</p>`)}
+      ${(result.warnings ?? []).map((each) => html`<p class="notice ${each.startsWith("drastic:") ? "danger" : "open"}">${each}</p>`)}
       ${result.error && html`<p class="refusal">${result.error.message}</p>`}
       <${BeforeAndAfter} before=${result.before} after=${result.after} />`)}
     <${PastUse} impact=${report.impact} />

@@ -123,7 +123,7 @@ function Result({ plan, me, isOther, onApplied }) {
     <p class="muted">For <${Text} of=${plan.owner} whole />${plan.scope.length ? `, within ${visible(plan.scope.join(", "))}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
     ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
       <${PastUse} impact=${plan.impact} />`}
-    ${plan.warnings.map(({ entity, detail }) => html`<p class="notice open"><${Entity} entity=${entity} />: ${visible(detail)}</p>`)}
+    ${plan.warnings.map(({ entity, code, detail }) => html`<p class="notice ${code === "drastic" ? "danger" : "open"}"><${Entity} entity=${entity} />: ${visible(detail)}</p>`)}
     ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
       <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
         key: i,

@@ -18,6 +18,7 @@ from app.domain.alterations import (
     failed_read_set,
     same_values,
 )
+from app.domain.drastic import drastic_warnings
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -77,9 +78,12 @@ def result_of(change: Change, verdict: Verdict) -> AlterationResult:
     outcome, before = verdict.outcome, change.before
     after = None if outcome in _OPEN else before
     changed = None if outcome in _OPEN else False
+    warnings = change.warnings
     if outcome in _CHANGING:
         after = apply_ops(before or {}, change.ops)
         changed = not same_values(before or {}, after)
+    if outcome in _CHANGING and before is not None:
+        warnings += drastic_warnings(before, change.ops)
     return AlterationResult(
         entity=change.entity,
         outcome=outcome,
@@ -87,7 +91,7 @@ def result_of(change: Change, verdict: Verdict) -> AlterationResult:
         before=before,
         after=after,
         error=verdict.error,
-        warnings=change.warnings,
+        warnings=warnings,
     )
 
 

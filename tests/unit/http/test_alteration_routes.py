@@ -162,17 +162,17 @@ async def test_a_large_alteration_is_answered_and_recorded_whole(service: FakeSe
 
 
 async def test_a_user_that_is_named_like_a_principal_has_a_warning(service: FakeService):
-    answer = await service.post(ALTERATIONS, setting(9, "User:alice"))
+    answer = await service.post(ALTERATIONS, setting(9000, "User:alice"))
     (warning,) = answer.document["results"][0]["warnings"]
     assert "'User:User:alice'" in warning
-    answer = await service.post(ALTERATIONS, setting(9))
+    answer = await service.post(ALTERATIONS, setting(9000))
     assert "warnings" not in answer.document["results"][0]
 
 
 async def test_a_check_warns_of_a_default_of_other_tools_and_its_removal_does_not(
     service: FakeService,
 ):
-    answer = await service.post(ALTERATIONS, {**setting(9, "<default>"), "validate_only": True})
+    answer = await service.post(ALTERATIONS, {**setting(9000, "<default>"), "validate_only": True})
     (warning,) = answer.document["results"][0]["warnings"]
     assert warning.endswith(
         "the user '<default>' alone, and not the default, which is {user=<default>}."

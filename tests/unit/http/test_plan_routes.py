@@ -142,7 +142,7 @@ async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_re
 
 
 async def test_a_plan_warns_of_names_that_kafka_takes_literally(service: FakeService):
-    service.brokers.quotas[STAR] = {RATE: 1000.0}
+    service.brokers.quotas[STAR] = {RATE: 2000.0}
     names: list[dict[str, str | None]] = [
         {"client-id": "tenant-*"},
         {"user": "*"},
@@ -150,8 +150,8 @@ async def test_a_plan_warns_of_names_that_kafka_takes_literally(service: FakeSer
         {"user": "alice"},
         {"user": "<default>"},
     ]
-    document = desired(1000)
-    document["quotas"] = [{"entity": name, "values": {RATE: 1000}} for name in names]
+    document = desired(2000)
+    document["quotas"] = [{"entity": name, "values": {RATE: 2000}} for name in names]
     document["quotas"][-1]["values"] = {}
     answer = await service.post(PLANS, {"document": document}, "bob")
     assert [(each["entity"], each["code"]) for each in answer.document["warnings"]] == [
@@ -164,7 +164,7 @@ async def test_a_plan_warns_of_names_that_kafka_takes_literally(service: FakeSer
 
 
 async def test_a_plan_without_such_names_has_no_warnings(service: FakeService):
-    read = await service.get(f"{PLANS}/{await planned(service, 10)}")
+    read = await service.get(f"{PLANS}/{await planned(service, 10_000)}")
     assert read.document["warnings"] == []
 
 
