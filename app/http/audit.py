@@ -38,11 +38,12 @@ from app.http.query_params import (
     Filter,
     PageSize,
     PageToken,
+    PastTime,
     QueryParameters,
     StrictQuery,
-    TimeParameter,
     page_token,
     parse_filter,
+    past_time,
     query_fingerprint,
     read_page_token,
 )
@@ -74,10 +75,11 @@ class AuditConditions(QueryParameters):
     actor: Annotated[str | None, Field(examples=["User:ci"])] = None
     """The principal who asked, as Kafka prints it. Another one than oneself needs the `audit`
     permission."""
-    since: Annotated[TimeParameter | None, Field(examples=["2026-11-21T00:00:00Z"])] = None
-    """The earliest time, included. RFC 3339; a plus sign is written `%2B`."""
-    until: Annotated[TimeParameter | None, Field(examples=["2026-11-22T00:00:00Z"])] = None
-    """Upper bound, exclusive. RFC 3339; a plus sign is written `%2B`."""
+    since: Annotated[PastTime | None, Field(examples=[["2026-11-21T00:00:00Z", "2h"]])] = None
+    """The earliest time, included. RFC 3339; a plus sign is written `%2B`. Or how long ago: `90s`,
+    `30m`, `2h`, `7d`."""
+    until: Annotated[PastTime | None, Field(examples=[["2026-11-22T00:00:00Z", "1h"]])] = None
+    """Upper bound, exclusive. RFC 3339; a plus sign is written `%2B`. Or how long ago."""
     outcome: Annotated[Outcome, Strict(strict=False)] | None = None
     """What became of the entity's alteration."""
     action: AuditAction | None = None
@@ -87,7 +89,8 @@ class AuditConditions(QueryParameters):
         """Return the conditions as the log takes them."""
         conditions = self.model_dump(include=set(_BOUND))
         entity = parse_filter(self.entity) if self.entity else None
-        return AuditQuery(**{**conditions, "entity": entity})
+        times = {"since": past_time(self.since), "until": past_time(self.until)}
+        return AuditQuery(**{**conditions, **times, "entity": entity})
 
 
 class AuditParameters(AuditConditions):

@@ -63,7 +63,7 @@ async def follow_audit(
         conditions = services.audit.visible(caller, query.asked())
     services.limits.begin_stream(caller.principal, context.held)
     await feed.join(context.held)
-    begin = await feed.start(last_event, query.since)
+    begin = await feed.start(last_event, conditions.since)
     if begin is None:
         raise _no_such_event()
     if context.is_head:

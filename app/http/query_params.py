@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
 from urllib.parse import unquote_to_bytes
@@ -40,9 +40,11 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
+from app.domain.expiry import DURATION_PATTERN, read_duration
 from app.domain.validation import filter_violations
 from app.http.models import json_bytes, quote, read_time
 from app.http.validation import StrictModel, fault_of, own_error
+from app.service.runtime.clock import utc_now
 
 _END_OF_TYPE: Final = re.compile("[=:^~]")
 
@@ -257,6 +259,20 @@ def _read_time(text: str, info: ValidationInfo) -> datetime:
         raise _wrong_type(info.field_name, form, text) from None
 
 
+def _read_past(text: str, info: ValidationInfo) -> datetime | timedelta:
+    with suppress(ValueError):
+        return read_duration(text)
+    return _read_time(text, info)
+
+
+def past_time(value: datetime | timedelta | None) -> datetime | None:
+    """Return the time of a ``PastTime``, by this machine's clock."""
+    if not isinstance(value, timedelta):
+        return value
+    now = utc_now()
+    return now - min(value, now - datetime.min.replace(tzinfo=UTC))
+
+
 def _check_component(text: str) -> str:
     if parse_component(text) is None:
         raise own_error("unreadable-filter", f"{quote(text)} cannot be read. {GRAMMAR}")
@@ -272,6 +288,20 @@ READ_NUMBER: Final = BeforeValidator(_read_number)
 TimeParameter = Annotated[
     datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
+
+PastTime = Annotated[
+    datetime | timedelta,
+    BeforeValidator(_read_past),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "string", "pattern": DURATION_PATTERN},
+            ]
+        }
+    ),
+]
+"""A time, or how long ago; ``past_time`` works it out."""
 
 Since = Annotated[TimeParameter | None, Field(examples=["2026-11-20T00:00:00Z"])]
 Until = Annotated[TimeParameter | None, Field(examples=["2026-11-21T00:00:00Z"])]

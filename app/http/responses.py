@@ -27,6 +27,7 @@ CALLER: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic": []}, {"ce
 HEADER_NAMES: Final[Mapping[str, str]] = {
     "Recorded-Location": "Location",
     "Maybe-Retry-After": "Retry-After",
+    "New-ETag": "ETag",
 }
 """Headers of the document whose component has another name."""
 

@@ -1,6 +1,6 @@
 """``POST /quotas/alterations``, the record of one alteration, and reverting it."""
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol
@@ -30,10 +30,10 @@ router = feature_router("alterations")
 AlterationIdPath = Annotated[str, path_id("alteration_id", "an answer", UUID7_PATTERN)]
 
 
-def altered(description: str, *examples: str) -> dict[str, Any]:
-    """Describe the answer of a route that alters."""
-    headers = ("Location", REPLAYED_HEADER)
-    return answer_of(RecordDocument, description, *examples, headers=headers)
+def altered(description: str, *examples: str, headers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Describe the answer of a route that alters; it may have further headers."""
+    names = ("Location", REPLAYED_HEADER, *headers)
+    return answer_of(RecordDocument, description, *examples, headers=names)
 
 
 class Asking(Protocol):
@@ -148,8 +148,9 @@ async def alteration_response(
     altering: Awaitable[AlterationRecord],
     *,
     with_impact: bool = False,
+    headers_of: Callable[[AlterationRecord], Mapping[str, str]] | None = None,
 ) -> Response:
-    """Wait for an alteration, count how it ended, and answer."""
+    """Wait for an alteration, count how it ended, and answer, with further headers."""
     metrics = services_of(request).metrics
     try:
         record = await altering
@@ -158,7 +159,9 @@ async def alteration_response(
         raise
     _record_metrics(metrics, alteration, record, record.results.values())
     more = {"impact": await _impact(request, alteration, record)} if with_impact else {}
-    return await off_loop(len(record.results), _response, record, more)
+    response = await off_loop(len(record.results), _response, record, more)
+    response.headers.update(headers_of(record) if headers_of is not None else {})
+    return response
 
 
 async def _impact(request: Request, alteration: Alteration, record: AlterationRecord) -> Any:

@@ -10,7 +10,7 @@ from fastapi import Depends, Path, Request, Response
 from pydantic import Field, PrivateAttr
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from app.domain.alterations import Values
+from app.domain.alterations import Outcome, Values
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
@@ -36,7 +36,7 @@ from app.http.route import feature_router
 from app.http.validation import parse_object, validated
 from app.service.alterations.replace import ReplaceQuotas
 from app.service.auth.denials import RequestedChange
-from app.service.ports.alterations import DEFAULT_WAIT_MS, Alteration, Wait
+from app.service.ports.alterations import DEFAULT_WAIT_MS, Alteration, AlterationRecord, Wait
 
 router = feature_router("quotas")
 
@@ -173,7 +173,7 @@ _CONDITIONAL: Final = {
     _PATH,
     summary="Replace the quotas of one entity",
     responses={
-        200: altered("Replaced, or only checked.", "alteration-applied"),
+        200: altered("Replaced, or only checked.", "alteration-applied", headers=("New-ETag",)),
         **problems("NoSuchEntity"),
     },
     openapi_extra={**_CONDITIONAL, **request_examples("replace", "check-replacing")},
@@ -189,7 +189,18 @@ async def replace_entity(
     alteration, entity = alteration_of(request, granted, key, body), _entity(entity_key)
     alteration = await _with_precondition(request, alteration, entity)
     work = _replacing(request).replace(granted.actor, alteration, entity, body.values)
-    return await alteration_response(request, alteration, work)
+    tag = partial(_tag_of_applied, request)
+    return await alteration_response(request, alteration, work, headers_of=tag)
+
+
+def _tag_of_applied(request: Request, record: AlterationRecord) -> dict[str, str]:
+    """Return the entity tag of what an alteration made of one entity, where that held."""
+    (result,) = record.results.values()
+    is_new = result.outcome is Outcome.APPLIED and not record.replayed
+    if not (is_new and result.after):
+        return {}
+    cluster_id = record.alteration.cluster_id
+    return {"ETag": _etag(request, cluster_id, result.entity, result.after)}
 
 
 @router.delete(

@@ -168,8 +168,10 @@ def test_an_entity_is_made_replaced_and_removed(service: RunningService, raw: Ra
     names = {"user": unique(), "client-id": None}
     path, alice = f"/quotas/{ClientQuotaEntity.of(names).key}", service.api()
     assert problem_of(alice.get(path), 404)["code"] == "no-such-entity"
-    assert alice.put(path, json={"values": {P: 5, C: 7}}).status_code == 200
+    made = alice.put(path, json={"values": {P: 5, C: 7}})
+    assert made.status_code == 200
     read = alice.get(path)
+    assert made.headers["ETag"] == read.headers["ETag"]
     assert read.json()["values"] == {P: 5, C: 7}
     assert read.headers["ETag"] == alice.get(path).headers["ETag"]
     replaced = alice.put(

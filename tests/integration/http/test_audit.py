@@ -125,9 +125,18 @@ def test_rows_are_found_by_each_condition(
         ({"until": first["at"]}, []),
         ({"since": f"{later.isoformat()}+02:00"}, [refused, validated, first]),
         (whole_time, [refused, validated, first]),
+        ({"since": "2h"}, [refused, validated, first]),
+        ({"since": "999999999d", "until": "0s"}, [refused, validated, first]),
+        ({"until": "1h"}, []),
     ]:
         with subtests.test(conditions=conditions):
             assert rows(service, **{"entity": user, **conditions}) == found
+    alice, ago = service.api("auditor"), {"entity": user, "since": "1d", "page_size": "1"}
+    assert [page["rows"] for page in pages(alice, "/audit", **ago)] == [
+        [refused],
+        [validated],
+        [first],
+    ]
 
 
 def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningService) -> None:

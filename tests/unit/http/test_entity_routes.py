@@ -100,6 +100,8 @@ async def test_keys_that_are_not_named_are_removed(service: FakeService):
     again = await service.send("PUT", PATH, body, idempotency_key="k")
     assert again.headers["idempotent-replayed"] == "true"
     assert again.document["alteration_id"] == answer.document["alteration_id"]
+    assert answer.headers["etag"] == (await service.send("GET", PATH)).headers["etag"]
+    assert "etag" not in again.headers, "what a replay found may not hold any more"
 
 
 async def test_what_was_read_can_be_sent_back(service: FakeService):
