@@ -17,13 +17,14 @@ from app.client.entities import (
     read_types,
 )
 from app.client.errors import UsageError, did_you_mean
-from app.client.kafka_configs import ANY, add_entity_flags, add_other_flags, pairs_of
+from app.client.kafka_configs import ANY, Refused, add_entity_flags, add_other_flags, pairs_of
 from app.client.output import Context
 from app.command_line import CommandParser, redact, without_values
 from app.domain.entities import DEFAULT
 from app.domain.expiry import read_duration
 
 _LONGEST_WAIT_S: Final = 86_400
+_LONGEST_KEY: Final = 255
 
 
 def seconds(text: str) -> float:
@@ -39,6 +40,8 @@ _ANYWHERE: Final = argparse.SUPPRESS
 """Options that may stand before or after a subcommand have no default: the later one wins."""
 
 SUBCOMMANDS: Final = {
+    "describe": ("describe", "the same as --describe"),
+    "alter": ("alter", "the same as --alter"),
     "export": (
         "describe",
         "write the quotas as YAML, JSON or CSV that plan and apply take",
@@ -46,7 +49,7 @@ SUBCOMMANDS: Final = {
     "plan": ("plan", "show what would change for a document to hold; change nothing"),
     "apply": ("plan", "make a document hold, or nothing if the cluster moves meanwhile"),
     "import": ("imports", "turn what another tool keeps into a document"),
-    "resolve": ("resolve", "tell what applies to each identity of a file"),
+    "resolve": ("resolve", "tell what applies to each identity of a file; or as --resolve"),
     "lint": ("lint", "find quotas with no effect or a surprising one"),
     "audit": ("audit", "show who changed what, and when"),
     "revert": ("alter", "take an alteration back"),
@@ -55,6 +58,8 @@ SUBCOMMANDS: Final = {
     "show": ("alter", "show an alteration and its outcome"),
     "top": ("top", "show which clients are nearest to their limits now"),
     "whoami": ("alter", "show who the service takes you for, and what you may do"),
+    "completion": ("about", "write what completes these words in bash, zsh or fish"),
+    "version": ("about", "the same as --version"),
 }
 """Each with the module of its ``run_`` and ``add_…_options``, and its line of help."""
 
@@ -92,7 +97,7 @@ _UNKNOWN_WORD: Final = re.compile(r"(?:unrecognized arguments: |invalid choice: 
 class Parser(CommandParser):
     """Takes no abbreviations, which would become ambiguous when options are added."""
 
-    subcommands: Mapping[str, argparse.ArgumentParser] | None = None
+    subcommands: "Mapping[str, Parser] | None" = None
     typed: tuple[str, ...] = ()
 
     def __init__(self, **options: Any) -> None:
@@ -118,7 +123,21 @@ class Parser(CommandParser):
         yield from self._option_string_actions
         for name, parser in (self.subcommands or {}).items():
             yield name
-            yield from parser._option_string_actions  # noqa: SLF001 - listed nowhere else
+            yield from parser._words()  # noqa: SLF001 - of this class
+
+    @property
+    def flags(self) -> Mapping[str, argparse.Action]:
+        """What begins with two hyphens here, and is no counterpart that is refused."""
+        return {
+            flag: action
+            for flag, action in self._option_string_actions.items()
+            if flag.startswith("--") and not isinstance(action, Refused)
+        }
+
+    @property
+    def positional(self) -> argparse.Action | None:
+        """What is no option: the first, or null."""
+        return next(iter(self._get_positional_actions()), None)
 
 
 def parser(words: tuple[str, ...]) -> Parser:
@@ -133,18 +152,13 @@ def parser(words: tuple[str, ...]) -> Parser:
     main.add_argument(
         "--version",
         action="version",
-        version=f"{main.prog} {_version() if '--version' in words else ''}",
+        version=f"{main.prog} {version_of_package() if '--version' in words else ''}",
         help="print the version and exit",
     )
     _add_operations(main)
     add_selection_options(main)
-    describing = main.add_argument_group("describe and resolve")
-    describing.add_argument(
-        "--show-overridden",
-        action="store_true",
-        help="also the less specific values that lose, each with a leading *",
-    )
-    _add_alter_options(main)
+    add_overridden_option(main.add_argument_group("describe and resolve"))
+    add_changes(main)
     add_other_flags(main)
     add_common_options(main)
     subcommands = main.add_subparsers(
@@ -152,18 +166,23 @@ def parser(words: tuple[str, ...]) -> Parser:
     )
     for name, (module, line) in SUBCOMMANDS.items():
         sub = subcommands.add_parser(
-            name, help=line, description=f"{line[0].upper()}{line[1:]}.", argument_default=_ANYWHERE
+            name,
+            help=line,
+            description=f"{line[0].upper()}{line[1:]}.",
+            argument_default=_ANYWHERE,
+            epilog=_COMMON,
         )
         if name in words:
             add_options = getattr(_module(module), f"add_{name}_options", None)
             if add_options is not None:
                 add_options(sub)
-            add_common_options(sub)
+            add_common_options(sub, listed=False)
     main.subcommands = subcommands.choices
     return main
 
 
-def _version() -> str:
+def version_of_package() -> str:
+    """Return the version that is installed."""
     from importlib.metadata import version  # noqa: PLC0415 - takes a while to import
 
     return version("kafka-quota-service")
@@ -186,6 +205,15 @@ def function_of(options: argparse.Namespace) -> Callable[[Context], int]:
 
 def _module(name: str) -> ModuleType:
     return import_module(f"app.client.commands.{name}")
+
+
+def add_overridden_option(to: Any) -> None:
+    """Add the option that prints what loses, too."""
+    to.add_argument(
+        "--show-overridden",
+        action="store_true",
+        help="also the less specific values that lose, each with a leading *",
+    )
 
 
 def _add_operations(main: Parser) -> None:
@@ -224,8 +252,9 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
     add_entity_flags(to)
 
 
-def _add_alter_options(main: Parser) -> None:
-    group = main.add_argument_group("alter")
+def add_changes(to: argparse.ArgumentParser) -> None:
+    """Add what says how an entity is altered."""
+    group = to.add_argument_group("alter")
     group.add_argument(
         "--add",
         "--add-config",
@@ -240,6 +269,14 @@ def _add_alter_options(main: Parser) -> None:
         "--delete", "--delete-config", action="append", metavar="KEY,…", help="remove"
     )
     add_change_options(group)
+    add_consent_option(group)
+
+
+def add_consent_option(group: Any) -> None:
+    """Add what says that a change is meant."""
+    group.add_argument(
+        "--yes", action="store_true", help="do not ask; needed in a script to lower a lot"
+    )
 
 
 def add_change_options(group: Any, *, validate: bool = True) -> None:
@@ -251,8 +288,18 @@ def add_change_options(group: Any, *, validate: bool = True) -> None:
     group.add_argument("--reason", metavar="TEXT", help="why; recorded in the audit log")
     add_end_options(group)
     group.add_argument(
-        "--idempotency-key", metavar="KEY", help="of an earlier try, which this one repeats"
+        "--idempotency-key",
+        type=_idempotency_key,
+        metavar="KEY",
+        help="of an earlier try, which this one repeats",
     )
+
+
+def _idempotency_key(text: str) -> str:
+    if text and text.isascii() and text.isprintable() and len(text) <= _LONGEST_KEY:
+        return text
+    message = f"give 1 to {_LONGEST_KEY} printable ASCII characters"
+    raise argparse.ArgumentTypeError(message)
 
 
 def add_end_options(group: Any) -> None:
@@ -304,8 +351,13 @@ def utc_text(at: dt.datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def add_common_options(to: argparse.ArgumentParser) -> None:
-    """Add what may stand before or after a subcommand."""
+_COMMON: Final = """\
+--server, --token-file, --output and what else every command takes: kafka-client-quotas --help
+"""
+
+
+def add_common_options(to: argparse.ArgumentParser, *, listed: bool = True) -> None:
+    """Add what may stand before or after a subcommand, in its help or not."""
     group = to.add_argument_group("service")
     for flag, metavar, line in (
         ("--server", "URL", "the service (default: http://localhost:8080)"),
@@ -317,20 +369,31 @@ def add_common_options(to: argparse.ArgumentParser) -> None:
         ("--cacert", "FILE", "PEM file of the authorities to trust"),
         ("--profile", "NAME", "of ~/.config/kafka-client-quotas/config.toml"),
     ):
-        group.add_argument(flag, metavar=metavar, help=line, default=_ANYWHERE)
+        group.add_argument(flag, metavar=metavar, help=_listed(line, listed), default=_ANYWHERE)
     group.add_argument(
-        "--timeout", type=seconds, metavar="S", default=_ANYWHERE, help="wait so long for an answer"
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        default=_ANYWHERE,
+        help=_listed("wait so long for an answer", listed),
     )
     output = to.add_argument_group("output")
     output.add_argument(
-        "--output", choices=OUTPUTS, default=_ANYWHERE, help="format (default: text)"
+        "--output",
+        choices=OUTPUTS,
+        default=_ANYWHERE,
+        help=_listed("format (default: text)", listed),
     )
     output.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default=_ANYWHERE,
-        help="colours (default: on a terminal, unless NO_COLOR is set)",
+        help=_listed("colours (default: on a terminal, unless NO_COLOR is set)", listed),
     )
+
+
+def _listed(line: str, listed: bool) -> str:  # noqa: FBT001 - beside its line
+    return line if listed else argparse.SUPPRESS
 
 
 _LOOKS_LIKE_DEFAULT: Final = (

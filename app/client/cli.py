@@ -48,6 +48,7 @@ _BELONGS_TO: Final = {
             "reason",
             "expires_in",
             "expires_at",
+            "yes",
             "idempotency_key",
         ),
         ("alter",),
@@ -55,6 +56,8 @@ _BELONGS_TO: Final = {
     "show_overridden": ("describe", "resolve"),
 }
 """By an option: the operations that take it."""
+
+_OF_ALL: Final = ("describe", "resolve", "alter")
 
 _FLAGS: Final = {"expires_in": "--for", "expires_at": "--until"}
 """Of options that have another name than their flag."""
@@ -98,15 +101,22 @@ def _run(words: tuple[str, ...], context: Context) -> int:
     options = context.options = parser(words).parse_args(words)
     try:
         run = function_of(options)
-        for name, operations in _BELONGS_TO.items():
-            if getattr(options, name, None) and options.operation not in (None, *operations):
-                flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
-                raise UsageError(f"{flag} does not belong to --{options.operation}.")
+        _refuse_misplaced(options)
         code = _understanding(run, context)
         sys.stdout.flush()
         return code
     finally:
         context.close()
+
+
+def _refuse_misplaced(options: argparse.Namespace) -> None:
+    """Refuse options of another operation, which stand in the help of all three."""
+    operation = options.operation or options.subcommand
+    for name, operations in _BELONGS_TO.items():
+        if getattr(options, name, None) and operation in _OF_ALL and operation not in operations:
+            flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+            word = operation if options.operation is None else f"--{operation}"
+            raise UsageError(f"{flag} does not belong to {word}.")
 
 
 def _understanding(run: Callable[[Context], int], context: Context) -> int:

@@ -75,7 +75,6 @@ def _retry_after_s(answer: httpx.Response) -> float:
 
 _CONNECT_S: Final = 10.0
 _LONGEST_FAULT: Final = 200
-_LONGEST_KEY: Final = 255
 
 _HOW_TO_ASK_AGAIN: Final = (
     "The outcome is unknown: it may have been done. To learn it, repeat {again} with "
@@ -165,8 +164,6 @@ class Connection:
             ServiceError: The service refuses, or does not know the outcome itself.
         """
         key = key or str(uuid.uuid4())
-        if not (key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY):
-            raise UsageError("--idempotency-key: give 1 to 255 printable ASCII characters.")
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         content = json.dumps(body).encode()
         client = self._open()

@@ -36,10 +36,11 @@ Pair = tuple[str, str | None]
 """An entity type and a name, null for the default."""
 
 
-class _Refused(argparse.Action):
+class Refused(argparse.Action):
     """Refuses a flag, and says what to write instead."""
 
     def __call__(self, *_: object) -> None:
+        """Refuse."""
         raise UsageError(f"{self.option_strings[0]} {self.const}")
 
 
@@ -87,7 +88,7 @@ def add_other_flags(to: argparse.ArgumentParser) -> None:
     ):
         for flag in flags:
             to.add_argument(
-                flag, action=_Refused, nargs=nargs, const=sentence, help=argparse.SUPPRESS
+                flag, action=Refused, nargs=nargs, const=sentence, help=argparse.SUPPRESS
             )
 
 

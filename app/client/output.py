@@ -216,9 +216,14 @@ class Context:
             for line in lines:
                 self.note(line)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person who can answer a question."""
+        return self.is_watched and bool(sys.stdin) and sys.stdin.isatty()
+
     def confirm(self, question: str) -> bool:
         """Return whether a person agrees; true where nobody can be asked."""
-        if not (self.is_watched and sys.stdin and sys.stdin.isatty()):
+        if not self.can_ask:
             return True
         sys.stdout.flush()
         sys.stderr.write(f"{question} [y/N] ")

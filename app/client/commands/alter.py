@@ -3,15 +3,23 @@
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import add_change_options, end_of, entity_chosen
+from app.client.arguments import (
+    add_change_options,
+    add_changes,
+    add_selection_options,
+    end_of,
+    entity_chosen,
+)
 from app.client.entities import read_changes, show_value
 from app.client.errors import (
     DONE,
+    NOT_AUTHORIZED,
     REFUSED,
     UNKNOWN_OUTCOME,
     UNREACHABLE,
@@ -20,12 +28,14 @@ from app.client.errors import (
     UsageError,
 )
 from app.client.http import THE_COMMAND, document
-from app.client.kafka_configs import read_config_files
+from app.client.kafka_configs import add_other_flags, read_config_files
 from app.client.output import Context, table, yaml_lines
 from app.client.problems import Locate, ServiceError, explain
 from app.command_line import HIDDEN
-from app.domain.entities import show_entity, visible
-from app.domain.quantities import value_in_words
+from app.domain.alterations import Op
+from app.domain.drastic import drastic_changes
+from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter, show_entity, visible
+from app.domain.quantities import factor_in_words, value_in_words
 from app.domain.quota_keys import QUOTA_KEY_RULES
 
 EXIT_CODES: Final[Mapping[str, int]] = {
@@ -113,9 +123,14 @@ def result_lines(result: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted({*before, *after}):
         was, now = (show_value(values.get(key, "unset")) for values in (before, after))
         if was != now:
-            yield f"  {visible(key)}: {was} -> {now}"
+            yield f"  {visible(key)}: {was} -> {now}{_factor(before.get(key), after.get(key))}"
     if before == after:
         yield "  nothing differs"
+
+
+def _factor(before: Any, after: Any) -> str:
+    numbers = [value for value in (before, after) if isinstance(value, int | float)]
+    return f" ({factor_in_words(after / before)})" if len(numbers) == 2 and before else ""
 
 
 def _words(outcome: str) -> str:
@@ -146,6 +161,8 @@ def _me_lines(me: Mapping[str, Any]) -> Iterator[str]:
 
 _FINE: Final = ("applied", "validated")
 _MOST_BUCKETS: Final = 10
+_MOST_RESULTS: Final = 20
+"""So many entities are printed after a change."""
 
 
 @contextmanager
@@ -197,17 +214,82 @@ def _unknown(context: Context, report: Mapping[str, Any], answer: Any) -> int:
 
 
 def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] | None) -> int:
-    if code == DONE and report is not None:
-        for result in report["results"]:
-            context.tell(*result_lines(result))
-        context.tell(*impact_lines(report))
-        has_changed = any(result.get("changed") for result in report["results"])
-        if has_changed and not report["validate_only"]:
-            if "expires_at" in report:
-                again = f"kafka-client-quotas keep {report['alteration_id']}"
-                context.tell(f"It ends at {report['expires_at']}; for good: {again}")
-            context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
+    if code != DONE or report is None:
+        return code
+    tell = context.tell if report["validate_only"] else context.tell_always
+    for result in report["results"][:_MOST_RESULTS]:
+        for line in result_lines(result):
+            tell(line)
+    if (more := len(report["results"]) - _MOST_RESULTS) > 0:
+        tell(f"and {more:,} more entities: show {report['alteration_id']} prints all of them")
+    context.tell(*impact_lines(report))
+    has_changed = any(result.get("changed") for result in report["results"])
+    if has_changed and not report["validate_only"]:
+        if "expires_at" in report:
+            again = f"kafka-client-quotas keep {report['alteration_id']}"
+            tell(f"It ends at {report['expires_at']}; for good: {again}")
+        tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
     return code
+
+
+def lowered_drastically(changes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each value that changes lower by much, or to next to nothing.
+
+    Args:
+        changes: Each with ``entity``, ``ops`` and the values ``before``, as a plan has them.
+    """
+    sentences = []
+    for change in changes:
+        before = {
+            key: value for key, value in change["before"].items() if isinstance(value, int | float)
+        }
+        ops = [Op(op["key"], Decimal(op["value"])) for op in change["ops"] if _is_allowed(op)]
+        found = [each.detail for each in drastic_changes(before, ops) if each.lowers]
+        sentences += [f"{show_entity(change['entity'])}: {detail}" for detail in found]
+    return sentences
+
+
+def _is_allowed(op: Mapping[str, Any]) -> bool:
+    rule = QUOTA_KEY_RULES.get(op["key"])
+    return "value" in op and rule is not None and rule.allows(float(op["value"]))
+
+
+def refuse_unless_meant(context: Context, lowered: Sequence[str]) -> None:
+    """Refuse what lowers a lot where nobody can be asked, and nothing says that it is meant.
+
+    Raises:
+        UsageError: With the sentences.
+    """
+    if lowered and not context.can_ask and not context.option("yes"):
+        lines = [*lowered[:_MOST_RESULTS]]
+        if (more := len(lowered) - _MOST_RESULTS) > 0:
+            lines.append(f"and {more:,} more")
+        message = "Nothing was changed: if that is meant, say --yes."
+        raise UsageError("\n".join([*lines, message]))
+
+
+def _is_meant(context: Context, alteration: Mapping[str, Any]) -> bool:
+    """Tell whether a person, or ``--yes``, agrees with what an alteration lowers a lot."""
+    if context.option("yes") or not any("value" in op for op in alteration["ops"]):
+        return True
+    wanted = ClientQuotaFilter.of(ClientQuotaEntity.of(alteration["entity"]))
+    parameters = [("filter", str(component)) for component in wanted.components]
+    try:
+        read = context.service.get("/quotas", [*parameters, ("strict", "true")])
+    except ServiceError as error:
+        if error.exit_code == NOT_AUTHORIZED:
+            return True  # whether it may be altered is decided where it is
+        raise
+    answer = document(read, "quotas")
+    lowered = lowered_drastically(
+        {**alteration, "before": quota["values"]}
+        for quota in answer["quotas"]
+        if quota["entity"] == alteration["entity"]
+    )
+    refuse_unless_meant(context, lowered)
+    for sentence in lowered:
+        context.note(sentence)
+    return not lowered or context.confirm("Lower it all the same?")
 
 
 def impact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -236,6 +318,13 @@ def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
     yield ": ".join([result["outcome"].replace("_", " "), *reasons])
 
 
+def add_alter_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    add_selection_options(parser)
+    add_changes(parser)
+    add_other_flags(parser)
+
+
 def run_alter(context: Context) -> int:
     """Alter; a script reads nothing where it is done."""
     context.refuse_output("csv")
@@ -252,6 +341,9 @@ def run_alter(context: Context) -> int:
         **end_of(context),
     }
     with locate_refusals(lambda pointer: _user_input(body, pointer)):
+        if not validate_only and not _is_meant(context, body["alterations"][0]):
+            context.note("Nothing was changed.")
+            return REFUSED
         return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
 
 

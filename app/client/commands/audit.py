@@ -41,7 +41,7 @@ def add_audit_options(parser: ArgumentParser) -> None:
         "--since",
         type=_time,
         metavar="TIME",
-        help="as in 2h (ago), 2026-11-21 (UTC) or 2026-11-21T09:30:00Z; included",
+        help="as in 2h (ago), yesterday, 2026-11-21 (UTC) or 2026-11-21T09:30:00Z; included",
     )
     parser.add_argument("--until", type=_time, metavar="TIME", help="upper bound, exclusive")
     parser.add_argument("--outcome", metavar="WORD", help="applied, refused, unknown, …")
@@ -53,6 +53,9 @@ def add_audit_options(parser: ArgumentParser) -> None:
     )
 
 
+_DAYS: Final[Mapping[str, int]] = {"today": 0, "yesterday": 1}
+"""Days that have a word: they begin at midnight of UTC, so many days ago."""
+
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -61,13 +64,19 @@ def _time(text: str) -> str:
     """Return a time as the service reads it; one without an offset is of UTC."""
     ago = _AGO.fullmatch(text)
     try:
+        now = dt.datetime.now(dt.UTC)
         if ago is not None:
-            at = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            at = now - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        elif text in _DAYS:
+            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+            at = midnight - dt.timedelta(days=_DAYS[text])
         else:
             at = dt.datetime.fromisoformat(text)
         at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
-        message = f"{text!r} is no time such as 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z"
+        message = (
+            f"{text!r} is no time such as 2h (ago), yesterday, 2026-11-21 or 2026-11-21T09:30:00Z"
+        )
         raise ArgumentTypeError(message) from None
     return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
 

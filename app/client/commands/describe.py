@@ -10,11 +10,12 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
-from app.client.arguments import add_selection_options, filters_of
+from app.client.arguments import add_overridden_option, add_selection_options, filters_of
 from app.client.commands.temporary import note_ends
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
+from app.client.kafka_configs import add_other_flags
 from app.client.output import Context
 from app.documents import API_VERSION
 from app.domain.entities import show_entity, visible
@@ -86,6 +87,13 @@ def _written(context: Context, parameters: Sequence[tuple[str, str]], output: st
     if (len(lines) <= 1) if output == "csv" else lines[-1:] == [b"quotas: []"]:
         context.tell_always(_NOTHING)
     return content
+
+
+def add_describe_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    add_selection_options(parser)
+    add_overridden_option(parser)
+    add_other_flags(parser)
 
 
 def run_describe(context: Context) -> int:

@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import add_change_options, end_of
-from app.client.commands.alter import impact_lines, locate_refusals, send
+from app.client.arguments import add_change_options, add_consent_option, end_of
+from app.client.commands.alter import (
+    impact_lines,
+    locate_refusals,
+    lowered_drastically,
+    refuse_unless_meant,
+    send,
+)
 from app.client.documents import read_document
 from app.client.entities import read_components, show_value
 from app.client.errors import DONE, REFUSED, UsageError
@@ -241,7 +247,7 @@ def add_apply_options(parser: ArgumentParser) -> None:
     _add_options(parser)
     line = "take over what other owners hold, and end what is for a time"
     parser.add_argument("--force", action="store_true", help=line)
-    parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
+    add_consent_option(parser)
     add_change_options(parser, validate=False)
 
 
@@ -254,6 +260,7 @@ def run_apply(context: Context) -> int:
         style = Style.of(sys.stderr, context.option("color", "auto"))
         lines = plan_lines(plan, style, details=bool(context.option("details")))
         sys.stderr.writelines(f"{safe_line(line)}\n" for line in lines)
+    refuse_unless_meant(context, lowered_drastically(plan["changes"]))
     needs_consent = plan["changes"] and not context.option("yes")
     if needs_consent and not context.confirm("Apply this plan?"):
         context.note("Nothing was changed.")

@@ -4,7 +4,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.arguments import defaults_of, entity_chosen
+from app.client.arguments import (
+    add_overridden_option,
+    add_selection_options,
+    defaults_of,
+    entity_chosen,
+    names_of,
+)
 from app.client.commands.temporary import note_ends
 from app.client.documents import Identity, json_value, read_document, read_identities
 from app.client.entities import Entity, show_value
@@ -94,20 +100,30 @@ def add_resolve_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "file",
+        nargs="?",
         metavar="FILE",
         help="CSV with the heading user,client-id (or ip), or a list in YAML or JSON; - is stdin",
     )
     parser.add_argument(
         "--what-if", metavar="FILE", help="a document; tell what would apply if it held as well"
     )
-    parser.add_argument(
-        "--show-overridden", action="store_true", help="also the values that lose, each with a *"
-    )
+    add_overridden_option(parser)
+    add_selection_options(parser)
 
 
 def run_resolve(context: Context) -> int:
-    """Print a block for each identity; with a what-if what would apply then."""
-    identities = read_identities(context.options.file)
+    """Print a block for each identity of a file; with a what-if what would apply then.
+
+    Without a file the connection is named, as for ``--resolve``.
+    """
+    file, is_named = context.option("file"), bool(names_of(context) or defaults_of(context))
+    if is_named and (file is not None or context.option("what_if") is not None):
+        raise UsageError("resolve takes a FILE of identities, or --names of one; not both.")
+    if file is None and context.option("what_if") is None:
+        return run_resolve_identity(context)
+    if file is None:
+        raise UsageError("resolve: --what-if needs a FILE of identities.")
+    identities = read_identities(file)
     what_if = context.option("what_if")
     alterations = [] if what_if is None else _alterations(context, what_if)
     for alteration in alterations:

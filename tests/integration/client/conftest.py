@@ -42,6 +42,12 @@ class Command:
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
+    def altered(self, *words: str) -> str:
+        """Return what a change that is done says on standard error; it prints nothing else."""
+        ran = self(*words)
+        assert (ran.code, ran.out) == (0, "")
+        return ran.err
+
 
 @pytest.fixture
 def raw(broker: LocalKafka) -> Iterator[RawQuotas]:

@@ -164,7 +164,7 @@ def test_an_exit_code_is_that_of_the_fault_where_standard_error_is_full(words: s
         ("--describe", "--profile", "none"),
         ("--describe", "--timeout", "0"),
         ("audit", "--limit", "-1"),
-        ("audit", "--since", "yesterday"),
+        ("audit", "--since", "tomorrow"),
         ("audit", "--since", "999999w"),
         ("audit", "--since", "0001-01-01T00:00:00+05:00"),
         ("--describe", "--entity-type", "topics"),

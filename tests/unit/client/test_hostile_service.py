@@ -123,6 +123,7 @@ COMMANDS = (
     "--describe --output json",
     "--resolve --names user=a --show-overridden",
     "--resolve --names user=a --output csv",
+    "--alter --yes --names user=a --add producer_byte_rate=1",
     "--alter --names user=a --add producer_byte_rate=1",
     "export",
     "plan FILE",
@@ -186,7 +187,7 @@ def test_an_answer_of_any_kind_ends_in_one_sentence(
             assert code in range(6), command
             assert [line for line in text.split("\n") if not line.isprintable()] == [], command
             assert "Traceback" not in text, command
-            if command.startswith(("--alter", "revert")) and kind.startswith("wrong types"):
+            if command.startswith(("--alter --yes", "revert")) and kind.startswith("wrong types"):
                 assert code == 4, "what was sent may be done"
 
 

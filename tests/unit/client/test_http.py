@@ -10,7 +10,7 @@ from app.client import http
 from app.client.cli import main
 from tests.unit.client.conftest import Reply, Run, raising, scripted_service
 
-ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
+ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1", "--yes")
 LOST = Reply(0)
 
 
@@ -42,7 +42,7 @@ def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lost_answer_is_asked_for_again_with_the_same_key(run: Run):
     ran = run(ALTER, LOST, LOST, APPLIED)
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (ran.code, ran.out, ran.err) == (0, "", "{user=alice}: applied\n")
     assert (len(ran.service.asked), len(ran.service.keys)) == (3, 1)
 
 
@@ -105,7 +105,7 @@ def test_each_answer_has_its_code(reply: Reply, code: int, run: Run):
 def test_a_busy_entity_is_tried_again(run: Run):
     busy = problem(409, "entity-busy", **{"Retry-After": "1"})
     ran = run(ALTER, busy, busy, APPLIED)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, "{user=alice}: applied\n")
     assert (len(ran.service.asked), len(ran.service.keys)) == (3, 1)
 
 

@@ -54,7 +54,7 @@ def test_the_flags_name_entities(flags: str, filters: list[str], run: Run):
 )
 def test_the_flags_name_what_is_altered(flags: str, entity: dict[str, Any], run: Run):
     change = f"--add-config {P}=1,consumer_byte_rate=2 --delete-config request_percentage"
-    ran = run(["--alter", *shlex.split(f"{flags} {change}")], Reply(200, APPLIED))
+    ran = run(["--alter", "--yes", *shlex.split(f"{flags} {change}")], Reply(200, APPLIED))
     assert ran.code == 0
     ((*_, body),) = ran.service.asked
     assert body["alterations"] == [
@@ -72,7 +72,7 @@ def test_the_flags_name_what_is_altered(flags: str, entity: dict[str, Any], run:
 def test_a_file_of_configs_is_read(run: Run, tmp_path: Path):
     file = tmp_path / "quotas.properties"
     file.write_text(f"# of etl\n{P} = 1MiB\n\nconsumer_byte_rate=2\n")
-    ran = run(f"--alter --client etl --add-config-file {file}", Reply(200, APPLIED))
+    ran = run(f"--alter --yes --client etl --add-config-file {file}", Reply(200, APPLIED))
     ((*_, body),) = ran.service.asked
     assert body["alterations"][0]["ops"] == [
         {"key": P, "value": 1048576},

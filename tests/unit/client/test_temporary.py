@@ -23,7 +23,7 @@ PAGE = Reply(200, {"rows": [ROW], "next_page_token": None})
 APPLIED = Reply(
     200, {"alteration_id": "a1", "outcome": "applied", "results": [], "validate_only": False}
 )
-ALTER = f"--alter --names user=alice --add {P}=9000"
+ALTER = f"--alter --yes --names user=alice --add {P}=9000"
 
 
 def test_a_change_says_until_when(run: Run):

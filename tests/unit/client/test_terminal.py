@@ -33,6 +33,7 @@ APPLIED = {
     "readable": True,
     "results": [RESULT],
 }
+DONE = f"{{user=alice}}: applied\n  {P}: 1 -> 2 (× 2)\nTo undo it: kafka-client-quotas revert a1\n"
 RECORD = {
     **APPLIED,
     "principal": "User:alice",
@@ -46,7 +47,7 @@ LOST = Reply(
     {"title": "The outcome is unknown", "code": "outcome-unknown", "sent_to_cluster": "maybe"},
     {"Location": "/quotas/alterations/a1"},
 )
-ALTER = f"--alter --names user=alice --add {P}=2"
+ALTER = f"--alter --names user=alice --add {P}=2 --yes"
 
 
 class Typed(io.StringIO):
@@ -63,10 +64,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("terminal")
 def test_a_change_says_what_it_did_and_how_to_undo_it(run: Run):
     ran = run(ALTER, Reply(200, APPLIED))
-    assert (ran.code, ran.err) == (
-        0,
-        f"{{user=alice}}: applied\n  {P}: 1 -> 2\nTo undo it: kafka-client-quotas revert a1\n",
-    )
+    assert (ran.code, ran.err) == (0, DONE)
 
 
 @pytest.mark.usefixtures("terminal")
@@ -82,8 +80,10 @@ def test_an_export_says_where_it_is(run: Run, tmp_path: Path):
     assert run(f"export --out {file}", Reply(200, {})).err == f"Written to {file}.\n"
 
 
-def test_progress_is_not_printed_for_a_script(run: Run):
-    assert run(ALTER, Reply(200, APPLIED))[:3] == (0, "", "")
+def test_a_script_reads_on_standard_error_what_was_done_and_under_which_id(run: Run):
+    assert run(ALTER, Reply(200, APPLIED))[:3] == (0, "", DONE)
+    ran = run(f"{ALTER} --output json", Reply(200, APPLIED))
+    assert (json.loads(ran.out), ran.err) == (APPLIED, "")
 
 
 @pytest.mark.usefixtures("terminal")
@@ -165,7 +165,7 @@ def test_a_check_and_a_plan_say_how_often_past_use_was_over_the_new_limit(
     checked = {**APPLIED, "validate_only": True, "outcome": "validated", "impact": impact}
     ran = run(f"{ALTER} --validate-only", Reply(200, checked))
     assert (ran.code, ran.service.asked[0][3]["impact"]) == (0, True)
-    assert ran.err.endswith(f"  {P}: 1 -> 2\n{line}")
+    assert ran.err.endswith(f"  {P}: 1 -> 2 (× 2)\n{line}")
     plan = {**PLAN, "impact": impact}
     ran = run("apply --plan p1 --yes", Reply(200, plan), Reply(200, APPLIED))
     assert f"\n\n{line}Plan p1: 1 entity" in ran.err
@@ -248,6 +248,15 @@ def test_times_are_asked_for_in_utc(run: Run):
     assert until == dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
     ago = dt.datetime.now(dt.UTC) - since
     assert dt.timedelta(hours=1, minutes=50) < ago < dt.timedelta(hours=2, minutes=10)
+
+
+def test_yesterday_and_today_begin_at_midnight_of_utc(run: Run):
+    page = {"rows": [], "next_page_token": None}
+    ran = run("audit --since yesterday --until today", Reply(200, page))
+    asked = parse_qs(ran.service.asked[0][1].partition("?")[2])
+    since, until = (dt.datetime.fromisoformat(asked[name][0]) for name in ("since", "until"))
+    assert (until - since, until.time()) == (dt.timedelta(days=1), dt.time())
+    assert dt.timedelta(0) <= dt.datetime.now(dt.UTC) - until < dt.timedelta(days=1, minutes=1)
 
 
 def test_an_audit_log_without_rows_ends_whatever_token_it_has(run: Run):

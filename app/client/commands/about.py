@@ -1,0 +1,136 @@
+"""``version`` and ``completion``: the command about itself."""
+
+import argparse
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from app.client.arguments import SUBCOMMANDS, Parser, version_of_package
+from app.client.arguments import parser as whole_parser
+from app.client.errors import DONE
+from app.client.output import Context
+
+PROGRAM: Final = "kafka-client-quotas"
+
+_TAKES_A_FILE: Final = "FILE"
+"""The metavar of what is completed with files."""
+
+
+def run_version(context: Context) -> int:
+    """Print the version."""
+    version = version_of_package()
+    context.write({"version": version}, [f"{PROGRAM} {version}"])
+    return DONE
+
+
+def add_completion_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument("shell", choices=tuple(_SHELLS), metavar="SHELL", help=", ".join(_SHELLS))
+
+
+def run_completion(context: Context) -> int:
+    """Print the script of a shell; it names what this release takes."""
+    main = whole_parser(tuple(SUBCOMMANDS))
+    context.print(_SHELLS[context.options.shell](main))
+    return DONE
+
+
+def _parsers(main: Parser) -> Mapping[str, Parser]:
+    """Return the parser of each subcommand; that of none is the empty word's."""
+    return {"": main, **(main.subcommands or {})}
+
+
+def _bash(main: Parser) -> Iterator[str]:
+    yield f'# {PROGRAM} in bash: eval "$({PROGRAM} completion bash)"'
+    yield "_kafka_client_quotas() {"
+    yield "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}"
+    yield "  local sub= each words"
+    yield "  COMPREPLY=()"
+    yield '  for each in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
+    yield f"    case $each in {'|'.join(SUBCOMMANDS)}) sub=$each; break;; esac"
+    yield "  done"
+    yield "  case $before in"
+    for flag, action in _all_flags(main).items():
+        if action.choices:
+            choices = " ".join(map(str, action.choices))
+            yield f'    {flag}) COMPREPLY=($(compgen -W "{choices}" -- "$word")); return;;'
+    files = [flag for flag, action in _all_flags(main).items() if action.metavar == _TAKES_A_FILE]
+    yield f'    {"|".join(files)}) COMPREPLY=($(compgen -f -- "$word")); return;;'
+    yield "  esac"
+    yield "  case $sub in"
+    for name, parser in _parsers(main).items():
+        words = [*_choices(parser), *parser.flags]
+        yield f'    {name or chr(34) * 2}) words="{" ".join(words)}";;'
+    yield "  esac"
+    yield '  COMPREPLY=($(compgen -W "$words" -- "$word"))'
+    yield f"  case $sub in {'|'.join(_with_files(main))})"
+    yield '    [[ $word == -* ]] || COMPREPLY+=($(compgen -f -- "$word"));;'
+    yield "  esac"
+    yield "}"
+    yield f"complete -o filenames -F _kafka_client_quotas {PROGRAM}"
+
+
+def _zsh(main: Parser) -> Iterator[str]:
+    yield f'# {PROGRAM} in zsh: eval "$({PROGRAM} completion zsh)"'
+    yield "autoload -U +X compinit && compinit"
+    yield "autoload -U +X bashcompinit && bashcompinit"
+    yield from list(_bash(main))[1:]
+
+
+def _fish(main: Parser) -> Iterator[str]:
+    yield f"# {PROGRAM} in fish: {PROGRAM} completion fish | source"
+    yield f"complete -c {PROGRAM} -f"
+    for name, (_, line) in SUBCOMMANDS.items():
+        yield f"complete -c {PROGRAM} -n __fish_use_subcommand -a {name} -d {_quoted(line)}"
+    for name, parser in _parsers(main).items():
+        where = f"'__fish_seen_subcommand_from {name}'" if name else "__fish_use_subcommand"
+        complete = f"complete -c {PROGRAM} -n {where}"
+        if parser.positional is not None and parser.positional.metavar == _TAKES_A_FILE:
+            yield f"{complete} -F"
+        elif name and _choices(parser):
+            yield f"{complete} -a {_quoted(' '.join(_choices(parser)))}"
+        for flag, action in parser.flags.items():
+            yield f"{complete} -l {flag[2:]}{_fish_value(action)}{_fish_help(action)}"
+
+
+def _fish_value(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    if action.choices:
+        return f" -x -a {_quoted(' '.join(map(str, action.choices)))}"
+    return " -r -F" if action.metavar == _TAKES_A_FILE else " -x"
+
+
+def _fish_help(action: argparse.Action) -> str:
+    is_listed = action.help and action.help != argparse.SUPPRESS
+    return f" -d {_quoted(action.help.replace('%%', '%'))}" if is_listed and action.help else ""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _all_flags(main: Parser) -> Mapping[str, argparse.Action]:
+    return {
+        flag: action for parser in _parsers(main).values() for flag, action in parser.flags.items()
+    }
+
+
+def _choices(parser: Parser) -> list[str]:
+    positional = parser.positional
+    return [] if positional is None else list(map(str, positional.choices or ()))
+
+
+def _with_files(main: Parser) -> list[str]:
+    return [
+        name
+        for name, parser in _parsers(main).items()
+        if parser.positional is not None and parser.positional.metavar == _TAKES_A_FILE
+    ]
+
+
+_SHELLS: Final[Mapping[str, Callable[[Parser], Iterator[str]]]] = {
+    "bash": _bash,
+    "zsh": _zsh,
+    "fish": _fish,
+}
