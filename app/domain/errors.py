@@ -234,6 +234,12 @@ class UnsupportedVersionError(QuotaError):
     default_code = "unsupported-broker-version"
 
 
+class CallbackFailedError(QuotaError):
+    """A quota callback of the user's own raised an error, or returned what is none of its types."""
+
+    default_code = "callback-failed"
+
+
 class BrokerError(QuotaError):
     """Anything else that a broker says, with the broker's own text."""
 

@@ -1,29 +1,31 @@
-"""Resolution: which stored quota applies to a caller, for each key, and why.
+"""Resolution: which limit applies to a caller, for each key, and why.
 
-Brokers have no call for it. This is what ``ClientQuotaManager`` and ``ConnectionQuotas`` do with
-the default ``client.quota.callback.class``; another callback may decide otherwise.
+Brokers have no call for it. A callback decides (KIP-257), Kafka's own rules where there is no
+other; the stored quotas beside it are the reasons.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from app.domain.addresses import canonical_ip
+from app.domain.callbacks.callback import QUOTA_TYPES, ResolvingCallback
+from app.domain.callbacks.kafka_rules import NOTHING, KafkaQuotaCallback
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType, entity_warnings
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex, Spellings
+from app.domain.resolution_index import QuotaIndex, Spellings
 from app.domain.resolution_levels import (
     HIDDEN_CLIENT_RULES,
     IP_PRECEDENCE,
     PRECEDENCE,
-    Bucket,
     ConfiguredQuota,
+    LevelTried,
     Resolution,
     ResolvedQuota,
     applicable_levels,
     client_levels,
     host_names_note,
     ip_levels,
+    source_level,
     spelling_note,
     value_notes,
     why_not,
@@ -32,109 +34,90 @@ from app.domain.resolution_levels import (
 _DEFAULT_USER: Final = 6
 """The level of the rule for the default user alone: the last one that bears a user."""
 
-_NOTHING: Final[Sequence[ConfiguredQuota]] = ()
-
 
 def resolve_client(
-    index: QuotaIndex, user: str, client_id: str | None, *, explain: bool = False
+    index: QuotaIndex,
+    user: str,
+    client_id: str | None,
+    *,
+    explain: bool = False,
+    callback: ResolvingCallback | None = None,
 ) -> Resolution:
     """Return what applies to a user and client-id; an empty client-id equals none.
 
-    For each key on its own, the first of the eight levels that has the key decides. Either name
-    may be empty, which leaves fewer levels: see ``applicable_levels``.
+    Either name may be empty, which leaves fewer levels: see ``applicable_levels``.
 
     Args:
         index: The stored quotas.
         user: The principal's name, without its type.
         client_id: As in the request's header.
         explain: Fill in ``levels``.
+        callback: What decides, over the same quotas; null is Kafka's own rules.
 
-    Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
+    Raises:
+        CallbackFailedError: A callback that is not this service's raised an error.
     """
-    caller = _Caller(user, client_id or "")
-    stored = index.client_values(user, caller.client_id)
+    client_id = client_id or ""
+    decides = callback or KafkaQuotaCallback(index)
+    principal, ignored = f"User:{user}", decides.why_ignored(user, client_id)
+    identity = {"user": user, "client-id": client_id} if client_id else {"user": user}
     quotas: dict[QuotaKey, ResolvedQuota] = {}
-    notes = [warning.detail for warning in entity_warnings(ClientQuotaEntity.of(caller.identity))]
-    for key in CLIENT_KEYS:
-        having = stored.get(key, _NOTHING)
-        quota = _resolve_key(index, key, having, caller)
+    notes = [warning.detail for warning in entity_warnings(ClientQuotaEntity.of(identity))]
+    stored = decides.stored(user, client_id)
+    for quota_type in QUOTA_TYPES:
+        key = quota_type.key
+        tags = decides.quota_metric_tags(quota_type, principal, client_id)
+        decision = decides.decide(quota_type, tags)
+        limit, source, by_broker = decision
+        having, overridden = stored.get(key, NOTHING), NOTHING
+        if ignored is None:
+            if source is not None:
+                overridden = _applying(having, user, client_id)[1:]
+            notes += _missing_name_notes(key, having, user, client_id)
+        levels: tuple[LevelTried, ...] = ()
         if explain:
-            hidden = caller.hides_client_rules(having)
-            levels = client_levels(having, user, caller.client_id, hidden=hidden)
-            quota = quota._replace(levels=levels)
+            hidden = HIDDEN_CLIENT_RULES if _hides_clients(having, user, client_id) else None
+            tried = client_levels(having, user, client_id, barred=ignored or hidden)
+            levels = source_level(source, tried)
+        quota = ResolvedQuota(key, limit, source, tags, tuple(overridden), levels, by_broker)
         quotas[key] = quota
-        notes += _missing_name_notes(key, having, caller)
-        notes += value_notes(quota)
-    return Resolution(caller.identity, quotas, tuple(notes))
+        if limit is not None:
+            notes += value_notes(quota)
+        notes += decides.notes(quota_type, decision)
+    if ignored is not None:
+        notes.append(ignored)
+    return Resolution(identity, quotas, tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    user: str
-    client_id: str
-
-    @property
-    def identity(self) -> dict[str, str]:
-        if not self.client_id:
-            return {"user": self.user}
-        return {"user": self.user, "client-id": self.client_id}
-
-    def tags(self, bucket: Bucket) -> dict[str, str]:
-        return {
-            "user": "" if bucket is Bucket.CLIENT_ID else self.user,
-            "client-id": "" if bucket is Bucket.USER else self.client_id,
-        }
-
-    def applying(self, having: Sequence[ConfiguredQuota]) -> Sequence[ConfiguredQuota]:
-        if self.user and self.client_id:
-            return having
-        if self.hides_client_rules(having):
-            return _NOTHING
-        levels = applicable_levels(self.user, self.client_id)
-        return [quota for quota in having if quota.level in levels]
-
-    def hides_client_rules(self, having: Sequence[ConfiguredQuota]) -> bool:
-        """Tell whether an empty user name selects the default user's bucket, which has no name."""
-        if self.user or not self.client_id or not having:
-            return False
-        return having[0].level == _DEFAULT_USER
+def _applying(
+    having: Sequence[ConfiguredQuota], user: str, client_id: str
+) -> Sequence[ConfiguredQuota]:
+    """Return what can limit these names, the one that decides first."""
+    if user and client_id:
+        return having
+    levels = applicable_levels(user, client_id)
+    return [quota for quota in having if quota.level in levels]
 
 
-def _resolve_key(
-    index: QuotaIndex, key: QuotaKey, having: Sequence[ConfiguredQuota], caller: _Caller
-) -> ResolvedQuota:
-    applying = caller.applying(having)
-    if not applying:
-        tags = caller.tags(_bucket_of_unlimited(index.lone_kind(key), having))
-        return ResolvedQuota(key, None, None, tags, ())
-    source = applying[0]
-    tags = caller.tags(PRECEDENCE[source.level - 1].bucket)
-    return ResolvedQuota(key, source.value, source, tags, tuple(applying[1:]))
-
-
-def _bucket_of_unlimited(lone_kind: Bucket | None, having: Sequence[ConfiguredQuota]) -> Bucket:
-    """Return who shares the bucket of a caller without any limit.
-
-    Source: ``quotaMetricTags``: a single kind of rules decides alone, several try the levels; no
-    rule, or rules for other names only, leaves the client-id.
-    """
-    if lone_kind is not None:
-        return lone_kind
-    return PRECEDENCE[having[0].level - 1].bucket if having else Bucket.CLIENT_ID
+def _hides_clients(having: Sequence[ConfiguredQuota], user: str, client_id: str) -> bool:
+    """Tell whether an empty user name selects the default user's bucket, which has no name."""
+    if user or not client_id or not having:
+        return False
+    return having[0].level == _DEFAULT_USER
 
 
 def _missing_name_notes(
-    key: QuotaKey, having: Sequence[ConfiguredQuota], caller: _Caller
+    key: QuotaKey, having: Sequence[ConfiguredQuota], user: str, client_id: str
 ) -> list[str]:
     """Say why the first value found does not apply to a caller with an empty name."""
-    if not having or (caller.user and caller.client_id):
+    if not having or (user and client_id):
         return []
     first = having[0]
-    reason = why_not(PRECEDENCE[first.level - 1], caller.user, caller.client_id)
+    reason = why_not(PRECEDENCE[first.level - 1], user, client_id)
     if reason is None:
         return []
     notes = [f"{key}: level {first.level} ({first.name}) has a value. {reason}"]
-    if caller.hides_client_rules(having) and having[-1].level > _DEFAULT_USER:
+    if _hides_clients(having, user, client_id) and having[-1].level > _DEFAULT_USER:
         notes.append(f"{key}: {HIDDEN_CLIENT_RULES}")
     return notes
 

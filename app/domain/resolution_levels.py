@@ -116,10 +116,12 @@ class ResolvedQuota(NamedTuple):
 
     Attributes:
         value: As stored, in the key's unit; null = unlimited.
-        source: Where the value comes from; null where nothing applies.
-        shared_by: The metric tags of the bucket, not encoded: user and client-id, or ip.
+        source: Where the value comes from; null where no stored quota decides.
+        shared_by: The metric tags of the bucket, not encoded: user and client-id, or ip, or what a
+            broker's callback says.
         overridden: The less specific entities that would apply, in turn, without the source.
         levels: Every level tried, most specific first; empty unless asked for.
+        by_broker: The limit on each broker, where they differ.
     """
 
     key: QuotaKey
@@ -128,6 +130,7 @@ class ResolvedQuota(NamedTuple):
     shared_by: Mapping[str, str]
     overridden: tuple[ConfiguredQuota, ...]
     levels: tuple[LevelTried, ...] = ()
+    by_broker: Mapping[int, float] | None = None
 
     @property
     def unit(self) -> str:
@@ -266,7 +269,7 @@ def applicable_levels(user: str, client_id: str) -> frozenset[int]:
 
 
 def client_levels(
-    having: Sequence[ConfiguredQuota], user: str, client_id: str, *, hidden: bool
+    having: Sequence[ConfiguredQuota], user: str, client_id: str, *, barred: str | None
 ) -> tuple[LevelTried, ...]:
     """Return the eight levels for one key.
 
@@ -274,15 +277,24 @@ def client_levels(
         having: What is stored for the key at any level.
         user: The user's name; empty for none.
         client_id: The client-id; empty for none.
-        hidden: Whether the default user's value hides the client-id rules (empty user name).
+        barred: Why none of them can limit this caller; null where they can.
     """
     stored = {quota.level: quota for quota in having}
     tried = []
     for row in PRECEDENCE:
-        reason = why_not(row, user, client_id) or (HIDDEN_CLIENT_RULES if hidden else None)
+        reason = why_not(row, user, client_id) or barred
         entity = _client_entity(row, user, client_id)
         tried.append(_tried(row.level, row.source, stored.get(row.level), entity, reason))
     return tuple(tried)
+
+
+def source_level(
+    source: ConfiguredQuota | None, levels: tuple[LevelTried, ...]
+) -> tuple[LevelTried, ...]:
+    """Return the levels with the quota that decides, first where the names do not lead to it."""
+    if source is None or any(tried.entity == source.entity for tried in levels):
+        return levels
+    return (LevelTried(*source, applies=True, reason=None), *levels)
 
 
 def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTried, ...]:
