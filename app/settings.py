@@ -244,6 +244,10 @@ class Settings(BaseModel):
     """YAML file of who may alter which quotas within which bounds; SIGHUP reads it again. See
     `docs/policy.md`."""
 
+    callback_file: Path | None = None
+    """YAML file of what the brokers' `client.quota.callback.class` does. See
+    `docs/callbacks.md`."""
+
     # Events: who follows the audit log.
     events_topic: TopicName | None = None
     """The topic that each event of the audit log is produced to; it is not created."""

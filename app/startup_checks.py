@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from app.authenticators import bearer_tokens, oidc_authorities, tls_context
-from app.domain.errors import NotSentError, WrongClusterError
+from app.documents.callbacks import CallbackFileError, read_callback
+from app.domain.errors import CallbackFailedError, NotSentError, WrongClusterError
 from app.http.authentication.proxies import is_this_machine
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
@@ -199,6 +200,14 @@ def _policy(settings: Settings) -> None:
             raise SettingsError("\n".join(faults)) from None
 
 
+def _callback(settings: Settings) -> None:
+    if settings.callback_file is not None:
+        try:
+            read_callback(settings.callback_file).model.close()
+        except (CallbackFileError, CallbackFailedError) as error:
+            raise SettingsError(f"QUOTAS_CALLBACK_FILE: {error}") from None
+
+
 def _reading(read: Callable[[Settings], object]) -> Rule:
     """Return a rule that reads files and reports why they cannot be used."""
 
@@ -219,7 +228,15 @@ _RULES: Final[Sequence[Rule]] = (
     _test_settings,
     *map(
         _reading,
-        (_broker_tls, _events_tls, bearer_tokens, oidc_authorities, tls_context, _policy),
+        (
+            _broker_tls,
+            _events_tls,
+            bearer_tokens,
+            oidc_authorities,
+            tls_context,
+            _policy,
+            _callback,
+        ),
     ),
 )
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from app.authenticators import CallerLogins, open_authenticators
+from app.documents.callbacks import read_callback
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.audit import row_bytes
 from app.http.authentication.proxies import TrustedProxies
@@ -62,6 +63,7 @@ from app.service.event_topic import EventProducer
 from app.service.expiry import ExpireQuotas
 from app.service.ports.brokers import AclSnapshot, ClusterIdentity, QuotaReader
 from app.service.queries.analytics import Analytics
+from app.service.queries.callbacks import QuotaCallbacks
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import QuotaImage, ResolveQuotas
 from app.service.queries.temporary import TemporaryImage, TemporaryValues
@@ -253,10 +255,11 @@ class Wiring:
             acls = Cache(partial(cluster_acls, brokers), refresh_after_s=ACL_REFRESH_AFTER_S)
             deadline = AdaptiveDeadline(patience.broker_answer_s)
             queries = QueryReader(admin)
+            callbacks = self._callbacks(cluster)
             image = QuotaImage(
-                queries, cluster.custom_callback, timeout_s=patience.image_s, deadline=deadline
+                queries, callbacks.now, timeout_s=patience.image_s, deadline=deadline
             )
-            for closing in (admin, database, cluster, acls, image):
+            for closing in (admin, database, cluster, callbacks, acls, image):
                 stack.push_async_callback(closing.close)
             backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database, deadline)
             journal = PostgresJournal(database)
@@ -352,6 +355,11 @@ class Wiring:
             self.metrics.events,
             owner_name(),
         )
+
+    def _callbacks(self, cluster: KafkaCluster) -> QuotaCallbacks:
+        path = self._settings.callback_file
+        configured = None if path is None else read_callback(path)
+        return QuotaCallbacks(cluster.callback_reports, configured, cluster.leaders)
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
         if self._settings.policy_file is None:

@@ -92,7 +92,7 @@ _CODES: Final[Mapping[HTTPStatus, tuple[str, ...]]] = {
         "too-many-requests",
     ),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: ("headers-too-large",),
-    HTTPStatus.INTERNAL_SERVER_ERROR: ("internal-error",),
+    HTTPStatus.INTERNAL_SERVER_ERROR: ("callback-failed", "internal-error"),
     HTTPStatus.NOT_IMPLEMENTED: ("unsupported-broker-version", "unsupported-transfer-coding"),
     HTTPStatus.BAD_GATEWAY: (
         "broker-answer-too-large",

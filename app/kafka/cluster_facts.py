@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -15,7 +16,9 @@ from kafka.protocol.admin import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from app.domain.callbacks.callback import ClusterMetadata
 from app.domain.errors import NotSentError, QuotaError
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import BrokerLease, ask
@@ -25,10 +28,7 @@ from app.kafka.errors import (
     code_name,
     describe_error,
 )
-from app.service.ports.brokers import (
-    ScramCredential,
-    ScramUsers,
-)
+from app.service.ports.brokers import CallbackReports, ScramCredential, ScramUsers
 from app.service.runtime.tasks import Cache
 
 _MAX_AGE_S: Final = 60.0
@@ -36,16 +36,23 @@ _WAITED_FOR_AFTER_S: Final = 600.0
 _DOUBTED_AFTER_S: Final = 5.0
 """Without the answers of all brokers it is asked again after so long, in the background."""
 
+_LARGEST_ANSWER_BYTES: Final = 16_000_000
+
 _CALLBACK: Final = "client.quota.callback.class"
 _BROKER_CONFIGURATION: Final = 4
 """Source: ``org.apache.kafka.common.config.ConfigResource.Type``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """The class that a live broker reported, and whether all reported what they have."""
+_LEADERS_AGE_S: Final = 30.0
+_LEADERS_REFRESH_S: Final = 2.0
+"""Leaders that are older are asked for again beside the callers."""
 
-    callback: str | None
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the live brokers reported, and whether all reported what they have now."""
+
+    reports: CallbackReports
     by_all: bool
 
 
@@ -57,19 +64,35 @@ class KafkaCluster:
         self._timeout_s = brokers.patience.fact_s
         self._callback = Cache(self._ask)
         self._reports: dict[int, str | None] = {}
+        self._live: frozenset[int] = frozenset()
+        self._topics: frozenset[str] | None = frozenset()
+        self._leaders = Cache(self._ask_leaders, refresh_after_s=_LEADERS_REFRESH_S)
 
-    async def custom_callback(self) -> str | None:
-        """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
+    async def callback_reports(self) -> CallbackReports:
+        """Return what each live broker reports as its ``client.quota.callback.class``.
 
-        A broker's last report stands while it cannot be asked. Null also where none could ever be
-        asked, or none permits it: then nothing is certain. Asked for again beside the callers after
-        60 s, and after 5 s where a broker did not respond; nobody waits for it but the first, and
-        whoever comes after ten minutes without a caller. Source: KIP-257.
+        A broker's last report stands while it cannot be asked. Those that could never be asked, or
+        do not permit it, are silent: then nothing is certain. Asked for again beside the callers
+        after 60 s, and after 5 s where a broker did not respond; nobody waits for it but the first,
+        and whoever comes after ten minutes without a caller. Source: KIP-257.
         """
-        report, age_s = await self._callback.get(_WAITED_FOR_AFTER_S)
-        if age_s > (_MAX_AGE_S if report.by_all else _DOUBTED_AFTER_S):
+        asked, age_s = await self._callback.get(_WAITED_FOR_AFTER_S)
+        if age_s > (_MAX_AGE_S if asked.by_all else _DOUBTED_AFTER_S):
             self._callback.refresh()
-        return report.callback
+        return asked.reports
+
+    async def leaders(self, topics: frozenset[str] | None) -> ClusterMetadata:
+        """Return the leaders of these topics, null for all; at most 30 s old, mostly 2 s.
+
+        Topics that there are not, or that this service's own account may not describe, are missing.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        if topics != self._topics:
+            self._topics = topics
+            self._leaders.invalidate()
+        return (await self._leaders.get(_LEADERS_AGE_S))[0]
 
     async def versions(self) -> Mapping[str, int | None]:
         """Return the newest versions that the broker in use offers; null where it lacks one.
@@ -85,16 +108,23 @@ class KafkaCluster:
     async def close(self) -> None:
         """Stop asking."""
         await self._callback.close()
+        await self._leaders.close()
 
-    async def _ask(self) -> _Report:
+    async def _ask_leaders(self) -> ClusterMetadata:
+        names = None if self._topics is None else sorted(self._topics)
+        question = partial(_describe_leaders, names)
+        return await self._brokers.read(question, timeout_s=self._timeout_s)
+
+    async def _ask(self) -> _Asked:
         try:
             view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
         except NotSentError:
-            return _Report(self._last_report(), by_all=False)
+            return self._asked(by_all=False)
         live = sorted(view.addresses)
+        self._live = frozenset(live)
         answered = await asyncio.gather(*(self._ask_broker(broker_id) for broker_id in live))
         self._reports = {each: self._reports[each] for each in live if each in self._reports}
-        return _Report(self._last_report(), bool(answered) and all(answered))
+        return self._asked(by_all=bool(answered) and all(answered))
 
     async def _ask_broker(self, broker_id: int) -> bool:
         """Ask one broker; tell whether it has answered."""
@@ -106,8 +136,9 @@ class KafkaCluster:
             return False
         return True
 
-    def _last_report(self) -> str | None:
-        return next((found for found in self._reports.values() if found), None)
+    def _asked(self, *, by_all: bool) -> _Asked:
+        classes = dict(self._reports)
+        return _Asked(CallbackReports(classes, self._live - classes.keys()), by_all)
 
 
 async def _describe_callback(lease: BrokerLease) -> str | None:
@@ -131,6 +162,27 @@ async def _describe_callback(lease: BrokerLease) -> str | None:
     return next((value for value in values if value), None)
 
 
+async def _describe_leaders(topics: list[str] | None, lease: BrokerLease) -> ClusterMetadata:
+    asked = (
+        None
+        if topics is None
+        else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    )
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    answer = await ask(
+        lease.connection, request, MetadataResponse, largest_answer=_LARGEST_ANSWER_BYTES
+    )
+    leaders = {
+        topic.name: tuple(
+            None if each.leader_id < 0 else each.leader_id
+            for each in sorted(topic.partitions, key=attrgetter("partition_index"))
+        )
+        for topic in answer.topics
+        if not topic.error_code
+    }
+    return ClusterMetadata(tuple(sorted(each.node_id for each in answer.brokers)), leaders)
+
+
 async def _versions(lease: BrokerLease) -> Mapping[str, int | None]:
     offered = lease.connection.api_versions
     return {
@@ -139,8 +191,6 @@ async def _versions(lease: BrokerLease) -> Mapping[str, int | None]:
         "metadata_version": lease.connection.metadata_version,
     }
 
-
-_LARGEST_ANSWER_BYTES: Final = 16_000_000
 
 _MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Source: ``org.apache.kafka.clients.admin.ScramMechanism``."""

@@ -70,6 +70,7 @@ from app.service.queries.analytics import (
     Result,
     Row,
 )
+from app.service.queries.callbacks import NO_CALLBACK, CallbackInUse
 from app.service.queries.resolve import IndexedImage, QuotaImage
 from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.tasks import AlterationTasks
@@ -181,8 +182,9 @@ class FakeBrokers:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 
 
-async def no_callback() -> None:
+async def no_callback() -> CallbackInUse:
     """Answer as brokers without ``client.quota.callback.class``."""
+    return NO_CALLBACK
 
 
 class FakeImage(QuotaImage):

@@ -68,6 +68,15 @@ _BUCKET: Final = WithJsonSchema(
         "oneOf": [
             object_schema(names, dict.fromkeys(names, _TEXT), title=title)
             for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
+        ]
+        + [
+            {
+                "type": "object",
+                "title": "CallbackBucket",
+                "description": "The metric tags of the brokers' own callback.",
+                "additionalProperties": _TEXT,
+                "not": {"anyOf": [{"required": ["user", "client-id"]}, {"required": ["ip"]}]},
+            }
         ],
     }
 )
@@ -92,14 +101,16 @@ class ResolvedQuota(ResponseModel):
     """What applies for one key."""
 
     value: StoredValue | None
-    """As stored; null: unlimited."""
+    """As stored, or as the brokers' callback says; null: unlimited."""
     unit: str
     """Of the value, such as `bytes/s`."""
     scope: Scope
     """Where the limit is enforced."""
     source: SourceQuota | None
-    """Where the value comes from; null: nowhere."""
+    """Where the value comes from; null: no stored quota decides."""
     shared_by: Annotated[dict[str, str], _BUCKET]
+    by_broker: Annotated[dict[str, StoredValue] | MISSING, UNSET_IS_MISSING] = MISSING
+    """Where brokers have limits of their own: the limit of each, by broker id."""
     overridden: list[OverriddenQuota]
     """The less specific entities that have the key and lose."""
     levels: Annotated[list[LevelTried] | MISSING, UNSET_IS_MISSING] = MISSING
@@ -108,11 +119,27 @@ class ResolvedQuota(ResponseModel):
     """With `usage` only; null: nothing is published."""
 
 
+class Callback(ResponseModel):
+    """By what brokers decide about quotas (KIP-257)."""
+
+    class_name: Annotated[str | None, Field(alias="class")]
+    """The brokers' `client.quota.callback.class`; null: none has one."""
+    model: str
+    """By what this service decides: `kafka` is Kafka's own rules."""
+
+
 class _Resolved(ResponseModel):
     identity: Annotated[dict[str, str], IDENTITY]
     authoritative: Annotated[
-        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
+        bool,
+        Field(
+            description=(
+                "False where a broker has a `client.quota.callback.class` that is not configured "
+                "here, or not every live broker has reported the configured one."
+            )
+        ),
     ]
+    callback: Callback
     quotas: Annotated[
         dict[str, ResolvedQuota],
         Field(

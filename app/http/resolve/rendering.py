@@ -21,31 +21,27 @@ from app.http.models import (
     stored_json,
 )
 from app.service.queries.analytics import BucketUsage
+from app.service.queries.callbacks import CallbackInUse
 from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
 
 
 def resolution_document(
-    resolution: Resolution, callback_class: str | None, expiries: Expiries = NO_EXPIRIES
+    resolution: Resolution, rules: CallbackInUse, expiries: Expiries = NO_EXPIRIES
 ) -> dict[str, Any]:
     """Return one resolution, of which ``Template`` is made; with its levels where it has them.
 
     A source whose value is for a time says so. It has the members of ``ProposedResolution``, whose
     validation would take three times as long.
     """
-    notes = list(resolution.notes)
-    if callback_class is not None:
-        notes.append(
-            f"A broker has client.quota.callback.class={callback_class}: this is what is "
-            "configured, not necessarily what is enforced."
-        )
     return {
         "identity": dict(resolution.identity),
-        "authoritative": callback_class is None,
+        "authoritative": rules.is_authoritative,
+        "callback": {"class": rules.class_name, "model": rules.model.name},
         "quotas": {
             key.value: _quota_json(quota, expiries) for key, quota in resolution.quotas.items()
         },
-        "notes": notes,
+        "notes": [*resolution.notes, *rules.notes],
     }
 
 
@@ -62,6 +58,10 @@ def _quota_json(quota: ResolvedQuota, expiries: Expiries) -> dict[str, Any]:
             for item in quota.overridden
         ],
     }
+    if quota.by_broker is not None:
+        document["by_broker"] = {
+            str(broker): quota_value_json(limit) for broker, limit in quota.by_broker.items()
+        }
     if quota.levels:
         document["levels"] = [
             {
@@ -103,11 +103,11 @@ _NOT_NOW: Final = "The usage is left out: the database that holds it does not an
 
 
 def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
-    """Return the bucket of each key; an address has none that the pipeline knows."""
+    """Return the bucket of each key that the pipeline may know: of a user and a client-id."""
     return {
         key: bucket_of(quota)
         for key, quota in resolution.quotas.items()
-        if "ip" not in quota.shared_by
+        if "user" in quota.shared_by and "client-id" in quota.shared_by
     }
 
 
@@ -231,21 +231,22 @@ def resolutions_bytes(
 
 def _results(basis: ResolutionBasis, expiries: Expiries) -> Sequence[bytes]:
     identities = basis.query.identities
-    callback_class = basis.image.callback_class
-    present = _Writer(basis.image.index, callback_class, expiries).write(identities)
+    rules = basis.image.rules
+    present = _Writer(basis.image.index, rules, expiries).write(identities)
     if basis.proposed is None:
         return present
-    proposed = _Writer(basis.proposed, callback_class, expiries).write(identities)
+    proposed = _Writer(basis.proposed, rules, expiries).write(identities)
     return [
         b'%b,"proposed":%b}' % (now[:-1], then) for now, then in zip(present, proposed, strict=True)
     ]
 
 
 class _Writer:
-    def __init__(self, index: QuotaIndex, callback_class: str | None, expiries: Expiries) -> None:
+    def __init__(self, index: QuotaIndex, rules: CallbackInUse, expiries: Expiries) -> None:
         self._index = index
         self._expiries = expiries
-        self._callback_class = callback_class
+        self._rules = rules
+        self._callback = rules.over(index)
         self._patterns = Patterns(index)
 
     def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
@@ -262,6 +263,9 @@ class _Writer:
         return written
 
     def _clients(self, identities: Sequence[Identity]) -> Sequence[bytes]:
+        """Write by pattern where Kafka's rules decide; another callback is asked for each."""
+        if not self._rules.is_kafkas:
+            return [json_bytes(self._document(each)) for each in identities]
         users = [item.user or "" for item in identities]
         client_ids = [item.client_id or "" for item in identities]
         stored = self._patterns.of_clients(users, client_ids)
@@ -304,8 +308,8 @@ class _Writer:
         }
 
     def _document(self, identity: Identity) -> dict[str, object]:
-        resolution = resolved(self._index, identity)
-        return resolution_document(resolution, self._callback_class, self._expiries)
+        resolution = resolved(self._index, identity, self._callback)
+        return resolution_document(resolution, self._rules, self._expiries)
 
 
 def _column(

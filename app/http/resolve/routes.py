@@ -199,12 +199,12 @@ def resolution_bytes(basis: ResolutionBasis, expiries: Expiries = NO_EXPIRIES) -
     """
     image, identity = basis.image, basis.query.identities[0]
     memo = _memo_beside(image.memo, expiries) if expiries else image.memo
-    texts: dict[DomainIdentity, bytes] = memo.setdefault(image.callback_class, {})
+    texts: dict[DomainIdentity, bytes] = memo.setdefault(image.rules, {})
     text = texts.get(identity)
     if text is None:
-        resolution = resolved(image.index, identity)
-        text = json_bytes(resolution_document(resolution, image.callback_class, expiries))[1:]
-        if len(text) <= _LONGEST_CACHED_BYTES:
+        resolution = resolved(image.index, identity, basis.callback)
+        text = json_bytes(resolution_document(resolution, image.rules, expiries))[1:]
+        if image.rules.model.is_pure and len(text) <= _LONGEST_CACHED_BYTES:
             if len(texts) >= _MOST_CACHED:
                 texts.clear()
             texts[identity] = text
@@ -232,14 +232,15 @@ async def resolve_quotas(
     expiries = services_of(request).temporary.image.values
     if not (query.explain or parameters.usage):
         return Response(resolution_bytes(basis, expiries), media_type=JSON)
-    resolution = resolved(basis.image.index, query.identities[0], explain=query.explain)
+    identity, image = query.identities[0], basis.image
+    resolution = resolved(image.index, identity, basis.callback, explain=query.explain)
     document = {
-        **answer_head(basis.image.cluster_id, basis.image.as_of),
-        **resolution_document(resolution, basis.image.callback_class, expiries),
+        **answer_head(image.cluster_id, image.as_of),
+        **resolution_document(resolution, image.rules, expiries),
     }
     if parameters.usage:
         buckets = list(buckets_of(resolution).values())
-        usage = await services_of(request).analytics.usage(basis.image.cluster_id, buckets)
+        usage = await services_of(request).analytics.usage(image.cluster_id, buckets)
         add_usage(document, resolution, usage)
     return JsonResponse(document)
 

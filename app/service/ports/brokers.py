@@ -1,12 +1,13 @@
 """What the use cases need of the brokers: quotas, quorum, configuration, rights, credentials."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
 from app.domain.authorization import AclBinding, Operation
+from app.domain.callbacks.callback import ClusterMetadata
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 
 STANDSTILL_S: Final = 5.0
@@ -197,9 +198,29 @@ class BarrierUnavailableError(Exception):
     """Nothing that is read can be verified: a request is not permitted, or not known."""
 
 
-CustomCallback = Callable[[], Awaitable[str | None]]
-"""Returns ``client.quota.callback.class`` of a live broker, by which brokers decide about quotas by
-code of their own; null if there is none. Source: KIP-257."""
+@dataclass(frozen=True, slots=True)
+class CallbackReports:
+    """The ``client.quota.callback.class`` by which brokers decide about quotas. Source: KIP-257.
+
+    Attributes:
+        classes: By live broker, its last report; null is Kafka's own rules.
+        silent: The live brokers that have never reported.
+    """
+
+    classes: Mapping[int, str | None] = field(default_factory=dict)
+    silent: frozenset[int] = frozenset()
+
+    @property
+    def custom(self) -> str | None:
+        """The class of a broker that has one; null where none has, or none has reported."""
+        return next((found for found in self.classes.values() if found), None)
+
+
+DescribeCallbacks = Callable[[], Awaitable[CallbackReports]]
+"""Asks every live broker for its callback."""
+
+DescribeLeaders = Callable[[frozenset[str] | None], Awaitable[ClusterMetadata]]
+"""Returns the leaders of some topics, null for all of them."""
 
 
 class AclSnapshot(NamedTuple):

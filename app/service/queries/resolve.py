@@ -17,6 +17,7 @@ from app.domain.alterations import (
     failed_expectations,
     same_values,
 )
+from app.domain.callbacks.callback import ResolvingCallback
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
 from app.domain.resolution import resolve_client, resolve_ip
@@ -24,7 +25,8 @@ from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import judge
 from app.service.auth.actors import Actor
-from app.service.ports.brokers import CustomCallback, Described, QuotaReader
+from app.service.ports.brokers import Described, QuotaReader
+from app.service.queries.callbacks import CallbackInUse, CallbackNow
 from app.service.runtime.clock import USUAL, AdaptiveDeadline, utc_now
 from app.service.runtime.tasks import Cache, off_loop, pause_gc
 
@@ -54,15 +56,14 @@ class IndexedImage:
 
     Attributes:
         as_of: When the broker was asked (UTC).
-        callback_class: The brokers' ``client.quota.callback.class``, or null; where one is set, the
-            answer is what is configured, not necessarily what is enforced.
+        rules: The quota callback that decides.
         memo: What those who write resolutions want to keep with the index; it goes with it.
     """
 
     cluster_id: str
     as_of: datetime
     index: QuotaIndex
-    callback_class: str | None
+    rules: CallbackInUse
     memo: dict[object, Any]
 
 
@@ -92,7 +93,7 @@ class QuotaImage:
 
     Args:
         admin: Who describes.
-        custom_callback: Tells whether brokers decide by code of their own.
+        callback: Tells by which callback brokers decide.
         timeout_s: How long a describe may take at least, in seconds.
         deadline: What a describe may take where that is more; it learns from each. Null is its own.
     """
@@ -100,7 +101,7 @@ class QuotaImage:
     def __init__(
         self,
         admin: QuotaReader,
-        custom_callback: CustomCallback,
+        callback: CallbackNow,
         *,
         timeout_s: float = USUAL.image_s,
         deadline: AdaptiveDeadline | None = None,
@@ -109,7 +110,7 @@ class QuotaImage:
         self._timeout_s = timeout_s
         self._deadline = deadline or AdaptiveDeadline()
         self._cache = Cache(self._load)
-        self._indexes = IndexCache(custom_callback)
+        self._indexes = IndexCache(callback)
         self._current: _Current | None = None
         self._acknowledged: dict[ClientQuotaEntity, _Acknowledged] = {}
         self._laying_over = asyncio.Lock()
@@ -264,8 +265,8 @@ class IndexCache:
     Where the next image differs in little, what has changed is laid over the index there is.
     """
 
-    def __init__(self, custom_callback: CustomCallback) -> None:
-        self._custom_callback = custom_callback
+    def __init__(self, callback: CallbackNow) -> None:
+        self._callback = callback
         self._newest: tuple[Quotas, QuotaIndex, dict[object, Any]] | None = None
         self._building = asyncio.Lock()
 
@@ -280,8 +281,8 @@ class IndexCache:
             if self._newest is None or self._newest[0] is not described.quotas:
                 self._newest = (described.quotas, await self._built(described), {})
             _, index, memo = self._newest
-        callback_class = await self._custom_callback()
-        return IndexedImage(described.cluster_id, described.as_of, index, callback_class, memo)
+        rules = await self._callback()
+        return IndexedImage(described.cluster_id, described.as_of, index, rules, memo)
 
     async def _built(self, described: Described) -> QuotaIndex:
         quotas = described.quotas
@@ -351,12 +352,29 @@ class ResolutionBasis(NamedTuple):
     image: IndexedImage
     proposed: QuotaIndex | None
 
+    @property
+    def callback(self) -> ResolvingCallback:
+        """What decides, over the present quotas."""
+        return self.image.rules.over(self.image.index)
 
-def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) -> Resolution:
-    """Return what applies to one identity, which breaks no rule."""
+
+def resolved(
+    index: QuotaIndex,
+    identity: Identity,
+    callback: ResolvingCallback | None = None,
+    *,
+    explain: bool = False,
+) -> Resolution:
+    """Return what applies to one identity, which breaks no rule; null is Kafka's own rules.
+
+    Raises:
+        CallbackFailedError: A callback that is not this service's raised an error.
+    """
     if identity.ip is not None:
         return resolve_ip(index, identity.ip, explain=explain)
-    return resolve_client(index, identity.user or "", identity.client_id, explain=explain)
+    return resolve_client(
+        index, identity.user or "", identity.client_id, explain=explain, callback=callback
+    )
 
 
 class ResolveQuotas:
@@ -379,6 +397,8 @@ class ResolveQuotas:
             image = await self._image.indexed(max_age_ms=query.max_age_ms)
         else:
             image = await self._image.index_of(await actor.describe_now())
+        if not image.rules.model.is_pure:
+            await off_loop(len(image.index.quotas), image.rules.over, image.index)
         proposed = None
         if query.alterations is not None:
             number = len(query.identities) + len(query.alterations)

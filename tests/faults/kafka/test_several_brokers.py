@@ -15,6 +15,7 @@ from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.kafka.connection import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.ports.brokers import CallbackReports
 from tests.faults.kafka.conftest import ALICE, NO_QUOTAS, SHORT_S, verdicts
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
@@ -246,9 +247,9 @@ async def test_a_failed_question_is_not_taken_for_an_answer(
     monkeypatch.setattr(clusters, "_DOUBTED_AFTER_S", 0.0)
     cluster.callback = CALLBACK
     reply_to_all(cluster, closing)
-    assert await facts.custom_callback() is None
+    assert (await facts.callback_reports()).custom is None
     reply_to_all(cluster, None)
-    await eventually(facts.custom_callback, CALLBACK)
+    await eventually(lambda: custom_callback(facts), CALLBACK)
 
 
 @pytest.mark.parametrize("reply", [closing, *map(configs_refused, (-1, 7, 29, 41))])
@@ -256,28 +257,32 @@ async def test_the_last_answer_of_a_broker_stands_while_there_is_no_other(
     reply: Reply, cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
     cluster.callback = CALLBACK
-    assert await facts.custom_callback() == CALLBACK
+    assert (await facts.callback_reports()).custom == CALLBACK
     monkeypatch.setattr(clusters, "_WAITED_FOR_AFTER_S", 0.0)
     reply_to_all(cluster, reply)
-    assert await facts.custom_callback() == CALLBACK
+    assert (await facts.callback_reports()).custom == CALLBACK
     reply_to_all(cluster, None)
     cluster.callback = None
-    assert await facts.custom_callback() is None
+    assert (await facts.callback_reports()).custom is None
+
+
+async def custom_callback(facts: KafkaCluster) -> str | None:
+    return (await facts.callback_reports()).custom
 
 
 def at_once(facts: KafkaCluster) -> str | None:
     """Return what is responded without waiting for anything."""
     with pytest.raises(StopIteration) as done:
-        facts.custom_callback().send(None)
-    value: str | None = done.value.value
-    return value
+        facts.callback_reports().send(None)
+    reports: CallbackReports = done.value.value
+    return reports.custom
 
 
 async def test_nobody_waits_for_an_answer_to_be_renewed(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
     cluster.callback = CALLBACK
-    assert await facts.custom_callback() == CALLBACK
+    assert (await facts.callback_reports()).custom == CALLBACK
     monkeypatch.setattr(clusters, "_MAX_AGE_S", 0.0)
     cluster.callback = None
     assert at_once(facts) == CALLBACK
@@ -289,11 +294,11 @@ async def test_nobody_waits_again_for_brokers_that_are_away(
 ):
     for each in BROKERS:
         cluster.kill(each)
-    assert await facts.custom_callback() is None
+    assert (await facts.callback_reports()).custom is None
     assert at_once(facts) is None
 
 
 async def test_an_answer_is_cached_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
     for _ in range(5):
-        assert await facts.custom_callback() is None
+        assert (await facts.callback_reports()).custom is None
     assert [cluster.received(DESCRIBE_CONFIGS, each) for each in BROKERS] == [1, 1]

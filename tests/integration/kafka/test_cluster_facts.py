@@ -151,13 +151,13 @@ async def test_an_error_names_the_acl_that_the_account_lacks(broker: LocalKafka)
 
 async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):
     cluster = KafkaCluster(brokers)
-    assert await cluster.custom_callback() is None
+    assert (await cluster.callback_reports()).custom is None
     await cluster.close()
 
 
 async def test_an_account_that_may_not_ask_for_the_callback_learns_nothing(broker: LocalKafka):
     async with brokers_of(as_user(broker, "nobody")) as brokers:
-        assert await KafkaCluster(brokers).custom_callback() is None
+        assert (await KafkaCluster(brokers).callback_reports()).custom is None
 
 
 async def test_the_broker_offers_both_quota_apis_and_tells_its_metadata_version(brokers: Brokers):

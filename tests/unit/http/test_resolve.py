@@ -20,6 +20,7 @@ from app.http.resolve.models import ProposedResolution
 from app.http.resolve.rendering import resolution_document, resolutions_bytes
 from app.http.resolve.routes import resolution_bytes
 from app.service.auth.actors import RefusedAtTheActError
+from app.service.queries.callbacks import NO_CALLBACK, CallbackInUse
 from app.service.queries.resolve import (
     Identity,
     IndexedImage,
@@ -149,24 +150,25 @@ IDENTITIES = (
     *(Identity(ip=ip) for ip in (*ADDRESSES, "::FFFF:10.0.0.1")),
     *(Identity(name, name) for name in NAMES),
 )
-CALLBACKS = st.sampled_from((None, None, 'com.example."%b\\u00000\\u0000"'))
+UNKNOWN_CALLBACK = CallbackInUse(
+    'com.example."%b\\u00000\\u0000"', is_authoritative=False, notes=("It may be otherwise.",)
+)
+CALLBACKS = st.sampled_from((NO_CALLBACK, NO_CALLBACK, UNKNOWN_CALLBACK))
 
 
 def basis(
     identities: Sequence[Identity],
     present: QuotaIndex,
     proposed: QuotaIndex | None = None,
-    callback_class: str | None = None,
+    rules: CallbackInUse = NO_CALLBACK,
 ) -> ResolutionBasis:
     query = ResolveQuery(tuple(identities))
-    return ResolutionBasis(
-        query, IndexedImage("Cluster", AT, present, callback_class, {}), proposed
-    )
+    return ResolutionBasis(query, IndexedImage("Cluster", AT, present, rules, {}), proposed)
 
 
 def each_alone(whole: ResolutionBasis) -> bytes:
     def document(index: QuotaIndex, identity: Identity) -> dict[str, Any]:
-        return resolution_document(resolved(index, identity), whole.image.callback_class)
+        return resolution_document(resolved(index, identity), whole.image.rules)
 
     results = []
     for identity in whole.query.identities:
@@ -179,31 +181,31 @@ def each_alone(whole: ResolutionBasis) -> bytes:
 
 
 @given(QUOTAS, CALLBACKS)
-def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
-    whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
+def test_the_present(quotas: Quotas, rules: CallbackInUse) -> None:
+    whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, rules)
     assert resolutions_bytes(whole) == each_alone(whole)
 
 
 @given(QUOTAS, CALLBACKS)
 def test_a_document_is_what_the_model_makes_of_the_resolution(
-    quotas: Quotas, callback_class: str | None
+    quotas: Quotas, rules: CallbackInUse
 ) -> None:
     index = QuotaIndex.of(quotas)
     for identity, explain in itertools.product(IDENTITIES, (False, True)):
         resolution = resolved(index, identity, explain=explain)
-        document = resolution_document(resolution, callback_class)
+        document = resolution_document(resolution, rules)
         content = {**document, "quotas": resolution.quotas}
         model = ProposedResolution.model_validate(content)
-        assert json_bytes(document) == json_bytes(model.model_dump())
+        assert json_bytes(document) == json_bytes(model.model_dump(by_alias=True))
 
 
 def test_answers_to_long_names_are_not_cached() -> None:
     index, memo = QuotaIndex.of({}), dict[Any, Any]()
     for name in ("alice", "a" * 10_000):
         query = ResolveQuery((Identity(name),))
-        image = IndexedImage("Cluster", AT, index, None, memo)
+        image = IndexedImage("Cluster", AT, index, NO_CALLBACK, memo)
         resolution_bytes(ResolutionBasis(query, image, None))
-    assert list(memo[None]) == [Identity("alice")]
+    assert list(memo[NO_CALLBACK]) == [Identity("alice")]
 
 
 @given(QUOTAS, QUOTAS, QUOTAS)
