@@ -51,6 +51,8 @@ SUBCOMMANDS: Final = {
     "import": ("imports", "turn what another tool keeps into a document"),
     "resolve": ("resolve", "tell what applies to each identity of a file; or as --resolve"),
     "lint": ("lint", "find quotas with no effect or a surprising one"),
+    "advice": ("advice", "show which values to raise, to lower and to remove, and why"),
+    "budgets": ("budgets", "show what the quotas of each budget add up to, and to what they may"),
     "audit": ("audit", "show who changed what, and when"),
     "revert": ("alter", "take an alteration back"),
     "temporary": ("temporary", "show what ends by itself, when, and what it returns to"),

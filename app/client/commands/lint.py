@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from app.client.commands.budgets import Row, budget_rows, full_of, fullness
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, REFUSED
 from app.client.http import document
@@ -275,6 +276,23 @@ def _broker_finding(quota: Quota, key: str, broker: str) -> Finding:
     )
 
 
+_EXCEEDED: Final = "budget-exceeded"
+_WITHOUT_VALUE: Final = "budget-without-value"
+
+
+def of_budgets(rows: Iterable[Row]) -> Iterator[Finding]:
+    """Yield budgets that other tools have exceeded, and who has no value, and so is in no sum."""
+    for row in rows:
+        name, key = visible(row["name"]), row["key"]
+        if full_of(row) > 1:
+            largest = row["largest"][0]["entity"]
+            message = f"holds most of what is over its limit: {fullness(row)}"
+            yield Finding(_EXCEEDED, Severity.WARNING, largest, key, message)
+        for entity in row["without_value"]:
+            message = f"is not set, so budget {name} counts it as nothing"
+            yield Finding(_WITHOUT_VALUE, Severity.HINT, entity, key, message)
+
+
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 
 _TELLS_NOT: Final = (403, 404, 501, 502)
@@ -311,13 +329,21 @@ def run_lint(context: Context) -> int:
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
     users = _scram_users(context)
-    found = list(_findings(context, quotas, users))
+    budgets = _budgets(context)
+    found = [*_findings(context, quotas, users), *of_budgets(budgets or ())]
     not_judged = [] if users else [_NO_CREDENTIALS]
+    if budgets is None:
+        not_judged += [_EXCEEDED, _WITHOUT_VALUE]
     if not context.option("broker_user"):
         not_judged.append(_CATCHES_BROKERS)
         context.tell_always(f"Not judged: {_CATCHES_BROKERS}; --broker-user names their users.")
-    report = {"findings": [asdict(finding) for finding in found], "not_judged": not_judged}
-    context.write(report, _lines(found, context.style, in_full=bool(context.option("all"))))
+    report = {
+        "findings": [asdict(finding) for finding in found],
+        "not_judged": not_judged,
+        "budgets": budgets or [],
+    }
+    lines = _lines(found, context.style, in_full=bool(context.option("all")))
+    context.write(report, [*map(fullness, budgets or ()), *lines])
     warnings_alone = context.option("fail_on") == "warnings"
     fails = any(finding.severity is Severity.WARNING or not warnings_alone for finding in found)
     return REFUSED if fails else DONE
@@ -332,6 +358,17 @@ def _findings(
     yield from catching_brokers(quotas, context.option("broker_user", []))
     yield from hidden(quotas)
     yield from without_credentials(quotas, users)
+
+
+def _budgets(context: Context) -> list[Row] | None:
+    """Return how full the budgets are; null, after a note, where the service does not say it."""
+    try:
+        return budget_rows(context)
+    except ServiceError as error:
+        if error.status not in _TELLS_NOT:
+            raise
+        context.note(f"Note: how full the budgets are is unknown ({error}).")
+        return None
 
 
 def _scram_users(context: Context) -> frozenset[str]:

@@ -24,7 +24,7 @@ def add_temporary_options(parser: ArgumentParser) -> None:
 
 def run_temporary(context: Context) -> int:
     """Print the values that end by themselves, until when, and what each returns to."""
-    rows = _rows(context)
+    rows = rows_of(context, "/quotas/temporary", filters_of(context), "temporary values")
     if not rows:
         context.tell_always("Nothing found: no value is for a time.")
     cells = [_cells(row) for row in rows]
@@ -32,19 +32,24 @@ def run_temporary(context: Context) -> int:
     return DONE
 
 
-def _rows(context: Context) -> list[Mapping[str, Any]]:
-    parameters = [*filters_of(context), ("page_size", _PAGE)]
-    progress, rows = Progress("temporary values"), list[Mapping[str, Any]]()
+def rows_of(
+    context: Context, path: str, parameters: Sequence[tuple[str, str]], what: str
+) -> list[Mapping[str, Any]]:
+    """Return the rows of all pages of a list; ``what`` they are, for a person who waits."""
+    progress, rows = Progress(what), list[Mapping[str, Any]]()
     page: list[tuple[str, str]] = []
     while True:
-        answer = context.service.get("/quotas/temporary", [*parameters, *page])
+        answer = context.service.get(path, [*parameters, ("page_size", _PAGE), *page])
         found = document(answer, *_MEMBERS)
         rows += found["rows"]
         progress.tell(len(rows))
+        before, page = page, [("page_token", found["next_page_token"])]
         if found["next_page_token"] is None:
             progress.end()
             return rows
-        page = [("page_token", found["next_page_token"])]
+        if page == before:
+            message = "the next page is the page before it"
+            raise ValueError(message)
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:

@@ -197,9 +197,12 @@ def test_defaults_that_catch_the_brokers_are_found():
     assert finding.fixes[0].endswith("--add request_percentage=1000000000")
 
 
+NO_BUDGETS = Reply(200, {"rows": []})
+
+
 def test_of_many_findings_of_a_rule_a_few_are_printed(run: Run):
     quotas = [{"entity": {"user": f"User:u{n:02}"}, "values": {P: 5}} for n in range(30)]
-    replies = (Reply(200, {"quotas": quotas}), Reply(200, {"users": []}))
+    replies = (Reply(200, {"quotas": quotas}), Reply(200, {"users": []}), NO_BUDGETS)
     ran = run("lint", *replies)
     assert ran.out.count("[user-prefix]") == 4
     assert "and 27 more [user-prefix]: --all lists them\n30 warnings, 0 hints.\n" in ran.out
@@ -210,7 +213,7 @@ def test_of_many_findings_of_a_rule_a_few_are_printed(run: Run):
 
 def test_a_rule_that_could_not_run_is_named(run: Run):
     refused = Reply(403, {"title": "No", "code": "cluster-authorization-failed"})
-    ran = run("lint --output json --broker-user b", Reply(200, {"quotas": []}), refused)
+    ran = run("lint --output json --broker-user b", Reply(200, {"quotas": []}), refused, NO_BUDGETS)
     assert json.loads(ran.out)["not_judged"] == ["no-credentials"]
     assert "who has credentials is unknown" in ran.err
 
@@ -227,10 +230,72 @@ def test_a_rule_that_could_not_run_is_named(run: Run):
 def test_a_rule_without_what_it_needs_has_not_judged(
     run: Run, users: list[dict[str, str]], options: str, not_judged: list[str]
 ):
-    replies = (Reply(200, {"quotas": []}), Reply(200, {"users": users}))
+    replies = (Reply(200, {"quotas": []}), Reply(200, {"users": users}), NO_BUDGETS)
     ran = run(f"lint {options} --output json", *replies)
     assert (json.loads(ran.out)["not_judged"], ran.err) == (not_judged, "")
     sentences = run(f"lint {options}", *replies).err.splitlines()
     assert [sentence.split(";")[0] for sentence in sentences] == [
         f"Not judged: {rule}" for rule in not_judged
     ]
+
+
+ROW: dict[str, Any] = {
+    "name": "team-a",
+    "key": P.value,
+    "limit": 1000,
+    "overbooking": 1.2,
+    "sum": 600,
+    "entities": 3,
+    "unlimited": 1,
+    "users": "a-",
+    "largest": [{"entity": {"user": "a-1"}, "value": 500}],
+    "without_value": [{"user": "a-3"}],
+}
+
+
+def test_lint_says_how_full_each_budget_is_and_who_has_no_value(run: Run):
+    quotas, users = Reply(200, {"quotas": []}), Reply(200, {"users": [{"user": "a"}]})
+    ran = run("lint --broker-user b", quotas, users, Reply(200, {"rows": [ROW]}))
+    first, hint, last = ran.out.splitlines()
+    assert first == (
+        "budget team-a: producer_byte_rate 600 B/s of 1.17 KiB/s (50%), 3 entities, "
+        "1 without a value"
+    )
+    assert hint == (
+        "hint: {user=a-3} producer_byte_rate is not set, so budget team-a counts it as nothing "
+        "[budget-without-value]"
+    )
+    assert (ran.code, last) == (1, "0 warnings, 1 hint.")
+    over = Reply(200, {"rows": [{**ROW, "sum": 1800, "without_value": []}]})
+    ran = run("lint --broker-user b --output json", quotas, users, over)
+    report = json.loads(ran.out)
+    (finding,) = report["findings"]
+    assert (finding["rule"], finding["severity"]) == ("budget-exceeded", "warning")
+    assert finding["entity"] == {"user": "a-1"}
+    assert report["budgets"] == over.body["rows"]
+
+
+def test_lint_of_a_service_that_has_no_budgets_says_what_it_has_not_judged(run: Run):
+    gone = Reply(404, {"title": "No", "code": "no-such-entity"})
+    replies = (Reply(200, {"quotas": []}), Reply(200, {"users": [{"user": "a"}]}), gone)
+    ran = run("lint --broker-user b --output json", *replies)
+    not_judged = json.loads(ran.out)["not_judged"]
+    assert (ran.code, not_judged) == (0, ["budget-exceeded", "budget-without-value"])
+    assert "how full the budgets are is unknown" in ran.err
+
+
+def test_budgets_are_listed_in_every_format(run: Run):
+    answer = Reply(200, {"rows": [ROW]})
+    ran = run("budgets", answer)
+    assert ran.code == 0
+    assert ran.service.asked[0][1] == "/quotas/budgets?explain=true"
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["budget", "key", "sum", "at", "most", "full", "entities", "without", "a", "value"],
+        ["team-a", "producer_byte_rate", "600", "B/s", "1.17", "KiB/s", "50%", "3", "1"],
+    ]
+    assert run("budgets --output csv", answer).out.splitlines() == [
+        "name,key,limit,overbooking,sum,entities,unlimited",
+        "team-a,producer_byte_rate,1000,1.2,600,3,1",
+    ]
+    assert json.loads(run("budgets --output json", answer).out) == {"rows": [ROW]}
+    assert "no budgets" in run("budgets", NO_BUDGETS).err
