@@ -1,6 +1,7 @@
 """Whose Spark a job uses: its own, an active one, or ``spark-submit``'s."""
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -42,6 +43,16 @@ def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSessi
         spark_session("beside", settings=settings),
     ):
         pass
+
+
+def test_java_takes_the_options_of_the_driver_and_prints_nothing():
+    """What it printed would stand before the report on the standard output."""
+    options = shlex.split(pipeline_spark._DRIVER)
+    ended = subprocess.run(
+        [find_java(), *options, "--list-modules"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.startswith("java.base@")
+    assert not ended.stderr
 
 
 def test_java_sets_the_permissions_of_files_of_this_machine(spark: SparkSession, tmp_path: Path):
