@@ -14,6 +14,7 @@ from app.localdev.jars import (
     AGENT_LOCK,
     KAFKA_VERSION,
     OTHER_KAFKA_VERSIONS,
+    STRIMZI_QUOTAS_LOCK,
     TOOLS_ARTIFACT,
     Jar,
     lock_file,
@@ -41,6 +42,9 @@ SDK_GROUPS |= {"org.apache.httpcomponents"}
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 
+STRIMZI_QUOTAS = "io.strimzi:kafka-quotas-plugin:0.3.1"
+"""A quota callback; what it needs the broker has."""
+
 AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
 TEST_GROUPS = {"junit", "net.bytebuddy", "org.hamcrest", "org.mockito", "org.objenesis"}
@@ -66,6 +70,7 @@ def main() -> None:
     _write("iceberg", _resolve(ICEBERG))
     # PySpark brings the rest, but for the client of Unity Catalog.
     _write("delta", [jar for jar in _resolve(DELTA) if jar.group == "io.delta"])
+    _write(STRIMZI_QUOTAS_LOCK, [_alone(STRIMZI_QUOTAS)])
     # The agent's jar holds what it needs.
     _write(AGENT_LOCK, [jar for jar in _resolve(AGENT) if jar.artifact in AGENT])
 

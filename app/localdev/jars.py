@@ -23,6 +23,7 @@ OTHER_KAFKA_VERSIONS = ("3.9.2", "4.0.2", "4.2.1")
 
 TOOLS_ARTIFACT = "kafka-tools"
 AGENT_LOCK = "jmx-exporter"
+STRIMZI_QUOTAS_LOCK = "strimzi-quotas"
 
 _DOWNLOADS_AT_ONCE = 8
 

@@ -179,15 +179,20 @@ QUICK_START = "-XX:TieredStopAtLevel=1"
 """The first compiler alone: a program of minutes takes half of the processor's time."""
 
 
-def java_command(main_class: str, *options: str, tools: bool = False) -> list[str]:
-    """Return the command that runs a main class with options of the JVM; its arguments follow."""
+def java_command(
+    main_class: str, *options: str, tools: bool = False, jars: Sequence[Path] = ()
+) -> list[str]:
+    """Return the command that runs a main class with options of the JVM; its arguments follow.
+
+    ``jars`` are others than Kafka's, such as those of plugins.
+    """
     try:
         java = str(find_java())
     except JavaMissingError as error:
         raise LocalDevError(str(error)) from error
-    jars = os.pathsep.join(map(str, class_path(tools=tools)))
+    jars_in_order = os.pathsep.join(map(str, [*class_path(tools=tools), *jars]))
     usual = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dfile.encoding=UTF-8")
-    return [java, *usual, *options, "-cp", jars, main_class]
+    return [java, *usual, *options, "-cp", jars_in_order, main_class]
 
 
 def jvm_environment() -> dict[str, str]:
@@ -196,7 +201,11 @@ def jvm_environment() -> dict[str, str]:
 
 
 def run_tool(
-    main_class: str, *arguments: str, java_options: Sequence[str] = (), tools: bool = False
+    main_class: str,
+    *arguments: str,
+    java_options: Sequence[str] = (),
+    tools: bool = False,
+    jars: Sequence[Path] = (),
 ) -> CompletedProcess[str]:
     """Run one of Kafka's command-line programs to its end and return its output and exit code.
 
@@ -206,8 +215,10 @@ def run_tool(
         java_options: further options of its JVM.
         tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
             `org.apache.kafka.tools.DumpLogSegments` are.
+        jars: others than Kafka's.
     """
-    command = java_command(main_class, "-Xmx256m", QUICK_START, *java_options, tools=tools)
+    options = ("-Xmx256m", QUICK_START, *java_options)
+    command = java_command(main_class, *options, tools=tools, jars=jars)
     return run_to_end([*command, *arguments], jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
 
 
@@ -228,8 +239,13 @@ rules:
 - pattern: 'kafka.server<type={_RESOURCES}, client-id=(.*)><>{_ATTRIBUTES}'
   name: kafka_server_quota_$3
   labels: {{resource: $1, client_id: $2}}
+- pattern: 'kafka.server<type={_RESOURCES}, (group|quota.type)=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$4
+  labels: {{resource: $1, user: "$2:$3"}}
 """
-"""Source: KafkaMbean, ClientQuotaManager, ControllerMutationQuotaManager."""
+"""The last is for quota callbacks, whose tags are others: a group is the user `group:<name>`.
+
+Source: KafkaMbean, ClientQuotaManager, ControllerMutationQuotaManager."""
 
 
 def agent_option(directory: Path, port: int) -> str:
@@ -255,6 +271,9 @@ class LocalKafka(LocalServer):
         tls: adds an SSL and a SASL_SSL listener.
         metrics: serve the quota metrics as Prometheus text.
         java_options: further options of the JVMs that format and run the node.
+        plugin_jars: jars of classes that the properties name, such as quota callbacks.
+        joins: the node that is the controller of its cluster; null: it is its own.
+        node_id: of this node; the others of its cluster have others.
     """
 
     directory: Path
@@ -269,6 +288,9 @@ class LocalKafka(LocalServer):
     tls: LocalTls | None = None
     metrics: bool = False
     java_options: tuple[str, ...] = ()
+    plugin_jars: tuple[Path, ...] = ()
+    joins: "LocalKafka | None" = None
+    node_id: int = 1
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
@@ -318,7 +340,8 @@ class LocalKafka(LocalServer):
         if self.metrics and (metrics_port is None or not is_free(metrics_port)):
             self._state = {**self._state, "metrics_port": free_ports(1)[0]}
         formatted = "cluster_id" in self._state
-        self._state = {"cluster_id": _new_cluster_id(), **self._state, "ports": ports}
+        cluster_id = _new_cluster_id() if self.joins is None else self.joins.cluster_id
+        self._state = {"cluster_id": cluster_id, **self._state, "ports": ports}
         self._write_configuration()
         if not formatted:
             self._format()
@@ -328,6 +351,7 @@ class LocalKafka(LocalServer):
         ports: dict[str, int] = self._state["ports"]
         properties = {
             **broker_properties(self.directory, ports, self.super_users),
+            **self._membership(ports),
             **sasl_properties(ports, self.plain_users),
             **tls_properties(self.tls),
             **self.extra_properties,
@@ -337,13 +361,30 @@ class LocalKafka(LocalServer):
         self._logging_path.write_text(logging_text(request_log))
         self.log_path.touch()
 
+    def _membership(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return what differs for a broker whose controller is another node."""
+        if self.joins is None:
+            return {}
+        clients = {name: port for name, port in ports.items() if name != "CONTROLLER"}
+        return {
+            "process.roles": "broker",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": f"1@{self.joins.address('CONTROLLER')}",
+            "listeners": _listeners(clients),
+        }
+
     def _format(self) -> None:
         shutil.rmtree(self.directory / "data", ignore_errors=True)
         # A cluster ID may begin with a hyphen: it must not look like an option.
         cluster = f"--cluster-id={self.cluster_id}"
         arguments = ["format", cluster, "-c", str(self._properties_path)]
         arguments += scram_arguments(self.scram_users)
-        done = run_tool("kafka.tools.StorageTool", *arguments, java_options=self.java_options)
+        done = run_tool(
+            "kafka.tools.StorageTool",
+            *arguments,
+            java_options=self.java_options,
+            jars=self.plugin_jars,
+        )
         if done.returncode != 0:
             raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")
 
@@ -354,7 +395,8 @@ class LocalKafka(LocalServer):
             options.append(QUICK_START)
         if self.metrics:
             options.append(agent_option(self.directory, self._state["metrics_port"]))
-        command = java_command("kafka.Kafka", *options, *self.java_options)
+        options += self.java_options
+        command = java_command("kafka.Kafka", *options, jars=self.plugin_jars)
         command.append(str(self._properties_path))
         self.spawn(command, directory=self.directory, environ=jvm_environment())
         client = silent_admin(self.bootstrap_servers)
