@@ -74,6 +74,7 @@ STEPS = (
             f"{IN_HTTP}/test_budgets.py",
         ),
     ),
+    Step("callbacks", 5, ("tests/faults/http/test_quota_callbacks.py",)),
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
     Step("mixed-load", 4, ("tests/faults/http/test_mixed_load.py",)),
     Step("error-codes", 4, ("tests/faults/http/test_error_codes.py",)),
