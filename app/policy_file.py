@@ -241,10 +241,11 @@ class Document(_Strict):
     budgets: Annotated[list[BudgetItem], AfterValidator(partial(_distinct, "budgets"))] = Field(
         default_factory=list
     )
+    ignored_by_callback: Literal["warn", "deny"] = "warn"
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.rules and not self.budgets:
+        if not self.rules and not self.budgets and self.ignored_by_callback == "warn":
             message = "it needs rules, or budgets"
             raise ValueError(message)
         return self
@@ -287,7 +288,9 @@ def parse_policy(content: bytes, name: str) -> Policy:
         lines = [f"{name}, line {line}: {fault.rstrip('.')}." for line, fault in faults]
         raise PolicyFileError("\n".join(lines))
     rules, digest = tuple(map(_policy_rule, document.rules)), hashlib.sha256(content).hexdigest()
-    return Policy(rules, document.others_may, digest, tuple(map(_budget, document.budgets)))
+    budgets = tuple(map(_budget, document.budgets))
+    refuses_ignored = document.ignored_by_callback == "deny"
+    return Policy(rules, document.others_may, digest, budgets, refuses_ignored)
 
 
 def _budget(item: BudgetItem) -> Budget:

@@ -61,7 +61,7 @@ from app.service.drift import DriftWatch
 from app.service.event_feed import EventFeed
 from app.service.event_topic import EventProducer
 from app.service.expiry import ExpireQuotas
-from app.service.ports.brokers import AclSnapshot, ClusterIdentity, QuotaReader
+from app.service.ports.brokers import AclSnapshot, ClusterIdentity, ModelNow, QuotaReader
 from app.service.queries.analytics import Analytics
 from app.service.queries.callbacks import QuotaCallbacks
 from app.service.queries.describe import DescribeQuotas
@@ -86,13 +86,14 @@ _KEEP_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What alterations run on: the cluster and the log."""
+    """What alterations run on: the cluster and the log, and by what brokers decide."""
 
     admin: KafkaClientQuotaAdmin
     quorum: KafkaMetadataQuorum
     image: QuotaImage
     database: Database
     deadline: AdaptiveDeadline
+    model: ModelNow
 
 
 class Alterations:
@@ -124,7 +125,7 @@ class Alterations:
         self._expiries = PostgresTemporary(database)
         self.temporary = TemporaryImage(self._expiries, admin)
         self.alter = AlterQuotas(
-            pipeline, backends.image, self.temporary, locks, policy, in_progress
+            pipeline, backends.image, self.temporary, locks, policy, in_progress, backends.model
         )
         barrier = self.barrier(admin)
         self._recovery = Recovery(
@@ -261,12 +262,14 @@ class Wiring:
             )
             for closing in (admin, database, cluster, callbacks, acls, image):
                 stack.push_async_callback(closing.close)
-            backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database, deadline)
+            backends = Backends(
+                admin, KafkaMetadataQuorum(brokers), image, database, deadline, callbacks.model
+            )
             journal = PostgresJournal(database)
             authorizer = ClusterAuthorizer(acls, _authorization_policy(self._settings))
             denials = DeniedAttempts(admin.cluster_id, journal)
             stack.push_async_callback(denials.write)
-            policy = self._narrowing(denials)
+            policy = self._narrowing(denials, callbacks)
             alterations = Alterations(
                 backends,
                 self._settings,
@@ -361,11 +364,15 @@ class Wiring:
         configured = None if path is None else read_callback(path)
         return QuotaCallbacks(cluster.callback_reports, configured, cluster.leaders)
 
-    def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
+    def _narrowing(
+        self, denials: DeniedAttempts, callbacks: QuotaCallbacks
+    ) -> NarrowingPolicy | NoPolicy:
         if self._settings.policy_file is None:
             return NoPolicy()
         read = partial(read_policy, self._settings.policy_file)
-        self._narrowed = NarrowingPolicy(read, read(), denials.record, self.metrics.policy)
+        self._narrowed = NarrowingPolicy(
+            read, read(), denials.record, self.metrics.policy, callbacks.model
+        )
         return self._narrowed
 
     async def _drain(self, tasks: AlterationTasks) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op, canonical_entity, normalize_unlimited
 from app.domain.budgets import Budget
+from app.domain.callbacks.callback import IGNORED, CallbackModel
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import Violation
 
@@ -300,12 +301,28 @@ class Policy:
         others_may: Whether a caller that no rule names is left to the ACLs alone.
         digest: The SHA-256 of the file that says so.
         budgets: What values may add up to, whoever asks.
+        refuses_ignored: Whether a value that the brokers' quota callback ignores may not be set.
     """
 
     rules: tuple[PolicyRule, ...]
     others_may: bool = False
     digest: str = ""
     budgets: tuple[Budget, ...] = ()
+    refuses_ignored: bool = False
+
+    def ignored_violations(
+        self, model: CallbackModel, alterations: Sequence[ClientQuotaAlteration]
+    ) -> list[Violation]:
+        """Return each value that would limit nobody, where the policy refuses to set such."""
+        if not self.refuses_ignored:
+            return []
+        return [
+            Violation(f"/alterations/{index}/ops/{at}/key", IGNORED, why, index=index)
+            for index, alteration in enumerate(alterations)
+            for at, op in enumerate(alteration.ops)
+            if op.value is not None
+            and (why := model.why_ineffective(alteration.entity, op.key)) is not None
+        ]
 
     def rules_of(self, principal: str) -> tuple[PolicyRule, ...]:
         """Return the rules that name a principal, by itself or with everybody."""

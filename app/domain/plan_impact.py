@@ -6,12 +6,14 @@ client-id without a rule of its own. The number of more specific entities is sta
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from app.domain.alterations import ClientQuotaAlteration, Quotas, same_value
+from app.domain.callbacks.callback import ResolvingCallback
+from app.domain.callbacks.kafka_rules import KafkaQuotaCallback
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.plans import PlannedChange
 from app.domain.quantities import factor_in_words, value_in_words
@@ -284,13 +286,18 @@ def touched_buckets(
     alterations: Iterable[ClientQuotaAlteration],
     present: QuotaIndex,
     proposed: QuotaIndex,
+    over: Callable[[QuotaIndex], ResolvingCallback] = KafkaQuotaCallback,
 ) -> list[TouchedBucket]:
-    """Return the buckets that the alterations touch, at most ``MAX_BUCKETS``, by ``rank``."""
+    """Return the buckets that the alterations touch, at most ``MAX_BUCKETS``, by ``rank``.
+
+    ``over`` returns what decides with an index.
+    """
+    worlds = [(index, over(index)) for index in (present, proposed)]
     by_name = {bucket.name: bucket for bucket in published}
     altered = ((caller, False) for caller in _callers_altered(alterations))
     touched: dict[BucketName, TouchedBucket] = {}
     for caller, is_bucket in (*((name, True) for name in by_name), *altered):
-        now, new = (_resolved(index, caller) for index in (present, proposed))
+        now, new = (_resolved(*world, caller) for world in worlds)
         own = caller if is_bucket and caller == bucket_of(new) else bucket_of(now)
         bucket = by_name.get(own)
         if bucket is None or (is_bucket and own != caller) or not _differ(now, new):
@@ -309,14 +316,22 @@ def _callers_altered(alterations: Iterable[ClientQuotaAlteration]) -> Iterator[B
                 yield BucketName(op.key, names.get(_USER) or "", names.get(_CLIENT_ID) or "")
 
 
-def _resolved(index: QuotaIndex, caller: BucketName) -> ResolvedQuota:
-    resolution = resolve_client(index, caller.user or ANY_OTHER, caller.client_id or ANY_OTHER)
+def _resolved(index: QuotaIndex, callback: ResolvingCallback, caller: BucketName) -> ResolvedQuota:
+    user, client_id = caller.user or ANY_OTHER, caller.client_id or ANY_OTHER
+    resolution = resolve_client(index, user, client_id, callback=callback)
     return resolution.quotas[QuotaKey(caller.key)]
 
 
 def bucket_of(quota: ResolvedQuota) -> BucketName:
-    """Return the bucket of a user and client-id for one key."""
-    return BucketName(quota.key.value, quota.shared_by[_USER], quota.shared_by[_CLIENT_ID])
+    """Return the bucket for one key, as the pipeline names it.
+
+    Other tags than a user and a client-id, those of a quota callback, are a user: ``group:ops``.
+    """
+    tags = quota.shared_by
+    if _USER in tags or _CLIENT_ID in tags:
+        return BucketName(quota.key.value, tags.get(_USER, ""), tags.get(_CLIENT_ID, ""))
+    others = ",".join(f"{tag}:{value}" for tag, value in sorted(tags.items()))
+    return BucketName(quota.key.value, others, "")
 
 
 def _differ(now: ResolvedQuota, new: ResolvedQuota) -> bool:

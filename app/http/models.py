@@ -382,12 +382,20 @@ class EntityWarning(ResponseModel):
     """Why an entity, or a change of it, is probably not what was intended."""
 
     entity: Entity
-    code: Literal["user-prefix", "literal-default", "literal-pattern", "literal-blank", "drastic"]
+    code: Literal[
+        "user-prefix",
+        "literal-default",
+        "literal-pattern",
+        "literal-blank",
+        "drastic",
+        "ignored-by-callback",
+    ]
     """`user-prefix`: a user that begins with `User:`, which is the type of a principal.
     `literal-default`, `literal-pattern`: a name such as `<default>`, `*` or `tenant-*`, which
     another tool uses for the default entity or a pattern; Kafka matches names literally.
     `literal-blank`: a name that begins or ends with a blank. `drastic`, in plans: a value is
-    lowered by 100 times or more, or a byte rate is set to under 1 KiB/s."""
+    lowered by 100 times or more, or a byte rate is set to under 1 KiB/s. `ignored-by-callback`:
+    the brokers' quota callback ignores a key of it, so that it limits nobody."""
     detail: str
     """A sentence for people."""
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.domain.alterations import Quotas
+from app.domain.callbacks.callback import ignored_by
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     ExpectationFailedError,
@@ -86,6 +87,10 @@ class Plans:
         number = len(described.quotas) + len(entities)
         expiries = self.alter.temporary.values
         plan = await off_loop(number, planned, wanted, described.quotas, holdings, expiries)
+        ignored = ignored_by(
+            await self.alter.model(), [change.alteration for change in plan.changes]
+        )
+        plan = replace(plan, warnings=(*plan.warnings, *ignored))
         now = utc_now()
         stored = StoredPlan(
             plan_id=new_alteration_id(),

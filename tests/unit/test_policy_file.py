@@ -229,3 +229,9 @@ def test_a_fault_of_a_budget_is_reported_with_its_line(subtests: pytest.Subtests
 def test_a_file_needs_rules_or_budgets(text: str):
     found = faults(f"apiVersion: quotas-policy/v1\n{text}")
     assert found == ["line 1: the file: it needs rules, or budgets."]
+
+
+def test_what_a_callback_ignores_is_refused_only_where_the_file_says_so():
+    assert not parse_policy(GOOD.encode(), "p").refuses_ignored
+    alone = parse_policy(b"apiVersion: quotas-policy/v1\nignored_by_callback: deny\n", "p")
+    assert (alone.refuses_ignored, alone.others_may) == (True, True)

@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 from app.client.commands.budgets import Row, budget_rows, full_of, fullness
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, REFUSED
-from app.client.http import document
+from app.client.http import Connection, document
 from app.client.output import Context, Style, counted
 from app.client.problems import ServiceError
 from app.domain.addresses import canonical_ip
+from app.domain.callbacks.callback import IGNORED
 from app.domain.entities import (
     ENTITY_TYPES,
     ClientQuotaEntity,
@@ -172,6 +173,7 @@ def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
 _ANONYMOUS: Final = "ANONYMOUS"
 _NO_CREDENTIALS: Final = "no-credentials"
 _CATCHES_BROKERS: Final = "catches-brokers"
+_KAFKAS_RULES: Final = "kafka"
 
 
 def literal_names(quotas: Sequence[Quota]) -> Iterator[Finding]:
@@ -293,6 +295,49 @@ def of_budgets(rows: Iterable[Row]) -> Iterator[Finding]:
             yield Finding(_WITHOUT_VALUE, Severity.HINT, entity, key, message)
 
 
+_MOST_CHANGES: Final = 10_000
+"""So many keys the service takes in one what-if."""
+
+
+def ignored_by_callback(service: Connection, quotas: Sequence[Quota]) -> Iterator[Finding]:
+    """Yield what the brokers' quota callback ignores: the service's warnings about removing it.
+
+    Nothing is sent to the cluster.
+    """
+    clients = [quota for quota in quotas if "ip" not in quota["entity"]]
+    if not clients:
+        return
+    answer = service.get("/quotas/resolve", [("user", _ANONYMOUS)])
+    if document(answer, "callback")["callback"]["model"] == _KAFKAS_RULES:
+        return
+    for some in _in_batches(clients):
+        alterations = [
+            {
+                "entity": quota["entity"],
+                "ops": [{"key": key, "remove": True} for key in quota["values"]],
+            }
+            for quota in some
+        ]
+        body = {"identities": [], "alterations": alterations}
+        for warning in service.ask("/quotas/resolve", body, "results").get("warnings", ()):
+            if warning["code"] == IGNORED:
+                entity = warning["entity"]
+                yield Finding(IGNORED, Severity.WARNING, entity, None, warning["detail"])
+
+
+def _in_batches(quotas: Iterable[Quota]) -> Iterator[list[Quota]]:
+    some: list[Quota] = []
+    number = 0
+    for quota in quotas:
+        number += len(quota["values"])
+        if some and number > _MOST_CHANGES:
+            yield some
+            some, number = [], len(quota["values"])
+        some.append(quota)
+    if some:
+        yield some
+
+
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 
 _TELLS_NOT: Final = (403, 404, 501, 502)
@@ -358,6 +403,7 @@ def _findings(
     yield from catching_brokers(quotas, context.option("broker_user", []))
     yield from hidden(quotas)
     yield from without_credentials(quotas, users)
+    yield from ignored_by_callback(context.service, quotas)
 
 
 def _budgets(context: Context) -> list[Row] | None:

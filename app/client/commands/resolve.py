@@ -1,7 +1,7 @@
 """``--resolve`` and ``resolve FILE``: which quotas apply, and where each comes from."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.client.arguments import (
@@ -69,14 +69,23 @@ def resolve_lines(
 ) -> Iterator[str]:
     """Yield ``key=value {source}`` for each key that is limited; what it overrides begins with *.
 
-    A key without a line is unlimited.
+    Where the brokers' quota callback decides, and no stored quota, its tags stand there. A key
+    without a line is unlimited.
     """
     for key in sorted(quotas):
         quota = quotas[key]
         if quota["source"] is not None:
             yield _limit_line(key, quota["value"], quota["source"]["entity"])
+        elif quota["value"] is not None:
+            tags = ", ".join(f"{visible(tag)}={visible(of)}" for tag, of in _tags(quota))
+            yield f"{visible(key)}={show_value(quota['value'])} shared by [{tags}]"
         for entry in quota["overridden"] if show_overridden else ():
             yield f"*{_limit_line(key, entry['value'], entry['entity'])}"
+
+
+def _tags(quota: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    tags: Mapping[str, str] = quota["shared_by"]
+    return sorted(tags.items())
 
 
 def _limit_line(key: str, value: Any, entity: Entity) -> str:

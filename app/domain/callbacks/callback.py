@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, Self
 
-from app.domain.entities import ClientQuotaEntity
+from app.domain.alterations import ClientQuotaAlteration
+from app.domain.entities import ClientQuotaEntity, EntityWarning
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import ConfiguredQuota
@@ -135,6 +136,22 @@ class CallbackModel(Protocol):
 
     def close(self) -> None:
         """Let go of what is held, when the service ends."""
+
+
+IGNORED: Final = "ignored-by-callback"
+"""The code of the warning about a key that limits nobody."""
+
+
+def ignored_by(
+    model: CallbackModel, alterations: Iterable[ClientQuotaAlteration]
+) -> list[EntityWarning]:
+    """Return a warning for each key of an alteration that a callback ignores."""
+    return [
+        EntityWarning(alteration.entity, IGNORED, why)
+        for alteration in alterations
+        for op in alteration.ops
+        if (why := model.why_ineffective(alteration.entity, op.key)) is not None
+    ]
 
 
 class ConfiguredCallback(NamedTuple):

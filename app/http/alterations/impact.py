@@ -13,7 +13,7 @@ from app.domain.plan_impact import MAX_BUCKETS
 from app.domain.resolution_index import QuotaIndex
 from app.http.guards import actor_of, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
-from app.service.queries.resolve import ResolveQuery
+from app.service.queries.resolve import IndexedImage, ResolveQuery
 
 WITH_IMPACT: Final = Field(
     title="WithImpact",
@@ -99,19 +99,19 @@ async def impact_of_values(
 ) -> Any:
     """Return the impact of valid alterations; ``values`` are what the entities would have."""
     basis = await services_of(request).resolve.basis(actor_of(request), ResolveQuery(()))
-    return await impact_of(
-        request, alterations, basis.image.index, basis.image.index.with_values(values)
-    )
+    return await impact_of(request, alterations, basis.image, basis.image.index.with_values(values))
 
 
 async def impact_of(
     request: Request,
     alterations: Sequence[ClientQuotaAlteration],
-    present: QuotaIndex,
+    present: IndexedImage,
     proposed: QuotaIndex,
 ) -> Any:
     """Return the impact of alterations."""
-    found = await services_of(request).analytics.impact(alterations, present, proposed)
+    found = await services_of(request).analytics.impact(
+        alterations, present.index, proposed, present.rules
+    )
     if isinstance(found, str):
         return NoImpact.model_validate({"reason": found})
     return [BucketImpact.model_validate(touched) for touched in found]

@@ -103,11 +103,11 @@ _NOT_NOW: Final = "The usage is left out: the database that holds it does not an
 
 
 def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
-    """Return the bucket of each key that the pipeline may know: of a user and a client-id."""
+    """Return the bucket of each key; an address has none that the pipeline knows."""
     return {
         key: bucket_of(quota)
         for key, quota in resolution.quotas.items()
-        if "user" in quota.shared_by and "client-id" in quota.shared_by
+        if "ip" not in quota.shared_by
     }
 
 

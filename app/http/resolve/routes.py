@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
+from app.domain.callbacks.callback import ignored_by
 from app.domain.errors import Violation
 from app.domain.expiry import NO_EXPIRIES, Expiries
 from app.domain.validation import alteration_warnings
@@ -266,9 +267,10 @@ async def resolve_many(
     more: dict[str, Any] = {}
     alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:
-        found = await impact_of(request, alterations, basis.image.index, basis.proposed)
+        found = await impact_of(request, alterations, basis.image, basis.proposed)
         more["impact"] = impact_json(found)
-    if warnings := alteration_warnings(alterations):
+    ignored = ignored_by(basis.image.rules.model, alterations)
+    if warnings := [*alteration_warnings(alterations), *ignored]:
         more["warnings"] = [
             EntityWarning.model_validate(warning).model_dump() for warning in warnings
         ]

@@ -40,6 +40,7 @@ function Ladders({ answer, identity }) {
   const keys = Object.keys(answer.quotas);
   return html`
     ${!answer.authoritative && html`<p class="notice open">A broker decides by rules of its own, so this answer may be wrong.</p>`}
+    ${answer.callback.model !== "kafka" && html`<p class="notice">The brokers decide by a quota callback of their own, <code>${visible(answer.callback.class)}</code>; here it is the model <code>${visible(answer.callback.model)}</code>.</p>`}
     ${answer.notes.map((note) => html`<p class="notice">${note}</p>`)}
     <dl class="tiles">${keys.map((key) => html`<div class="tile">
       <dt>${key}</dt><dd>${inWords(key, answer.quotas[key].value)}
@@ -76,6 +77,7 @@ function Ladder({ of, quota, then }) {
   return html`<section>
     <h2><code>${of}</code>: ${inWords(of, quota.value)}</h2>
     <p class="muted">${scopeText(quota)}</p>
+    ${quota.by_broker && html`<p class="muted">${Object.entries(quota.by_broker).map(([broker, limit]) => `Broker ${broker}: ${inWords(of, limit)}`).join("; ")}.</p>`}
     <${Table} name=${of} columns=${["Level", "Rule", "Value", "Result"]} rows=${rows} />
   </section>`;
 }

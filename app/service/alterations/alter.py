@@ -34,6 +34,7 @@ from app.service.auth.authorize import NOT_AUTHORIZED, NoPolicy, PolicyGuard, la
 from app.service.auth.denials import requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord, Conclusion, Wait
 from app.service.ports.audit_log import KeyTakenError, StoredKey
+from app.service.ports.brokers import ModelNow, kafka_rules
 from app.service.queries.resolve import QuotaImage
 from app.service.queries.temporary import TemporaryImage
 from app.service.runtime.clock import new_alteration_id
@@ -65,6 +66,7 @@ class AlterQuotas:
     Attributes:
         locks: Of everybody who alters in this process.
         in_progress: Counts the entities of each principal.
+        model: Returns by what brokers decide about quotas.
     """
 
     pipeline: AlterPipeline
@@ -73,6 +75,7 @@ class AlterQuotas:
     locks: EntityLocks
     policy: PolicyGuard = field(default_factory=NoPolicy)
     in_progress: CountEntities = uncounted
+    model: ModelNow = kafka_rules
 
     def __post_init__(self) -> None:
         """Read from the log that the pipeline writes."""
@@ -165,7 +168,8 @@ class AlterQuotas:
             violations = alteration.violations + judgement.violations
             judgement = replace(judgement, violations=violations)
         judgement.raise_violations(all_or_nothing=alteration.all_or_nothing)
-        return alteration.judged(judgement, is_unjudged=needs_stored)
+        judged = alteration.judged(judgement, is_unjudged=needs_stored)
+        return await off_loop(number, judged.warned_of_ignored, await self.model())
 
     async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)

@@ -29,7 +29,13 @@ from app.metrics import PolicyMetrics
 from app.service.auth.denials import DeniedAttempt, ReadChange, requested_change
 from app.service.ports.alterations import Alteration, AlterationRecord
 from app.service.ports.audit_log import AuditJournal, AuditPage, AuditQuery
-from app.service.ports.brokers import AclSnapshot, ClusterIdentity, ClusterRights
+from app.service.ports.brokers import (
+    AclSnapshot,
+    ClusterIdentity,
+    ClusterRights,
+    ModelNow,
+    kafka_rules,
+)
 from app.service.runtime.clock import database_now
 from app.service.runtime.tasks import Cache, off_loop
 
@@ -268,6 +274,7 @@ class NarrowingPolicy:
         in_force: What was read at the start.
         record_denied: Keeps the attempts of those who may not.
         metrics: What counts.
+        model: Returns by what brokers decide about quotas.
     """
 
     def __init__(
@@ -276,7 +283,9 @@ class NarrowingPolicy:
         in_force: Policy,
         record_denied: RecordDenied,
         metrics: PolicyMetrics,
+        model: ModelNow = kafka_rules,
     ) -> None:
+        self._model = model
         self._read = read
         self._in_force = in_force
         self._record_denied = record_denied
@@ -329,6 +338,11 @@ class NarrowingPolicy:
         ends = alteration.expires_at
         lasts = None if ends is None else ends - database_now()
         violations = await off_loop(number, policy.violations, principal, alteration.changes, lasts)
+        if policy.refuses_ignored:
+            model = await self._model()
+            violations += await off_loop(
+                number, policy.ignored_violations, model, alteration.changes
+            )
         self._metrics.policy_decided(allowed=not violations)
         evidence = _evidence(alteration, policy)
         if violations:

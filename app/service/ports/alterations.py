@@ -24,6 +24,7 @@ from app.domain.alterations import (
     overall_outcome,
 )
 from app.domain.budgets import Budget, budget_violations
+from app.domain.callbacks.callback import IGNORED, CallbackModel, ignored_by
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, QuotaError, Violation
 from app.domain.expiry import broken_returns, keys_changed_since
@@ -239,6 +240,19 @@ class Alteration:
         )
         judged = replace(self, changes=spelled, violations=(), is_unjudged=is_unjudged)
         return judged.refused(judgement.violations)
+
+    def warned_of_ignored(self, model: CallbackModel) -> "Alteration":
+        """Return it with a warning for each key that the brokers' quota callback ignores."""
+        changes = tuple(
+            replace(
+                change,
+                warnings=(*change.warnings, *(f"{IGNORED}: {each.detail}" for each in ignored)),
+            )
+            if (ignored := ignored_by(model, [change]))
+            else change
+            for change in self.changes
+        )
+        return replace(self, changes=changes)
 
     def refused(self, violations: Sequence[Violation]) -> "Alteration":
         """Return it without what breaks these rules, refused with its first violation each.

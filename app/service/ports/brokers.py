@@ -7,7 +7,8 @@ from typing import Final, NamedTuple, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
 from app.domain.authorization import AclBinding, Operation
-from app.domain.callbacks.callback import ClusterMetadata
+from app.domain.callbacks.callback import CallbackModel, ClusterMetadata
+from app.domain.callbacks.kafka_rules import KAFKA_RULES
 from app.domain.entities import ClientQuotaEntity, ClientQuotaFilter
 
 STANDSTILL_S: Final = 5.0
@@ -218,6 +219,15 @@ class CallbackReports:
 
 DescribeCallbacks = Callable[[], Awaitable[CallbackReports]]
 """Asks every live broker for its callback."""
+
+ModelNow = Callable[[], Awaitable[CallbackModel]]
+"""Returns by what brokers decide about quotas."""
+
+
+async def kafka_rules() -> CallbackModel:
+    """Return Kafka's own rules."""
+    return KAFKA_RULES
+
 
 DescribeLeaders = Callable[[frozenset[str] | None], Awaitable[ClusterMetadata]]
 """Returns the leaders of some topics, null for all of them."""

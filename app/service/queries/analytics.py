@@ -18,6 +18,7 @@ from app.domain.plan_impact import BucketName, PublishedBucket, TouchedBucket, t
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
 from app.domain.validation import check_filter
 from app.service.ports.brokers import ClusterIdentity
+from app.service.queries.callbacks import NO_CALLBACK, CallbackInUse
 from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
@@ -198,6 +199,7 @@ class Analytics:
         alterations: Sequence[ClientQuotaAlteration],
         present: QuotaIndex,
         proposed: QuotaIndex,
+        rules: CallbackInUse = NO_CALLBACK,
     ) -> Sequence[TouchedBucket] | str:
         """Return what alterations would have meant for the buckets that they touch.
 
@@ -213,7 +215,7 @@ class Analytics:
                 return NO_RUN
             number = len(published) + len(alterations)
             found = partial(touched_buckets, published, alterations)
-            touched = await off_loop(number, found, present, proposed)
+            touched = await off_loop(number, found, present, proposed, rules.over)
             bins = {
                 each.bucket.bucket_id: each.highest_bin
                 for each in touched

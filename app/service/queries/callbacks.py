@@ -90,6 +90,14 @@ class QuotaCallbacks:
                 self._in_use = _with_cluster(self._in_use, cluster)
         return self._in_use
 
+    async def model(self) -> CallbackModel:
+        """Return by what brokers decide; without a configured callback nobody is asked.
+
+        Raises:
+            NotSentError: As ``now``.
+        """
+        return KAFKA_RULES if self._configured is None else (await self.now()).model
+
     async def close(self) -> None:
         """Let the model go of what it holds."""
         if self._configured is not None:

@@ -198,11 +198,33 @@ def test_defaults_that_catch_the_brokers_are_found():
 
 
 NO_BUDGETS = Reply(200, {"rows": []})
+NO_CALLBACK = Reply(200, {"callback": {"class": None, "model": "kafka"}})
+
+
+def test_what_the_brokers_callback_ignores_is_found(run: Run):
+    quotas = [
+        {"entity": {"user": "alice"}, "values": {P: 5}},
+        {"entity": {"ip": "10.0.0.1"}, "values": {"connection_creation_rate": 5}},
+    ]
+    ignored = {"entity": {"user": "alice"}, "code": "ignored-by-callback", "detail": "Nobody."}
+    odd = {"entity": {"user": "alice"}, "code": "user-prefix", "detail": "Somebody."}
+    ran = run(
+        "lint --output json",
+        Reply(200, {"quotas": quotas}),
+        Reply(200, {"users": []}),
+        NO_BUDGETS,
+        Reply(200, {"callback": {"class": "com.example.Q", "model": "strimzi-static"}}),
+        Reply(200, {"results": [], "warnings": [ignored, odd]}),
+    )
+    (finding,) = json.loads(ran.out)["findings"]
+    assert (finding["rule"], finding["severity"]) == ("ignored-by-callback", "warning")
+    assert (finding["entity"], finding["message"]) == ({"user": "alice"}, "Nobody.")
 
 
 def test_of_many_findings_of_a_rule_a_few_are_printed(run: Run):
     quotas = [{"entity": {"user": f"User:u{n:02}"}, "values": {P: 5}} for n in range(30)]
-    replies = (Reply(200, {"quotas": quotas}), Reply(200, {"users": []}), NO_BUDGETS)
+    quotas_of_all, nobody = Reply(200, {"quotas": quotas}), Reply(200, {"users": []})
+    replies = (quotas_of_all, nobody, NO_BUDGETS, NO_CALLBACK)
     ran = run("lint", *replies)
     assert ran.out.count("[user-prefix]") == 4
     assert "and 27 more [user-prefix]: --all lists them\n30 warnings, 0 hints.\n" in ran.out

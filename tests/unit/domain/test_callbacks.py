@@ -2,20 +2,25 @@
 
 import itertools
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.alterations import Quotas
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
+from app.domain.authorization import Policy
 from app.domain.callbacks.callback import (
+    IGNORED,
     NO_METADATA,
     QUOTA_KEYS,
     QUOTA_TYPES,
     CallbackModel,
     ClusterMetadata,
     QuotaType,
+    ignored_by,
 )
 from app.domain.callbacks.foreign import ForeignCallback, make_foreign
 from app.domain.callbacks.groups import Groups
@@ -24,6 +29,7 @@ from app.domain.callbacks.partition_share import PartitionShare
 from app.domain.callbacks.strimzi_static import StrimziStatic
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import CallbackFailedError
+from app.domain.plan_impact import BucketName, PublishedBucket, bucket_of, touched_buckets
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
@@ -172,6 +178,19 @@ def test_an_entity_whose_callers_are_all_in_a_group_limits_nobody(
     assert GROUPS.why_ineffective(ClientQuotaEntity.of({"user": "alice"}), "future_key") is None
 
 
+def test_an_alteration_of_what_is_ignored_is_named_and_may_be_refused() -> None:
+    ops = (Op(P, Decimal(5)), Op("request_percentage", remove=True))
+    alice = ClientQuotaAlteration(ClientQuotaEntity.of({"user": "alice"}), ops)
+    zoe = ClientQuotaAlteration(ClientQuotaEntity.of({"user": "zoe"}), ops)
+    found = ignored_by(GROUPS, [zoe, alice])
+    assert [(each.entity, each.code) for each in found] == [(alice.entity, IGNORED)] * 2
+    assert ignored_by(KAFKA_RULES, [zoe, alice]) == []
+    refusing = Policy((), others_may=True, refuses_ignored=True)
+    (violation,) = refusing.ignored_violations(GROUPS, [zoe, alice])
+    assert (violation.pointer, violation.code) == ("/alterations/1/ops/0/key", IGNORED)
+    assert Policy((), others_may=True).ignored_violations(GROUPS, [alice]) == []
+
+
 SHARE = PartitionShare({"alice": frozenset({"orders", "bills"})}, {"etl": frozenset({"bills"})})
 LED = ClusterMetadata((1, 2, 3), {"orders": (1, 1, 2, None), "bills": (2,)})
 
@@ -297,3 +316,33 @@ def test_a_class_that_cannot_be_made_or_lacks_a_method_is_refused() -> None:
         make_foreign("pkg:Recording", Recording, {"speed": 1})
     with pytest.raises(ValueError, match="pkg:dict lacks quota_metric_tags, quota_limit"):
         make_foreign("pkg:dict", dict, {})
+
+
+def test_the_bucket_of_other_tags_is_named_as_the_pipeline_names_it() -> None:
+    index = index_of(({"user": "group:ops"}, {P: 500}))
+    for model, user, name in (
+        (GROUPS, "alice", "group:ops"),
+        (STATIC, "alice", "quota.type:PRODUCE"),
+        (STATIC, "boss", "excluded-principal-quota-key:true,quota.type:PRODUCE"),
+        (KAFKA_RULES, "group:ops", "group:ops"),
+    ):
+        assert bucket_of(asked(model, index, user, "etl").quotas[P]) == BucketName(P, name, "")
+
+
+def test_an_impact_is_that_of_the_group_whose_limit_changes() -> None:
+    ops = BucketName(P, "group:ops", "")
+    published = [PublishedBucket(7, ops, 900.0, 1, datetime(2026, 11, 1, tzinfo=UTC), False)]
+    present = index_of(({"user": "group:ops"}, {P: 1000}))
+    lower = [Op(P, Decimal(600))]
+
+    def touched(user: str) -> list[tuple[int, float | None]]:
+        entity = ClientQuotaEntity.of({"user": user})
+        alterations = [ClientQuotaAlteration(entity, tuple(lower))]
+        proposed = present.with_alterations(alterations)
+        found = touched_buckets(
+            published, alterations, present, proposed, lambda index: GROUPS.over(index, LED)
+        )
+        return [(each.bucket.bucket_id, each.limit_new) for each in found]
+
+    assert touched("group:ops") == [(7, 600.0)]
+    assert touched("alice") == []

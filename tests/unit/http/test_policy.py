@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.domain.callbacks.callback import CallbackModel
+from app.domain.callbacks.strimzi_static import StrimziStatic
 from app.policy_file import read_policy
 from app.service.auth.authorize import NarrowingPolicy
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
@@ -32,6 +34,11 @@ def put(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+async def ignoring() -> CallbackModel:
+    """Decide as brokers whose callback ignores whatever is stored."""
+    return StrimziStatic({}, frozenset())
+
+
 class Narrowed(FakeService):
     """A service with the policy; the first attempt is recorded."""
 
@@ -39,7 +46,11 @@ class Narrowed(FakeService):
         super().__init__()
         denials = self.application.state.services.denials
         self.guard = NarrowingPolicy(
-            lambda: read_policy(path), read_policy(path), denials.record, self.metrics.policy
+            lambda: read_policy(path),
+            read_policy(path),
+            denials.record,
+            self.metrics.policy,
+            ignoring,
         )
         self.policy = self.guard
         self.application.state.services = self._services()
@@ -86,6 +97,30 @@ async def test_the_attempt_is_recorded_with_what_was_asked_for(service: Narrowed
     assert request.evidence["policy"]["rules"] == ["team-a"]
     users = [{"user": "team-a-x"}, {"user": "team-a-y"}]
     assert request.evidence["denied"] == {"entities": 2, "first": users, "attempts": 1}
+
+
+async def test_what_the_brokers_callback_ignores_is_applied_with_a_warning(service: Narrowed):
+    service.application.state.services.alter.model = ignoring
+    answer = await service.post(ALTERATIONS, setting(50, "team-a-x"))
+    assert answer.status == 200
+    (result,) = answer.document["results"]
+    (warning,) = [each for each in result["warnings"] if not each.startswith("drastic: ")]
+    assert warning.startswith("ignored-by-callback: ")
+    assert "producer_byte_rate" in warning
+
+
+async def test_the_policy_may_refuse_to_set_what_the_brokers_callback_ignores(
+    service: Narrowed, path: Path
+):
+    put(path, TEXT.replace("rules:", "ignored_by_callback: deny\nrules:"))
+    await service.guard.reload()
+    answer = await service.post(ALTERATIONS, setting(50, "team-a-x"))
+    assert (answer.status, answer.document["code"]) == (403, "policy-violation")
+    (error,) = answer.document["errors"]
+    assert (error["code"], error["pointer"]) == ("ignored-by-callback", "/alterations/0/ops/0/key")
+    entity = {"user": "team-a-x"}
+    removal = {"entity": entity, "ops": [{"key": "producer_byte_rate", "remove": True}]}
+    assert (await service.post(ALTERATIONS, {"alterations": [removal]})).status == 200
 
 
 async def test_callers_see_the_rules_that_bound_them(service: Narrowed, path: Path):
