@@ -2,10 +2,10 @@
 
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from app.client.commands.budgets import Row, budget_rows, full_of, fullness
 from app.client.entities import Entity, show_value
@@ -25,10 +25,9 @@ from app.domain.entities import (
     show_name,
     visible,
 )
+from app.domain.idle_values import IdleKind, idle_values
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
-from app.domain.resolution_index import QuotaIndex, Rule
-from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
 
 
 class Severity(StrEnum):
@@ -71,103 +70,27 @@ def alter_line(
 
 Quota = Mapping[str, Any]
 
-_HIDING: Final[Mapping[int, tuple[int, ...]]] = {7: (4, 5, 6), 8: (5, 6)}
-"""By level, the levels each of which takes every connection away from it: all connections have a
-user, and a rule for client-ids alone needs a client-id that is not empty."""
-
-_HIDING_CLIENTS: Final[Mapping[int, int]] = {3: 2, 6: 5}
-"""The level that takes every connection with a client-id away."""
-
-_ANY_OTHER: Final = "\0"
-"""Stands for a name that no rule has; Kafka's names cannot hold it."""
-
-
-class _Value(NamedTuple):
-    """A value for users and client-ids, its level, and the rules at each level for its names."""
-
-    key: str
-    row: PrecedenceLevel
-    entity: Entity
-    value: Any
-    rules: Sequence[Rule | None]
-
-    def at(self, level: int) -> Rule | None:
-        """Return the rule of a level that has the key, or null."""
-        rule = self.rules[level - 1]
-        return rule if rule is not None and self.key in rule[1] else None
-
 
 def hidden(quotas: Sequence[Quota]) -> Iterator[Finding]:
     """Yield what never applies, and what repeats what applies without it."""
-    values = sorted(_values(quotas), key=lambda value: (value.key, value.row.level))
-    taken = {(value.key, value.row.level) for value in values}
-    for value in values:
-        yield from _shadowed(value) or _redundant(value, taken)
-
-
-def _values(quotas: Sequence[Quota]) -> Iterator[_Value]:
-    entities = [ClientQuotaEntity.of(quota["entity"]) for quota in quotas]
-    index = QuotaIndex.of(
-        {entity: quota["values"] for entity, quota in zip(entities, quotas, strict=True)}
-    )
-    for entity, quota in zip(entities, quotas, strict=True):
-        names = quota["entity"]
-        rules = index.rules_at(*(names.get(kind) or _ANY_OTHER for kind in ("user", "client-id")))
-        for row, rule in zip(PRECEDENCE, rules, strict=True):
-            if rule is not None and rule[0] == entity:
-                yield from (
-                    _Value(key, row, names, value, rules) for key, value in quota["values"].items()
+    names = {ClientQuotaEntity.of(quota["entity"]): quota["entity"] for quota in quotas}
+    stored = {ClientQuotaEntity.of(quota["entity"]): quota["values"] for quota in quotas}
+    for idle in idle_values(stored):
+        entity, key, other = names[idle.entity], idle.key, idle.because_of
+        fix = alter_line(entity, delete=[key])
+        match idle.kind:
+            case IdleKind.SHADOWED:
+                message = f"never applies: {other} goes before it for everybody"
+                yield Finding("shadowed", Severity.WARNING, entity, key, message, (fix,))
+            case IdleKind.SHADOWED_FOR_CLIENTS:
+                message = (
+                    f"applies to connections without a client-id only: {other} goes before it for "
+                    "all others"
                 )
-
-
-def _shadowed(value: _Value) -> list[Finding]:
-    for level in _HIDING.get(value.row.level, ()):
-        other = value.at(level)
-        if other is not None:
-            message = f"never applies: {other[0]} goes before it for everybody"
-            fix = alter_line(value.entity, delete=[value.key])
-            return [_finding("shadowed", Severity.WARNING, value, message, fix)]
-    clients = _HIDING_CLIENTS.get(value.row.level)
-    other = None if clients is None else value.at(clients)
-    if other is None:
-        return []
-    message = (
-        f"applies to connections without a client-id only: {other[0]} goes before it for all others"
-    )
-    return [_finding("shadowed-for-clients", Severity.HINT, value, message)]
-
-
-def _redundant(value: _Value, taken: Collection[tuple[str, int]]) -> list[Finding]:
-    """Return a finding where the next rule for all the same connections has the same effect.
-
-    The same value alone is not enough: who shares it must be the same as well.
-    """
-    for following in PRECEDENCE[value.row.level :]:
-        if (value.key, following.level) not in taken:
-            continue
-        if not _covers(following, value.row):
-            break
-        found = value.at(following.level)
-        if found is None:
-            continue
-        if found[1][value.key] == value.value and following.bucket is value.row.bucket:
-            message = (
-                f"changes nothing: {found[0]} gives {value_in_words(value.key, value.value)} too"
-            )
-            fix = alter_line(value.entity, delete=[value.key])
-            return [_finding("redundant", Severity.HINT, value, message, fix)]
-        break
-    return []
-
-
-def _finding(rule: str, severity: Severity, value: _Value, message: str, *fixes: str) -> Finding:
-    return Finding(rule, severity, value.entity, value.key, message, fixes)
-
-
-def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
-    """Tell whether a rule of a level applies to all connections of a rule, or to none of them."""
-    slots = ((following.user, row.user), (following.client_id, row.client_id))
-    return all(theirs is not Slot.NAMED or ours is Slot.NAMED for theirs, ours in slots)
+                yield Finding("shadowed-for-clients", Severity.HINT, entity, key, message)
+            case IdleKind.REDUNDANT:
+                message = f"changes nothing: {other} gives {value_in_words(key, idle.value)} too"
+                yield Finding("redundant", Severity.HINT, entity, key, message, (fix,))
 
 
 _ANONYMOUS: Final = "ANONYMOUS"
