@@ -84,6 +84,21 @@ def level_of(entity: ClientQuotaEntity) -> PrecedenceLevel | None:
     return next(row for row in PRECEDENCE if (row.user, row.client_id) == slots)
 
 
+def entity_at(level: int, user: str, client_id: str) -> ClientQuotaEntity | None:
+    """Return the entity of a level that limits these names; null for level 0."""
+    if level == 0:
+        return None
+    row = PRECEDENCE[level - 1]
+    slots = ((EntityType.USER, row.user, user), (EntityType.CLIENT_ID, row.client_id, client_id))
+    return ClientQuotaEntity.of(
+        {
+            kind.value: name if slot is Slot.NAMED else None
+            for kind, slot, name in slots
+            if slot is not Slot.ABSENT
+        }
+    )
+
+
 def _slot(names: Mapping[str, str | None], kind: EntityType) -> Slot:
     if kind not in names:
         return Slot.ABSENT

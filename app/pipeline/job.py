@@ -23,6 +23,7 @@ from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
+    QUOTA_FAILED,
     QUOTA_SNAPSHOT,
     QUOTA_VERSION,
     RATE_MINUTE,
@@ -38,11 +39,20 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
     "utilization": (RATE_MINUTE, SERIES, SERIES_LIMIT, DIM_BUCKET),
     "incidents": (BUCKET_HOUR, DIM_BUCKET, RATE_MINUTE, SERIES, SERIES_LIMIT),
     "export": (RATE_MINUTE, SERIES, SERIES_LIMIT, UTILIZATION_DAILY),
+    "rightsize": (BUCKET_HOUR, DIM_BUCKET),
+    "stale": (SERIES, SERIES_LIMIT, UTILIZATION_DAILY, DIM_BUCKET),
+    "overcommit": (BUCKET_HOUR,),
+    "drift": (),
 }
 """The tables below ``--input`` that a job reads; what it finds beside them is not its input.
 
 ``ingest`` and ``run`` read files or topics, which are in ``Job.read`` once they are found.
 """
+
+QUOTAS_READ: Final[Mapping[str, Sequence[Table]]] = {
+    "drift": (QUOTA_VERSION, QUOTA_SNAPSHOT, QUOTA_FAILED),
+}
+"""The tables below ``--quotas`` that a job reads, where it is more than ``QUOTA_VERSION``."""
 
 _NO_RESULT: Final = frozenset(
     {
@@ -118,7 +128,8 @@ class Job:
         uris = options.get("input") or ()
         folders = [f"{uri.rstrip('/')}/{table.name}" for uri in uris for table in tables]
         if quotas := options.get("quotas"):
-            folders.append(f"{quotas.rstrip('/')}/{QUOTA_VERSION.name}")
+            tables_of_quotas = QUOTAS_READ.get(self.name, (QUOTA_VERSION,))
+            folders += [f"{quotas.rstrip('/')}/{table.name}" for table in tables_of_quotas]
         # Of inputs that overlap the first wins, so that their order counts.
         files = [files_of(self.session, [folder]) for folder in folders]
         inputs_of_run = [self.name, decisive, files, self.read, version("kafka-quota-service")]
@@ -147,7 +158,7 @@ class Job:
         """
         if not self.options.input and self.options.catalog:
             return [self.lake()]
-        self._require("input")
+        self.require_names("input")
         return [Lake(self.session, uri) for uri in dict.fromkeys(self.options.input)]
 
     def lake(self) -> Lake:
@@ -158,7 +169,7 @@ class Job:
         """
         if self.options.catalog:
             return Lake(self.session, self.options.catalog, catalog=True)
-        self._require("out")
+        self.require_names("out")
         return Lake(self.session, self.options.out)
 
     def quotas(self) -> Lake:
@@ -193,9 +204,14 @@ class Job:
             UsageError: ``--input``, ``--out`` or ``--quotas`` is missing.
         """
         if not self.options.catalog:
-            self._require(*("input", "quotas", "out") if quotas else ("input", "out"))
+            self.require_names(*("input", "quotas", "out") if quotas else ("input", "out"))
 
-    def _require(self, *names: str) -> None:
+    def require_names(self, *names: str) -> None:
+        """Look for options that name folders.
+
+        Raises:
+            UsageError: One is missing.
+        """
         for name in names:
             if not getattr(self.options, name):
                 message = f"--{name} is missing: name the folder {_FOLDERS[name]}."

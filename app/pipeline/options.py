@@ -1,7 +1,9 @@
 """The options that every job takes."""
 
 import argparse
+import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -145,17 +147,33 @@ def read_file(option: str, file: str) -> str:
         raise UsageError(message) from error
 
 
-def whole_number(text: str, least: int) -> int:
-    """Read a number that 64 bits hold.
+def whole_number(text: str, least: int, most: int = 2**63 - 1) -> int:
+    """Read a whole number between two others, both included.
 
     Raises:
-        argparse.ArgumentTypeError: It is none, or less than it may be.
+        argparse.ArgumentTypeError: It is none, or less or more than it may be.
     """
     try:
         number = int(text)
     except ValueError:
         number = least - 1
-    if not least <= number < 2**63:
-        message = f"{text!r} is not a whole number from {least} to {2**63 - 1}"
+    if not least <= number <= most:
+        message = f"{text!r} is not a whole number from {least} to {most}"
         raise argparse.ArgumentTypeError(message)
     return number
+
+
+def number_option(least: float, most: float) -> Callable[[str], float]:
+    """Return what reads a number between two others, both included."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            message = f"{text!r} is not a number from {least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(message)
+        return number
+
+    return read

@@ -121,6 +121,32 @@ def publish(job: Job, hours: Sequence[Partition], days: Sequence[Partition] | No
     retried(publish_days)
 
 
+def publish_advice(
+    job: Job, tables: Sequence[Table], clusters: Sequence[Partition], reach: Reach | None
+) -> None:
+    """Publish advice about clusters, where ``--pg`` asks for it; else do nothing.
+
+    Args:
+        job: As for ``publish``.
+        tables: That it has written.
+        clusters: That they are about.
+        reach: How far the data behind them reach; null: it was not asked for.
+
+    Raises:
+        UsageError: ``--pg`` names no database.
+        InfrastructureError: See ``publish``.
+    """
+    if job.options.pg is None:
+        return
+    lake = job.lake()
+
+    def publish_clusters() -> None:
+        rows = {table: _read(lake, table, clusters) for table in tables}
+        publish_results(job, rows, clusters, reach or Reach(None, None))
+
+    retried(publish_clusters)
+
+
 def publish_results(
     job: Job, tables: Mapping[Table, Iterable[pa.Table]], days: Sequence[Partition], reach: Reach
 ) -> None:
@@ -154,7 +180,7 @@ def publish_results(
                 drop = _DROP_OLD.format(table=sql.Identifier(table.name))
                 connection.execute(drop, [DETAILS_FOR_DAYS, clusters])
             record.publish(connection, job, reach, counts, clusters)
-    job.counts["published"] = counts
+    job.counts["published"] = {**job.counts.get("published", {}), **counts}
 
 
 def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Table]:

@@ -225,6 +225,7 @@ INFERRED: Final = "inferred"
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _TYPES: Final = frozenset({EntityType.USER.value, EntityType.CLIENT_ID.value})
 _MADE: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+_FAILED: Final = frozenset({Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT})
 _DOUBTFUL: Final = frozenset({Outcome.UNKNOWN, Outcome.SUPERSEDED})
 
 
@@ -243,10 +244,12 @@ class EntityHistory:
     Attributes:
         versions: The values that have ended, as rows of ``quota_version`` without the names.
         conflicts: What the log does not explain: time and sentence.
+        failed: By key what the newest alteration would have set, where it failed.
     """
 
     versions: list[dict[str, Any]] = field(default_factory=list)
     conflicts: list[tuple[datetime, str]] = field(default_factory=list)
+    failed: dict[str, tuple[float | None, AuditEntry]] = field(default_factory=dict)
     _current: dict[str, _Current] = field(default_factory=dict)
     _is_seen: bool = False
     _doubtful: list[AuditEntry] = field(default_factory=list)
@@ -277,6 +280,10 @@ class EntityHistory:
     def _add_entry(self, entry: AuditEntry) -> None:
         if entry.before is not None:
             self._reconcile(entry, entry.before)
+        for op in entry.ops:
+            self.failed.pop(op.key, None)
+            if entry.outcome in _FAILED:
+                self.failed[op.key] = (None if op.value is None else float(op.value), entry)
         if entry.outcome in _DOUBTFUL:
             self._doubtful.append(entry)
         if entry.outcome in _MADE | _DOUBTFUL:
@@ -354,6 +361,21 @@ class QuotaHistory:
             names = entity_columns(entity)
             for at, sentence in history.conflicts:
                 yield {"cluster_id": cluster_id, "at": at, **names, "conflict": sentence}
+
+    def failed(self) -> Iterator[dict[str, Any]]:
+        """Return rows of ``quota_failed``."""
+        for (cluster_id, entity), history in self._entities.items():
+            names = entity_columns(entity)
+            for key, (value, entry) in history.failed.items():
+                yield {
+                    "cluster_id": cluster_id,
+                    **names,
+                    "key": key,
+                    "value": value,
+                    "at": entry.at,
+                    "outcome": entry.outcome.value,
+                    "alteration_id": str(entry.alteration_id),
+                }
 
 
 def _version(key: str, current: _Current, until: datetime | None) -> dict[str, Any]:

@@ -134,6 +134,19 @@ QUOTA_CONFLICT: Final = Table(
 )
 """What the audit log does not explain of an entity, in words, and when that was seen."""
 
+QUOTA_FAILED: Final = Table(
+    "quota_failed",
+    """cluster_id string, user string, user_default boolean, client_id string,
+    client_default boolean, key string, value double, at timestamp, outcome string,
+    alteration_id string""",
+    BY_CLUSTER,
+    ("user", "user_default", "client_id", "client_default", "key"),
+)
+"""The newest alteration of a key that the audit log says has failed, where none was made later.
+
+``value`` is what it would have set, null where it would have removed the key.
+"""
+
 QUOTA_SNAPSHOT: Final = Table(
     "quota_snapshot",
     """cluster_id string, dt date, snapshot_id string, taken_at timestamp, user string,

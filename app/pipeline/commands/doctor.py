@@ -33,6 +33,7 @@ from app.pipeline.tables import (
     DRIFT_FINDING,
     QUARANTINE,
     QUOTA_CONFLICT,
+    QUOTA_FAILED,
     QUOTA_VERSION,
     RATE_MINUTE,
     RESOURCES,
@@ -196,7 +197,7 @@ COLLECTED: Final = Table(
 """What ``collect`` writes, and ``ingest`` reads."""
 
 _MAY_BE_EMPTY: Final = (
-    *(QUARANTINE, QUOTA_CONFLICT, THROTTLE_INCIDENT),
+    *(QUARANTINE, QUOTA_CONFLICT, QUOTA_FAILED, THROTTLE_INCIDENT),
     *(STALE_QUOTA, UNCOVERED_CLIENT, DRIFT_FINDING),
 )
 """Of these no row is the good case."""

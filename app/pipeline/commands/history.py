@@ -25,7 +25,7 @@ from app.pipeline.quota_history import (
 )
 from app.pipeline.results import explain
 from app.pipeline.run_records import database_of
-from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_SNAPSHOT, QUOTA_VERSION
+from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_FAILED, QUOTA_SNAPSHOT, QUOTA_VERSION
 
 _REPORTED: Final = 20
 
@@ -48,7 +48,8 @@ def run(job: Job) -> None:
         folders = [f"{uri}/{QUOTA_SNAPSHOT.name}" for uri in job.options.input or ()]
         job.counts["would_read"] = ["audit_event", *folders]
         job.counts["would_write"] = [
-            f"{job.options.out}/{table.name}" for table in (QUOTA_VERSION, QUOTA_CONFLICT)
+            f"{job.options.out}/{table.name}"
+            for table in (QUOTA_VERSION, QUOTA_CONFLICT, QUOTA_FAILED)
         ]
         return
     with job.spark() as session:
@@ -56,10 +57,15 @@ def run(job: Job) -> None:
         log = _counted(job, read_audit_log(url, job.options.cluster))
         history = QuotaHistory(log, snapshots_of(_snapshots(job)))
         versions, conflicts = list(history.rows()), list(history.conflicts())
+        failed = list(history.failed())
         clusters = [
             {"cluster_id": name} for name in sorted({row["cluster_id"] for row in versions})
         ]
-        written = ((QUOTA_VERSION, versions), (QUOTA_CONFLICT, conflicts))
+        written = (
+            (QUOTA_VERSION, versions),
+            (QUOTA_CONFLICT, conflicts),
+            (QUOTA_FAILED, failed),
+        )
         for table, rows in written:
             frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
             explain(job, table, frame)

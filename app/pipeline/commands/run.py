@@ -1,29 +1,53 @@
-"""Do everything from ingest to incidents in one Spark application.
+"""Do everything from ingest to incidents in one Spark application, and once a day the advice.
 
 Takes the options of ``ingest``, ``resolve`` and ``incidents``. All tables go to one ``--out``. The
 report has a section for each step. ``--last`` and ``--since-last`` choose hours by what the input
-has.
+has. A run that has the last hour of a day ends with ``rightsize`` and ``stale``, and with
+``overcommit`` where ``--capacity`` is given; one with ``--desired`` ends with ``drift``.
 """
 
 import argparse
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Self
 
-from app.pipeline.commands import incidents, ingest, resolve, utilization
+from app.domain.quota_drift import Quota
+from app.pipeline.advice.capacity import Capacity, read_capacity
+from app.pipeline.advice.drift import read_desired
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.stale import read_inventory
+from app.pipeline.commands import (
+    drift,
+    incidents,
+    ingest,
+    overcommit,
+    resolve,
+    rightsize,
+    stale,
+    utilization,
+)
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.inputs import PROMETHEUS
 from app.pipeline.ingest.points import Rules
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.pictures import draw_if_asked
-from app.pipeline.publishing import publish
+from app.pipeline.publishing import publish, publish_advice
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
-from app.pipeline.tables import QUOTA_VERSION, RATE_MINUTE, SERIES, THROTTLE_INCIDENT
+from app.pipeline.tables import (
+    BROKER_COMMIT,
+    DRIFT_FINDING,
+    QUOTA_VERSION,
+    RATE_MINUTE,
+    RECOMMENDATION,
+    SERIES,
+    THROTTLE_INCIDENT,
+)
 from app.pipeline.usage.facts import BROADCAST_MAX, Facts
 
 _MINUTE: Final = timedelta(minutes=1)
@@ -35,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of every step."""
     for step in (ingest, resolve, incidents):
         step.add_arguments(parser)
+    rightsize.add_sizing_options(parser)
+    stale.add_stale_options(parser)
+    overcommit.add_capacity_options(parser)
+    drift.add_desired_option(parser)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
         "--last",
@@ -50,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "--format and --input are those of ingest, --quotas those of resolve. A finding is a "
-        "bucket's day over its limit on some broker, or an incident."
+        "bucket's day over its limit on some broker, an incident, or one of the advice."
     )
 
 
@@ -63,6 +91,7 @@ def run(job: Job) -> None:
     """
     rules = ingest.rules_of(job)
     job.require_options(quotas=True)
+    sources = _AdviceSources.of(job)
     with job.spark():
         quotas, out = job.quotas(), job.lake()
         if job.options.last or job.options.since_last:
@@ -80,8 +109,57 @@ def run(job: Job) -> None:
             ingested = ingest.ingest(step, rules, inputs, out)
         days = _from_series(job, quotas, out, ingested)
     publish(job, ingested.hours, days)
+    with job.spark():
+        _advise(job, sources, quotas, out, ingested.hours)
     draw_if_asked(job, [out])
     summarize(job, [out], days)
+
+
+@dataclass(frozen=True, slots=True)
+class _AdviceSources:
+    """What advice takes from files, which are read before Spark is started."""
+
+    capacities: Mapping[int, Capacity] | None
+    inventory: frozenset[str] | None
+    desired: Mapping[Quota, float | None] | None
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        options = job.options
+        return cls(
+            read_capacity(options.capacity) if options.capacity else None,
+            read_inventory(options.inventory) if options.inventory else None,
+            read_desired(options.desired) if options.desired else None,
+        )
+
+
+_LAST_HOUR: Final = "23"
+
+
+def _advise(
+    job: Job, sources: _AdviceSources, quotas: Lake, out: Lake, hours: Sequence[Partition]
+) -> None:
+    """Write and publish the advice, once for each day: that of an hour would be the same."""
+    if any(hour["hour"] == _LAST_HOUR for hour in hours):
+        scope = Scope(job.options.cluster)
+        with _step(job, "rightsize") as step:
+            evidence = Evidence.of([out], scope, rightsize.DAYS)
+            rightsize.write_sizes(step, evidence)
+        reach = evidence.reach() if job.options.pg is not None else None
+        publish_advice(job, (RECOMMENDATION,), evidence.clusters, reach)
+        with _step(job, "stale") as step:
+            seen = Evidence.of([out], scope, stale.DAYS, SERIES)
+            stale.write_stale(step, seen, quotas, stale.DAYS, sources.inventory)
+        publish_advice(job, stale.WRITES, seen.clusters, reach)
+        if sources.capacities is not None:
+            with _step(job, "overcommit") as step:
+                evidence = Evidence.of([out], scope, overcommit.DAYS)
+                overcommit.write_commits(step, evidence, sources.capacities)
+            publish_advice(job, (BROKER_COMMIT,), evidence.clusters, reach)
+    if sources.desired is not None:
+        with _step(job, "drift") as step:
+            clusters, reach = drift.write_drift(step, quotas, sources.desired)
+        publish_advice(job, (DRIFT_FINDING,), clusters, reach)
 
 
 _UNITS: Final = {"h": 1, "d": 24}

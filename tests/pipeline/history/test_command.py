@@ -107,7 +107,9 @@ async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path
     await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
     report = fold(tmp_path, "--explain")
     plans = report["stderr"]
-    assert re.findall(r"^-- (\w+)$", plans, re.MULTILINE) == ["quota_version", "quota_conflict"]
+    assert re.findall(r"^-- (\w+)$", plans, re.MULTILINE) == [
+        *("quota_version", "quota_conflict", "quota_failed"),
+    ]
     assert not re.search(r"[:+]- \*?\w*(?:Python|Arrow|Pandas)", plans)
     alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
     assert alice == [
@@ -118,7 +120,8 @@ async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path
     assert bob[0][6] is None
     assert bob[1][6] > seq(changed)
     assert (report["rows_in"], report["findings"]) == (5, 0)
-    assert report["rows_out"] == {"quota_version": 4, "quota_conflict": 0}
+    # What was refused was made later, so that nothing is left of it.
+    assert report["rows_out"] == {"quota_version": 4, "quota_conflict": 0, "quota_failed": 0}
 
 
 async def test_what_recovery_found_counts(database: Database, fold: Fold, tmp_path: Path):

@@ -1,0 +1,177 @@
+"""``drift_finding``: the desired document, the fold of the log and the newest snapshot."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from pyspark.sql import functions as sf
+
+from app.documents.faults import UnreadableDocumentError
+from app.documents.quotas import read_yaml
+from app.documents.tables import is_csv, read_csv
+from app.domain.alterations import exact_float
+from app.domain.quota_drift import Failed, Quota, States, drifts
+from app.pipeline.advice.evidence import quota_columns
+from app.pipeline.errors import UsageError
+from app.pipeline.job import Job
+from app.pipeline.lake import Lake
+from app.pipeline.options import read_file
+from app.pipeline.quota_history import SETTLING, SNAPSHOT, entity_of_columns
+from app.pipeline.results import Scope
+from app.pipeline.tables import QUOTA_FAILED, QUOTA_SNAPSHOT, QUOTA_VERSION, Table
+
+_TYPES: Final = frozenset({"user", "client-id"})
+
+Row = Mapping[str, Any]
+
+
+def read_desired(file: str) -> dict[Quota, float | None]:
+    """Read the document of desired quotas: YAML, JSON or CSV; addresses are left out.
+
+    Raises:
+        UsageError: It cannot be read; the sentence names line and fault.
+    """
+    text = read_file("--desired", file)
+    try:
+        document = read_csv(text) if is_csv(text) else read_yaml(text)
+    except UnreadableDocumentError as error:
+        message = f"The file of --desired is no document of quotas: {error}."
+        raise UsageError(message) from error
+    desired: dict[Quota, float | None] = {}
+    for item in document.quotas:
+        if item.entity.types <= _TYPES:
+            for key, value in item.values.items():
+                number = exact_float(value) if isinstance(value, Decimal) else value
+                desired[Quota(item.entity, key)] = number
+    return desired
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is stored of one cluster.
+
+    Attributes:
+        versions: Rows of ``quota_version``.
+        snapshot: Rows of the newest ``quota_snapshot``.
+        taken: When snapshots were taken, the oldest first.
+        failed: Rows of ``quota_failed``.
+    """
+
+    versions: Sequence[Row]
+    snapshot: Sequence[Row]
+    taken: Sequence[datetime]
+    failed: Sequence[Row]
+
+
+def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
+    """Read what is stored of each cluster."""
+    versions = _by_cluster(job, quotas, QUOTA_VERSION)
+    failed = _by_cluster(job, quotas, QUOTA_FAILED)
+    taken: dict[str, list[datetime]] = defaultdict(list)
+    newest: dict[str, list[Row]] = {}
+    if quotas.has(QUOTA_SNAPSHOT):
+        rows = Scope.of(job).of_cluster(quotas.read(QUOTA_SNAPSHOT))
+        times = rows.select("cluster_id", "taken_at").distinct().sort("taken_at")
+        for row in times.toArrow().to_pylist():
+            taken[row["cluster_id"]].append(row["taken_at"])
+        last = rows.groupBy("cluster_id").agg(sf.max("taken_at").alias("taken_at"))
+        found = rows.join(sf.broadcast(last), ["cluster_id", "taken_at"]).toArrow().to_pylist()
+        newest = _grouped(found)
+    return {
+        name: Sources(
+            versions.get(name, []), newest.get(name, []), taken.get(name, []), failed.get(name, [])
+        )
+        for name in sorted({*versions, *newest})
+    }
+
+
+def _by_cluster(job: Job, quotas: Lake, table: Table) -> dict[str, list[Row]]:
+    if not quotas.has(table):
+        return {}
+    return _grouped(Scope.of(job).of_cluster(quotas.read(table)).toArrow().to_pylist())
+
+
+def _grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["cluster_id"]].append(row)
+    return found
+
+
+def drift_rows(
+    sources: Mapping[str, Sources], desired: Mapping[Quota, float | None] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of ``DRIFT_FINDING``, by cluster."""
+    for cluster, source in sources.items():
+        at = source.taken[-1] if source.taken else None
+        for drift in drifts(states_of(source, desired)):
+            yield {
+                "cluster_id": cluster,
+                "kind": drift.kind.value,
+                "key": drift.quota.key,
+                **quota_columns(drift.quota.entity),
+                "desired": drift.desired,
+                "logged": drift.logged,
+                "live": drift.live,
+                "at": at,
+                "reason": drift.reason,
+                "alteration_id": drift.alteration_id,
+                "body": json.dumps(drift.body(), ensure_ascii=False),
+            }
+
+
+def states_of(source: Sources, desired: Mapping[Quota, float | None] | None) -> States:
+    """Return what the sources say of one cluster."""
+    logged = _logged(source)
+    if not source.taken:
+        current = {_quota(row): row["value"] for row in source.versions if row["valid_to"] is None}
+        return States(desired, current, None, {})
+    settled = source.taken[-1] - SETTLING
+    failed = {
+        _quota(row): Failed(row["value"], row["alteration_id"])
+        for row in source.failed
+        if row["at"] <= settled
+    }
+    live = {_quota(row): row["value"] for row in source.snapshot}
+    return States(desired, logged, live, failed)
+
+
+def _quota(row: Row) -> Quota:
+    return Quota(entity_of_columns(row), row["key"])
+
+
+def _logged(source: Sources) -> dict[Quota, float | None]:
+    """Return what the log says at the time of the newest snapshot, whatever snapshots show.
+
+    A version that a snapshot ended goes on for the log. Of what a later snapshot alone has, the log
+    says that it is not set; of what the first one has, the log says nothing.
+    """
+    if not source.taken:
+        return {}
+    first, newest = source.taken[0], source.taken[-1]
+    versions: dict[Quota, list[Row]] = defaultdict(list)
+    for row in source.versions:
+        versions[_quota(row)].append(row)
+    logged: dict[Quota, float | None] = {}
+    for quota, rows in versions.items():
+        own = [row for row in rows if row["origin"] != SNAPSHOT]
+        if not own:
+            if min(row["valid_from"] for row in rows) > first:
+                logged[quota] = None
+            continue
+        last = max(own, key=lambda row: row["valid_from"])
+        if max(last["valid_from"], _ended(last, source) or last["valid_from"]) > newest - SETTLING:
+            # A snapshot may still show what held before.
+            continue
+        logged[quota] = None if _ended(last, source) else last["value"]
+    return logged
+
+
+def _ended(row: Row, source: Sources) -> datetime | None:
+    """Return when the log ended a version; null where it goes on, or a snapshot ended it."""
+    ended: datetime | None = row["valid_to"]
+    return None if ended in source.taken else ended

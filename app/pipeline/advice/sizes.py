@@ -1,0 +1,139 @@
+"""``recommendation``: what each bucket used on its busiest broker, and what follows from it."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.idle_values import entity_at
+from app.domain.right_sizes import BucketUse, RightSize, SizingRules
+from app.pipeline.advice.evidence import (
+    Evidence,
+    UseOnBrokers,
+    grouped_hours,
+    quota_columns,
+    tags_of,
+)
+from app.pipeline.usage.measures import Numbers, begins_of
+
+_DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,
+    limit double, minutes bigint, throttled_minutes bigint, coverage double, p95 double,
+    rate double, peak double, median double, cluster_total double, brokers int, days int"""
+"""What a bucket used on its busiest broker; minutes are those of all, ``level`` and ``limit`` those
+of its last hour."""
+
+
+def uses_of(
+    evidence: Evidence, rules: SizingRules, half_life: float | None
+) -> dict[str, list[BucketUse]]:
+    """Return by cluster what each bucket used that a stored value limits."""
+    weights, percent = evidence.weights(half_life), rules.percentile
+
+    def busiest_of(hours: pa.Table) -> pa.Table:
+        return _busiest(hours, percent, weights)
+
+    busiest = grouped_hours(evidence).applyInArrow(busiest_of, _DDL)
+    limited = busiest.where("level > 0 and limit is not null")
+    rows = limited.join(tags_of(evidence), ["cluster_id", "bucket_id"]).toArrow().to_pylist()
+    found: dict[str, list[BucketUse]] = defaultdict(list)
+    for row in rows:
+        found[row["cluster_id"]].append(_use(row))
+    return found
+
+
+def _use(row: dict[str, Any]) -> BucketUse:
+    figures = {name: row[name] for name in row if name not in _NAMES}
+    user, client_id = row["bucket_user"], row["bucket_client"]
+    entity = entity_at(row["level"], user, client_id) or ClientQuotaEntity.of({})
+    return BucketUse(user=user, client_id=client_id, entity=entity, **figures)
+
+
+_NAMES: Final = ("cluster_id", "bucket_user", "bucket_client")
+
+
+def _busiest(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
+    """Return the columns of ``_DDL`` of a group of ``grouped_hours``."""
+    on_brokers = UseOnBrokers.of(hours)
+    uses = on_brokers.table(percent, weights)
+    rate, broker = (uses[name].to_numpy() for name in ("rate", "broker_id"))
+    key = on_brokers.key[on_brokers.begins]
+    bucket = uses["bucket_id"].to_numpy()
+    begins = begins_of(key, bucket)
+    counts = np.diff(np.append(begins, len(bucket)))
+    run = np.repeat(np.arange(len(begins)), counts)
+    # The busiest broker is last of its bucket; of equal ones the lowest id.
+    order = np.lexsort((-broker, rate, run))
+    ends = begins + counts - 1
+    busiest = uses.take(order[ends])
+    in_order = rate[order]
+    lower, upper = begins + (counts - 1) // 2, begins + counts // 2
+    columns = {name: busiest[name] for name in busiest.column_names} | _last(on_brokers, begins)
+    columns |= {
+        "minutes": np.add.reduceat(uses["minutes"].to_numpy(), begins),
+        "throttled_minutes": np.add.reduceat(uses["throttled"].to_numpy(), begins),
+        "coverage": busiest["minutes"].to_numpy() / busiest["expected"].to_numpy(),
+        "median": (in_order[lower] + in_order[upper]) / 2,
+        "cluster_total": np.add.reduceat(rate, begins),
+        "brokers": counts.astype(np.int32),
+        "days": _days(on_brokers, begins),
+    }
+    return pa.table({name.split()[0]: columns[name.split()[0]] for name in _DDL.split(",")})
+
+
+def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
+    """Return level and limit of the last hour of each bucket, on the highest broker that has it."""
+    hours = on_brokers.hours
+    first = on_brokers.begins[buckets]
+    time = hours["hour"].to_numpy() - hours["age"].to_numpy() * 24
+    position = (time.astype(np.int64) << 32) + hours["broker_id"].to_numpy()
+    counts = np.diff(np.append(first, hours.num_rows))
+    latest = np.repeat(np.maximum.reduceat(position, first), counts)
+    return dict(
+        zip(
+            ("level", "limit"),
+            hours.select(["level", "limit"]).take(np.flatnonzero(position == latest)).columns,
+            strict=True,
+        )
+    )
+
+
+def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
+    """Count the days of each bucket on any broker."""
+    hours = on_brokers.hours
+    first = on_brokers.begins[buckets]
+    run = np.cumsum(np.isin(np.arange(hours.num_rows), first)) - 1
+    days = np.unique(np.stack([run, hours["age"].to_numpy().astype(np.int64)]), axis=1)
+    return np.bincount(days[0], minlength=len(buckets)).astype(np.int32)
+
+
+def row_of(evidence: Evidence, cluster: str, advice: RightSize) -> dict[str, Any]:
+    """Return advice as a row of ``RECOMMENDATION``."""
+    use, body = advice.use, advice.body()
+    since, until = evidence.period(cluster)
+    same = ("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak")
+    return {
+        "cluster_id": cluster,
+        **{name: getattr(use, name) for name in (*same, "cluster_total", "skew", "days")},
+        **quota_columns(use.entity),
+        "bucket_user": use.user,
+        "bucket_client": use.client_id,
+        "coverage": use.coverage,
+        "minutes": use.minutes,
+        "throttled_minutes": use.throttled_minutes,
+        "percentile": use.rate,
+        "buckets": advice.buckets,
+        "action": advice.action.value,
+        "reason": advice.reason,
+        "value": advice.value,
+        "target": advice.target,
+        "factor": advice.factor,
+        "censored": advice.censored,
+        "saving": advice.saving,
+        "since": since,
+        "until": until,
+        "body": None if body is None else json.dumps(body, ensure_ascii=False),
+    }

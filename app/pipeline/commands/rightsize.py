@@ -1,0 +1,143 @@
+"""Say what each stored value should be: ``recommendation``.
+
+Reads ``bucket_hour`` and ``dim_bucket`` below each ``--input``, of the newest days, and replaces
+the advice about their clusters. Nothing is applied: each row has the body that would do it.
+"""
+
+import argparse
+from functools import partial
+from typing import Final
+
+from app.domain.right_sizes import Action, SizingRules, right_sizes
+from app.pipeline.advice.evidence import MOST_DAYS, Evidence, write_advice
+from app.pipeline.advice.sizes import row_of, uses_of
+from app.pipeline.job import Job
+from app.pipeline.options import number_option, whole_number
+from app.pipeline.publishing import publish_advice
+from app.pipeline.results import Scope, say_plan
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, RECOMMENDATION
+
+DAYS: Final = 14
+"""So many days are looked at, unless ``--days`` says otherwise."""
+
+_RULES: Final = SizingRules()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how advice is given."""
+    add_sizing_options(parser)
+    days_option(parser, DAYS)
+    parser.epilog = "A finding is a value to raise or to lower."
+
+
+def days_option(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add how many days are looked at."""
+    parser.add_argument(
+        "--days",
+        type=partial(whole_number, least=1, most=MOST_DAYS),
+        default=default,
+        metavar="N",
+        help=f"look at the newest N days; default {default}",
+    )
+
+
+def add_sizing_options(parser: argparse.ArgumentParser) -> None:
+    """Add the rules of a right size."""
+    group = parser.add_argument_group("right sizes")
+    group.add_argument(
+        "--percentile",
+        type=partial(whole_number, least=50, most=100),
+        default=_RULES.percentile,
+        metavar="N",
+        help=f"of the minutes that a value is to hold for; default {_RULES.percentile}",
+    )
+    group.add_argument(
+        "--margin",
+        type=number_option(0, 100),
+        default=_RULES.margin,
+        metavar="SHARE",
+        help=f"what is added to their rate; default {_RULES.margin}",
+    )
+    group.add_argument(
+        "--half-life",
+        type=number_option(0.1, MOST_DAYS),
+        metavar="DAYS",
+        help="after so many days a minute counts half; default: all count the same",
+    )
+    group.add_argument(
+        "--floor",
+        type=number_option(0, 1e18),
+        default=_RULES.floor,
+        metavar="RATE",
+        help="no value is lower, in the key's unit; default: the key's least",
+    )
+    group.add_argument(
+        "--step-max",
+        type=number_option(1, 1e18),
+        default=_RULES.step_max,
+        metavar="TIMES",
+        help=f"how many times a value is raised or lowered at once; default {_RULES.step_max:g}",
+    )
+    group.add_argument(
+        "--tolerate",
+        type=partial(whole_number, least=0),
+        metavar="MINUTES",
+        help="throttled minutes that are no reason to raise; default: as many as --percentile "
+        "leaves out",
+    )
+    group.add_argument(
+        "--skew-aware",
+        action="store_true",
+        help="let the busiest broker hold the median broker's share, too, since leaders move",
+    )
+
+
+def run(job: Job) -> None:
+    """Write the advice.
+
+    Raises:
+        UsageError: ``--input`` or ``--out`` is missing, or an input lacks a table.
+    """
+    job.require_options()
+    with job.spark():
+        if job.options.dry_run:
+            say_plan(job, (RECOMMENDATION,))
+            return
+        lakes = job.lakes()
+        for lake in lakes:
+            lake.require(BUCKET_HOUR)
+            lake.require(DIM_BUCKET)
+        evidence = Evidence.of(lakes, Scope.of(job), job.options.days)
+        write_sizes(job, evidence)
+        reach = evidence.reach() if job.options.pg is not None else None
+    publish_advice(job, (RECOMMENDATION,), evidence.clusters, reach)
+
+
+def write_sizes(job: Job, evidence: Evidence) -> None:
+    """Write the advice that follows from some hours, and count it into the report."""
+    rules = rules_of(job)
+    uses = uses_of(evidence, rules, job.options.half_life)
+    found = [
+        (cluster, advice)
+        for cluster in sorted(uses)
+        for advice in right_sizes(uses[cluster], rules)
+    ]
+    rows = (row_of(evidence, cluster, advice) for cluster, advice in found)
+    write_advice(job, RECOMMENDATION, rows, evidence.clusters)
+    job.counts["rows_in"] = sum(map(len, uses.values()))
+    actions = [advice.action for _, advice in found]
+    job.counts["advice"] = {action.value: actions.count(action) for action in Action}
+    job.findings += actions.count(Action.RAISE) + actions.count(Action.LOWER)
+
+
+def rules_of(job: Job) -> SizingRules:
+    """Return the rules that the options ask for."""
+    options = job.options
+    return SizingRules(
+        percentile=options.percentile,
+        margin=options.margin,
+        floor=options.floor,
+        step_max=options.step_max,
+        tolerate=options.tolerate,
+        skew_aware=options.skew_aware,
+    )
