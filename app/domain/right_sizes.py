@@ -232,13 +232,13 @@ def _with_own(advice: RightSize, hidden: set[tuple[str, str]]) -> RightSize:
 def _of_default(judged: Sequence[RightSize], buckets: int, rules: SizingRules) -> RightSize:
     """Judge a default by all buckets together: it has to hold for the busiest of them."""
     busiest = max(judged, key=lambda each: (each.target, -each.use.bucket_id)).use
-    known = [each.use for each in judged if each.action is not Action.INSUFFICIENT]
-    if not known:
+    sufficient = [each.use for each in judged if each.action is not Action.INSUFFICIENT]
+    if not sufficient:
         return replace(judge(busiest, rules), buckets=buckets)
     together = replace(
         busiest,
-        days=max(use.days for use in known),
-        coverage=max(use.coverage for use in known),
+        days=max(use.days for use in sufficient),
+        coverage=max(use.coverage for use in sufficient),
     )
     advice = judge(together, rules)
     if advice.action is Action.LOWER and any(each.censored for each in judged):

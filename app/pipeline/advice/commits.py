@@ -73,7 +73,7 @@ def commit_rows(
         of_keys, own = promised[cluster, broker], factors[cluster, broker]
         capacity = capacity_of(capacities, broker)
         replicated = _replicated_to_each(promised, factors, cluster)
-        for direction, key, room in (
+        for direction, key, most in (
             ("in", _PRODUCE, capacity.nic_in),
             ("out", _FETCH, capacity.nic_out),
             ("request", _REQUEST, capacity.threads and capacity.threads * 100),
@@ -94,16 +94,16 @@ def commit_rows(
                 "cluster_id": cluster,
                 "broker_id": broker,
                 "direction": direction,
-                "capacity": room,
+                "capacity": most,
                 "limits_sum": sums["limits"],
                 "p99_sum": sums["p99_sum"],
                 "p99_of_sums": sums["p99_of_sums"],
-                **{f"{name}_ratio": room and value / room for name, value in sums.items()},
+                **{f"{name}_ratio": most and value / most for name, value in sums.items()},
                 "unlimited_share": found.unlimited_units / found.units if found.units else None,
                 "buckets": found.buckets,
                 "unlimited_buckets": found.unlimited,
                 "replication_factor": own,
-                "over": room and sums["limits"] > room,
+                "over": most and sums["limits"] > most,
                 "since": since,
                 "until": until,
             }
@@ -165,7 +165,7 @@ def _needed(evidence: Evidence, factors: Mapping[_Broker, float]) -> dict[Any, f
     """Return by broker and direction the 99th percentile of the minutes' sums."""
     names = ["cluster_id", "dt", "hour", "broker_id", "key", "present", "bins"]
     hours = evidence.read(BUCKET_HOUR).where(sf.col("key").isin(list(_KEYS))).select(*names)
-    minutes = hours.mapInArrow(_sums_of_batches, _SUM_DDL)
+    minutes = hours.mapInArrow(_minute_sums_of_batches, _SUM_DDL)
     at = ("cluster_id", "dt", "hour", "minute")
     pivot = {
         name: f"cast(coalesce(sum(case when key = '{key}' then total end), 0) as double) / {_SCALE}"
@@ -209,13 +209,13 @@ def _with_factors(minutes: DataFrame, factors: Mapping[_Broker, float]) -> DataF
     return minutes.join(sf.broadcast(table), ["cluster_id", "broker_id"])
 
 
-def _sums_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _minute_sums_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
-            yield _sums_of(batch)
+            yield minute_sums(batch)
 
 
-def _sums_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def minute_sums(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Sum up the rates of each minute, broker and key of a batch of hours."""
     rows = pa.table(batch).select(["cluster_id", "dt", "hour", "broker_id", "key"])
     slots = rows.append_column("row", pa.array(np.arange(batch.num_rows)))

@@ -99,11 +99,11 @@ class Evidence:
         """Return how far the data reach."""
         return reach_of(broker_coverage(self.read(BUCKET_HOUR)))
 
-    def weights(self, half_life: float | None) -> list[int]:
+    def weights(self, halving_days: float | None) -> list[int]:
         """Return the weight of a day by its age in days; all are 1 without a half-life."""
-        if half_life is None:
+        if halving_days is None:
             return [1] * MOST_DAYS
-        return [max(1, round(_WEIGHT * 2 ** (-age / half_life))) for age in range(MOST_DAYS)]
+        return [max(1, round(_WEIGHT * 2 ** (-age / halving_days))) for age in range(MOST_DAYS)]
 
 
 def _begin(hour: Partition) -> datetime:

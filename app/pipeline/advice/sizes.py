@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
 from app.domain.right_sizes import BucketUse, RightSize, SizingRules
+from app.pipeline.advice.backtest import Values, back_test
 from app.pipeline.advice.evidence import (
     Evidence,
     UseOnBrokers,
@@ -28,13 +29,13 @@ of its last hour."""
 
 
 def uses_of(
-    evidence: Evidence, rules: SizingRules, half_life: float | None
+    evidence: Evidence, rules: SizingRules, halving_days: float | None
 ) -> dict[str, list[BucketUse]]:
     """Return by cluster what each bucket used that a stored value limits."""
-    weights, percent = evidence.weights(half_life), rules.percentile
+    weights, percent = evidence.weights(halving_days), rules.percentile
 
     def busiest_of(hours: pa.Table) -> pa.Table:
-        return _busiest(hours, percent, weights)
+        return busiest_brokers(hours, percent, weights)
 
     busiest = grouped_hours(evidence).applyInArrow(busiest_of, _DDL)
     limited = busiest.where("level > 0 and limit is not null")
@@ -55,7 +56,7 @@ def _use(row: dict[str, Any]) -> BucketUse:
 _NAMES: Final = ("cluster_id", "bucket_user", "bucket_client")
 
 
-def _busiest(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
+def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
     """Return the columns of ``_DDL`` of a group of ``grouped_hours``."""
     on_brokers = UseOnBrokers.of(hours)
     uses = on_brokers.table(percent, weights)
@@ -110,8 +111,25 @@ def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
     return np.bincount(days[0], minlength=len(buckets)).astype(np.int32)
 
 
-def row_of(evidence: Evidence, cluster: str, advice: RightSize) -> dict[str, Any]:
-    """Return advice as a row of ``RECOMMENDATION``."""
+def rows_of(
+    evidence: Evidence, advised: Sequence[tuple[str, RightSize]]
+) -> Iterator[dict[str, Any]]:
+    """Yield advice with its clusters as rows of ``RECOMMENDATION``, each with its back-test."""
+    values = {
+        (cluster, each.use.bucket_id): Values(each.use.limit, each.value)
+        for cluster, each in advised
+        if each.value is not None
+    }
+    tests = back_test(evidence, values)
+    for cluster, each in advised:
+        row = _row(evidence, cluster, each)
+        if test := tests.get((cluster, each.use.bucket_id)):
+            row["throttled_s_now"] = test.now
+            row |= {f"throttled_s_{name}": value for name, value in test.new._asdict().items()}
+        yield row
+
+
+def _row(evidence: Evidence, cluster: str, advice: RightSize) -> dict[str, Any]:
     use, body = advice.use, advice.body()
     since, until = evidence.period(cluster)
     same = ("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak")

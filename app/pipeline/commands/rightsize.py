@@ -10,7 +10,7 @@ from typing import Final
 
 from app.domain.right_sizes import Action, SizingRules, right_sizes
 from app.pipeline.advice.evidence import MOST_DAYS, Evidence, write_advice
-from app.pipeline.advice.sizes import row_of, uses_of
+from app.pipeline.advice.sizes import rows_of, uses_of
 from app.pipeline.job import Job
 from app.pipeline.options import number_option, whole_number
 from app.pipeline.publishing import publish_advice
@@ -60,6 +60,7 @@ def add_sizing_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--half-life",
+        dest="halving_days",
         type=number_option(0.1, MOST_DAYS),
         metavar="DAYS",
         help="after so many days a minute counts half; default: all count the same",
@@ -116,14 +117,13 @@ def run(job: Job) -> None:
 def write_sizes(job: Job, evidence: Evidence) -> None:
     """Write the advice that follows from some hours, and count it into the report."""
     rules = rules_of(job)
-    uses = uses_of(evidence, rules, job.options.half_life)
+    uses = uses_of(evidence, rules, job.options.halving_days)
     found = [
         (cluster, advice)
         for cluster in sorted(uses)
         for advice in right_sizes(uses[cluster], rules)
     ]
-    rows = (row_of(evidence, cluster, advice) for cluster, advice in found)
-    write_advice(job, RECOMMENDATION, rows, evidence.clusters)
+    write_advice(job, RECOMMENDATION, rows_of(evidence, found), evidence.clusters)
     job.counts["rows_in"] = sum(map(len, uses.values()))
     actions = [advice.action for _, advice in found]
     job.counts["advice"] = {action.value: actions.count(action) for action in Action}

@@ -252,8 +252,8 @@ def test_a_default_that_most_buckets_exceed_is_raised_itself():
 
 def test_a_default_holds_for_who_was_there_too_short():
     new = of_default(1, "new", days=1, p95=5000.0, rate=5000.0, limit=9000.0)
-    (kept,) = advice(new, of_default(2, "old", limit=9000.0))
-    assert (kept.action, kept.use.user, kept.target) == (Action.KEEP, "new", 5750)
+    (default,) = advice(new, of_default(2, "old", limit=9000.0))
+    assert (default.action, default.use.user, default.target) == (Action.KEEP, "new", 5750)
 
 
 def test_no_value_of_a_user_takes_the_defaults_of_his_client_ids_away():

@@ -158,7 +158,7 @@ def test_a_value_younger_than_the_data_is_not_idle():
     assert kinds(stale(stored)) == {"{user=bob}": "idle"}
 
 
-def test_a_user_whom_the_inventory_lacks_is_an_orphan_unless_he_was_seen():
+def test_a_user_that_no_inventory_has_is_an_orphan_unless_he_was_seen():
     stored = {entity(user=name): {P: 1.0} for name in ("alice", "bob", "ANONYMOUS")}
     seen = seen_under(stored, [("alice", "etl")])
     found = stale(stored, seen, inventory=frozenset(), is_long=False)

@@ -1,0 +1,122 @@
+"""For how long values would have throttled buckets in the hours behind the advice.
+
+Minutes are those of ``bucket_hour``: their maxima by bin, and averages in proportion to them, so
+that they add up to the hour's. The model is that of ``whatif``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as sf
+
+from app.domain.throttling import TOKEN_KEY, Seconds
+from app.pipeline.advice.evidence import Evidence, bin_rates
+from app.pipeline.tables import BUCKET_HOUR
+from app.pipeline.usage.measures import Numbers, begins_of
+from app.pipeline.whatif.model import MICRO, Minutes, replay
+
+_MINUTES: Final = 60
+_DDL: Final = "cluster_id string, bucket_id bigint, now bigint, low bigint, mid bigint, high bigint"
+_READ: Final = (
+    *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
+    *("minutes", "present", "bins"),
+)
+
+
+class Values(NamedTuple):
+    """What limits a bucket now, and what is advised."""
+
+    limit: float
+    value: float
+
+
+class BackTest(NamedTuple):
+    """Seconds of throttling of a bucket on all brokers.
+
+    Attributes:
+        now: Under its limit, most likely.
+        new: Under what is advised.
+    """
+
+    now: float
+    new: Seconds
+
+
+def back_test(
+    evidence: Evidence, values: Mapping[tuple[str, int], Values]
+) -> dict[tuple[str, int], BackTest]:
+    """Return by cluster and bucket what its values would have throttled.
+
+    Args:
+        evidence: Has hours of buckets.
+        values: By cluster and bucket.
+    """
+    if not values:
+        return {}
+    session = evidence.lakes[0].session
+    ddl = "cluster_id string, bucket_id bigint, value_now double, value_new double"
+    wanted = session.createDataFrame([(*at, *each) for at, each in sorted(values.items())], ddl)
+    hours = evidence.read(BUCKET_HOUR).select(*_READ)
+    chosen = hours.join(sf.broadcast(wanted), ["cluster_id", "bucket_id"])
+    share = sf.expr("pmod(bucket_id, 16)").alias("share")
+    tested = chosen.groupBy("cluster_id", share).applyInArrow(back_tests_of, _DDL)
+    return {
+        (row["cluster_id"], row["bucket_id"]): BackTest(
+            row["now"] / MICRO, Seconds(*(row[name] / MICRO for name in ("low", "mid", "high")))
+        )
+        for row in tested.toArrow().to_pylist()
+    }
+
+
+def back_tests_of(hours: pa.Table) -> pa.Table:
+    """Return the columns of ``_DDL`` of all hours of some buckets."""
+    days = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
+    hour = days * 24 + hours["hour"].to_numpy()
+    bucket, broker = (hours[name].to_numpy() for name in ("bucket_id", "broker_id"))
+    order = np.lexsort((hour, broker, bucket))
+    ordered, hour = hours.take(order).combine_chunks(), hour[order]
+    bucket = bucket[order]
+    rows = begins_of(bucket, broker[order])
+    minutes, firsts = _minutes_of(ordered, hour, rows)
+    has_tokens = np.array(ordered["key"].to_pylist())[rows] == TOKEN_KEY.value
+    seconds = [
+        replay(minutes, ordered[name].to_numpy()[rows], has_tokens)
+        for name in ("value_now", "value_new")
+    ]
+    sums = [_sum(replayed, firsts) for replayed in seconds]
+    buckets = begins_of(bucket[rows])
+    columns: Sequence[Any] = [
+        ordered["cluster_id"].take(rows[buckets]),
+        bucket[rows[buckets]],
+        *(np.add.reduceat(each, buckets) for each in (sums[0][1], *sums[1])),
+    ]
+    return pa.table(dict(zip([name.split()[0] for name in _DDL.split(", ")], columns, strict=True)))
+
+
+def _sum(replayed: Any, firsts: Numbers) -> list[Numbers]:
+    """Return the low, the middle and the high figure of each series, in 10^-6 s."""
+    return [np.add.reduceat(throttled + replayed.idle, firsts) for throttled in replayed.throttled]
+
+
+def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> tuple[Minutes, Numbers]:
+    """Return the minutes of series, and where each begins.
+
+    Args:
+        hours: In order of bucket, broker and time.
+        hour: Of the epoch.
+        rows: Where the hours of a series begin.
+    """
+    bits = (hours["present"].to_numpy()[:, None] >> np.arange(_MINUTES)) & 1
+    row, minute = np.nonzero(bits)
+    bins: Any = hours["bins"].combine_chunks()
+    numbers, positions = np.unique(bins.flatten().to_numpy(), return_inverse=True)
+    maximum = np.minimum(bin_rates(numbers)[positions], hours["rate_max"].to_numpy()[row])
+    offsets = bins.offsets.to_numpy()
+    sums = np.add.reduceat(maximum, offsets[:-1] - offsets[0])
+    total = hours["rate_avg"].to_numpy() * hours["minutes"].to_numpy()
+    scale = np.divide(total, sums, out=np.zeros(len(sums)), where=sums > 0)
+    average = np.minimum(maximum * scale[row], maximum)
+    firsts = offsets[:-1][rows] - offsets[0]
+    return Minutes(firsts, hour[row] * _MINUTES + minute, average, maximum), firsts
