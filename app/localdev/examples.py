@@ -220,6 +220,8 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
             curl.line("/analytics/uncovered", BOB),
             curl.line("/analytics/overcommit", BOB),
             curl.line("/analytics/drift", BOB),
+            curl.line("/analytics/whatif/$run", BOB),
+            curl.line("/analytics/whatif/$run/timeline", BOB),
             curl.line("/analytics/runs", BOB),
             curl.line("/analytics/runs/$run", BOB),
         ],

@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.quantities import value_in_words
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
+from app.pipeline.advice.pictures import PICTURES as ADVICE
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
@@ -80,12 +81,22 @@ def draw(job: Job, lakes: Sequence[Lake], folder: Path) -> None:
     results = Results(lakes, Scope.of(job))
     files: list[str] = []
     with style():
-        for name, (drawing, header) in _PICTURES.items():
+        for name, (drawing, header) in _pictures_of(lakes).items():
             figure, rows = drawing(results)
             files.append(str(save(figure, folder / f"{name}.png")))
             files.append(str(save_rows(folder / f"{name}.csv", header, rows)))
             job.counts.setdefault("drawn", {})[name] = len(rows)
     job.counts["pictures"] = files
+
+
+def _pictures_of(lakes: Sequence[Lake]) -> Mapping[str, "Picture"]:
+    """Return the pictures, those of advice where its tables are."""
+    advice = {
+        name: (each.draws, each.header)
+        for name, each in ADVICE.items()
+        if any(lake.has(each.table) for lake in lakes)
+    }
+    return {**_PICTURES, **advice}
 
 
 def draw_if_asked(job: Job, lakes: Sequence[Lake]) -> None:
@@ -307,7 +318,10 @@ def _draw_percentiles(axes: Axes, worst: Sequence[NearLimit]) -> None:
     limits.spines[:].set_visible(False)
 
 
-_PICTURES: Final[Mapping[str, tuple[Callable[[Results], tuple[Figure, Rows]], Sequence[str]]]] = {
+Picture = tuple[Callable[[Results], tuple[Figure, Rows]], Sequence[str]]
+"""What draws it, and the header of its rows."""
+
+_PICTURES: Final[Mapping[str, Picture]] = {
     "utilization_heat_map": (_heat_map, (*_BUCKET, "hour", "utilisation")),
     "rate_against_limit": (
         _rates,

@@ -25,6 +25,7 @@ from app.pipeline.tables import (
     BROKER_COMMIT,
     BUCKET_HOUR,
     BY_CLUSTER,
+    BY_RUN,
     DIM_BUCKET,
     DRIFT_FINDING,
     RECOMMENDATION,
@@ -33,6 +34,9 @@ from app.pipeline.tables import (
     UNCOVERED_CLIENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
+    WHATIF_ENTITY,
+    WHATIF_RUN,
+    WHATIF_TIMELINE,
     Table,
 )
 from app.pipeline.usage.days import histogram
@@ -45,6 +49,7 @@ SERVED: Final[Mapping[str, Sequence[Table]]] = {
     "stale": (STALE_QUOTA, UNCOVERED_CLIENT),
     "overcommit": (BROKER_COMMIT,),
     "drift": (DRIFT_FINDING,),
+    "whatif": (WHATIF_RUN, WHATIF_ENTITY, WHATIF_TIMELINE),
     "run": (DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 }
 """The tables with a twin in Postgres that a job writes."""
@@ -63,6 +68,9 @@ TWIN_COLUMNS: Final[Mapping[Table, Sequence[str]]] = {
 DETAILS_FOR_DAYS: Final = 14
 """So many days, up to a cluster's newest, have their hours and histograms served."""
 
+MOST_RUNS: Final = 100
+"""So many runs of what-if are served."""
+
 _BATCH: Final = 10_000
 _AS_CSV: Final = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 """A text in quotes may be empty, without them it is null."""
@@ -71,6 +79,11 @@ _ONE_AT_A_TIME: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline p
 _DELETE_DAYS: Final = sql.SQL(
     "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) "
     "where cluster_id = c and dt = d"
+)
+_DELETE_RUNS: Final = sql.SQL("delete from {table} where run_id = any(%s)")
+_DROP_RUNS: Final = sql.SQL(
+    "delete from {table} where cluster_id = any(%s) and run_id not in (select run_id from "
+    "pipeline_run where 'whatif_run' = any(published) order by seq desc limit %s)"
 )
 _DELETE_CLUSTERS: Final = sql.SQL("delete from {table} where cluster_id = any(%s)")
 _DELETE_BEGUN: Final = """
@@ -129,7 +142,7 @@ def publish_advice(
     Args:
         job: As for ``publish``.
         tables: That it has written.
-        clusters: That they are about.
+        clusters: That they are about; of what-if with the run.
         reach: How far the data behind them reach; null: it was not asked for.
 
     Raises:
@@ -188,6 +201,8 @@ def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Ta
     source = UTILIZATION_DAILY if table is UTILIZATION_HIST else table
     for day in days:
         rows = lake.read_in(source, [day])
+        if "run_id" in day:
+            rows = rows.where(sf.col("run_id") == day["run_id"])
         if table is UTILIZATION_HIST:
             rows = histogram(rows)
         elif table is DIM_BUCKET:
@@ -208,6 +223,10 @@ def _replace(
     scope = [[day["cluster_id"] for day in days], [day.get("dt") for day in days]]
     if table is THROTTLE_INCIDENT:
         connection.execute(_DELETE_BEGUN, scope)
+    elif table.partitions == BY_RUN:
+        runs = [day["run_id"] for day in days]
+        for statement, values in ((_DELETE_RUNS, [runs]), (_DROP_RUNS, [scope[0], MOST_RUNS])):
+            connection.execute(statement.format(table=sql.Identifier(table.name)), values)
     elif table.partitions == BY_CLUSTER:
         delete = _DELETE_CLUSTERS.format(table=sql.Identifier(table.name))
         connection.execute(delete, scope[:1])

@@ -21,7 +21,7 @@ from app.pipeline.results import Reach
 PUBLISHING: Final = frozenset(
     {
         *("resolve", "utilization", "incidents", "run"),
-        *("rightsize", "stale", "overcommit", "drift"),
+        *("rightsize", "stale", "overcommit", "drift", "whatif"),
     }
 )
 """The jobs whose tables the service serves."""

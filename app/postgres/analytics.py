@@ -8,7 +8,14 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, func, literal, select
 
 from app.domain.plan_impact import BucketName, PublishedBucket
-from app.postgres.analytics_query import buckets, of_cluster, page_statement, position_of, runs
+from app.postgres.analytics_query import (
+    buckets,
+    of_cluster,
+    page_statement,
+    position_of,
+    runs,
+    whatif_runs,
+)
 from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
     COLUMNS,
@@ -103,6 +110,14 @@ class PostgresAnalytics:
         rows = await self._database.querying.rows(wanted)
         return rows[0]._asdict() if rows else None
 
+    async def whatif_run(self, cluster_id: str, run_id: str) -> Row | None:
+        """See ``AnalyticsStore``."""
+        if "\0" in run_id:
+            return None
+        of_run = (whatif_runs.c.cluster_id == cluster_id, whatif_runs.c.run_id == run_id)
+        rows = await self._database.querying.rows(select(whatif_runs).where(*of_run))
+        return rows[0]._asdict() if rows else None
+
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
@@ -133,7 +148,7 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
         if query.table is Result.RUNS
         else _published(query.table.value)
     )
-    newest = _newest(is_published, of_cluster(query.cluster_id))
+    newest = _newest(is_published, of_cluster(query.cluster_id), *_of_run(query))
     run = await lease.rows(newest)
     rows = [row._asdict() for row in await lease.rows(page_statement(query))]
     more = len(rows) > query.limit
@@ -148,6 +163,10 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
         spenders = [row._asdict() for row in await lease.rows(_BUCKETS.where(*wanted))]
     after = position_of(query, rows[-1]) if more else None
     return AnalyticsPage(PublishedRun(*run[0]) if run else None, rows, spenders, after)
+
+
+def _of_run(query: AnalyticsQuery) -> Sequence[ColumnElement[bool]]:
+    return [runs.c.run_id == query.equal["run_id"]] if "run_id" in query.equal else []
 
 
 async def _usage(

@@ -30,15 +30,23 @@ from sqlalchemy import (
 
 from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent, EntityType, MatchType
 from app.domain.errors import BadPageTokenError
-from app.service.queries.analytics import BUCKETS, COLUMNS, AnalyticsQuery, Position, Result, Row
+from app.service.queries.analytics import (
+    BUCKETS,
+    COLUMNS,
+    WHATIF_RUNS,
+    AnalyticsQuery,
+    Position,
+    Result,
+    Row,
+)
 
 _TIME: Final = DateTime(timezone=True)
 _TYPES: Final[Mapping[str, Any]] = {
     "dt": Date,
-    **dict.fromkeys(("start", "end", "hour", "since", "until", "at"), _TIME),
+    **dict.fromkeys(("start", "end", "hour", "since", "until", "at", "ts"), _TIME),
     **dict.fromkeys(("bucket_id", "seq"), BigInteger),
-    **dict.fromkeys(("broker_id", "level"), Integer),
-    **dict.fromkeys(("util_p99", "factor", "share"), Double),
+    **dict.fromkeys(("broker_id", "level", "level_new"), Integer),
+    **dict.fromkeys(("util_p99", "factor", "share", "throttled_s_new"), Double),
 }
 """Of what is compared with numbers and times."""
 
@@ -58,6 +66,9 @@ _stale: Final = _table(Result.STALE)
 _uncovered: Final = _table(Result.UNCOVERED)
 _commits: Final = _table(Result.OVERCOMMIT)
 _drift: Final = _table(Result.DRIFT)
+_whatif: Final = _table(Result.WHATIF)
+_minutes: Final = _table(Result.WHATIF_MINUTES)
+whatif_runs: Final = _table(WHATIF_RUNS)
 
 _LISTED: Final[Mapping[Result, FromClause]] = {
     Result.UTILIZATION: _days,
@@ -69,6 +80,8 @@ _LISTED: Final[Mapping[Result, FromClause]] = {
     Result.UNCOVERED: _uncovered,
     Result.OVERCOMMIT: _commits,
     Result.DRIFT: _drift,
+    Result.WHATIF: _whatif,
+    Result.WHATIF_MINUTES: _minutes,
 }
 
 _NONE: Final[ColumnElement[int]] = literal_column("-1")
@@ -101,10 +114,18 @@ _ORDERS: Final[Mapping[Result, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
     ),
     Result.OVERCOMMIT: ((_commits.c.broker_id, False), (_commits.c.direction, False)),
     Result.DRIFT: _by_entity(_drift),
+    Result.WHATIF: (
+        (func.coalesce(_whatif.c.throttled_s_new, _NONE), True),
+        (_whatif.c.bucket_id, False),
+        (_whatif.c.broker_id, False),
+    ),
+    Result.WHATIF_MINUTES: tuple(
+        (_minutes.c[name], False) for name in ("bucket_id", "broker_id", "ts")
+    ),
 }
 """The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run, the
-largest change, the largest share, entities by name with defaults first; true where the largest
-comes first. All rows of a listing are of one cluster."""
+largest change, the largest share, entities by name with defaults first, the longest throttling;
+true where the largest comes first. All rows of a listing are of one cluster."""
 
 _BigInt = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Int = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -120,6 +141,8 @@ _POSITIONS: Final[Mapping[Result, TypeAdapter[Any]]] = {
         (Result.STALE, Result.DRIFT), TypeAdapter(tuple[_Text, bool, _Text, bool, _Text, _Text])
     ),
     Result.OVERCOMMIT: TypeAdapter(tuple[_Int, _Text]),
+    Result.WHATIF: TypeAdapter(tuple[float, _BigInt, _Int]),
+    Result.WHATIF_MINUTES: TypeAdapter(tuple[_BigInt, _Int, AwareDatetime]),
 }
 """What a position has for each expression of the order; it is text in a page token."""
 
@@ -252,7 +275,8 @@ def _of_entity(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnEleme
 
 
 def _names_it(rows: FromClause, quota_filter: ClientQuotaFilter) -> ColumnElement[bool]:
-    quota = and_(rows.c.level > 0, _all_of(quota_filter, _quota_component, rows))
+    level = rows.c.level if "level" in rows.c else rows.c.level_new
+    quota = and_(level > 0, _all_of(quota_filter, _quota_component, rows))
     return or_(quota, _all_of(quota_filter, _bucket_component, rows))
 
 

@@ -72,6 +72,9 @@ ANALYTICS_TABLES: Final = (
     "uncovered_client",
     "broker_commit",
     "drift_finding",
+    "whatif_run",
+    "whatif_entity",
+    "whatif_timeline",
     "pipeline_run",
 )
 """What the pipeline publishes, and its runs."""

@@ -1,6 +1,7 @@
 """Serve what the pipeline advises: right sizes, what is stale or uncovered, promises, drift.
 
-Each table has the rows of the newest run about its cluster, which replaces them all.
+Each table has the rows of the newest run about its cluster, which replaces them all. Those of
+what-if have the rows of many runs.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ _BUCKET: Final = f"""
   bucket_user text not null,
   bucket_client text not null,
   level smallint not null,{_ENTITY}"""
+
+_RUN: Final = """
+  cluster_id text not null,
+  run_id text not null"""
 
 _PERIOD: Final = """
   since timestamptz,
@@ -110,6 +115,58 @@ TABLES: Final = {
   reason text,
   alteration_id text,
   body json""",
+    "whatif_run": f"""{_RUN},
+  data_from timestamptz,
+  data_through timestamptz,
+  minutes bigint,
+  buckets integer,
+  throttled_now integer,
+  throttled_new integer,
+  indeterminate integer,
+  censored integer,
+  at_risk integer,
+  delivery_timeout_s double precision,
+  alterations json""",
+    "whatif_entity": f"""{_RUN},
+  bucket_id bigint not null,
+  key text not null,
+  bucket_user text,
+  bucket_client text,
+  broker_id integer not null,{_ENTITY.replace(" not null", "")},
+  level_now smallint,
+  level_new smallint,
+  limit_now double precision,
+  limit_new double precision,
+  minutes integer,
+  throttled_s_now double precision,
+  throttled_s_new_low double precision,
+  throttled_s_new double precision,
+  throttled_s_new_high double precision,
+  minutes_throttled_now integer,
+  minutes_throttled integer,
+  max_delay_s double precision,
+  deferred_bytes_max bigint,
+  refused double precision,
+  at_risk boolean,
+  fidelity text,
+  censored boolean,
+  censored_minutes integer""",
+    "whatif_timeline": f"""{_RUN},
+  bucket_id bigint not null,
+  broker_id integer not null,
+  ts timestamptz not null,
+  key text not null,
+  rate_avg double precision,
+  rate_max double precision,
+  limit_now double precision,
+  limit_new double precision,
+  waiting double precision,
+  waiting_max double precision,
+  throttled_s_now double precision,
+  throttled_s_new_low double precision,
+  throttled_s_new double precision,
+  throttled_s_new_high double precision,
+  censored boolean""",
 }
 
 _BY_ENTITY: Final = """(cluster_id, kind, quota_user_default desc, quota_user,
@@ -123,6 +180,11 @@ create unique index uncovered_client_by_share
   on uncovered_client (cluster_id, coalesce(share, -1) desc, bucket_id);
 create unique index broker_commit_once on broker_commit (cluster_id, broker_id, direction);
 create unique index drift_finding_by_entity on drift_finding {_BY_ENTITY};
+create unique index whatif_run_once on whatif_run (cluster_id, run_id);
+create unique index whatif_entity_by_seconds on whatif_entity
+  (cluster_id, run_id, coalesce(throttled_s_new, -1) desc, bucket_id, broker_id);
+create unique index whatif_timeline_once
+  on whatif_timeline (cluster_id, run_id, bucket_id, broker_id, ts);
 """
 
 

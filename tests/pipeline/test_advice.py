@@ -21,6 +21,7 @@ from app.pipeline.tables import (
     Table,
 )
 from tests.pipeline.conftest import Command
+from tests.pipeline.test_run import scrapes
 from tests.testkit.advice_worlds import (
     ALICE,
     BOB,
@@ -250,3 +251,35 @@ def test_advice_is_the_same_on_any_number_of_partitions(
             assert found[0] == found[1]
             assert all(found[0][1])
     spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+
+
+def test_a_run_that_has_the_last_hour_of_a_day_ends_with_advice(
+    spark_command: Command, tmp_path: Path
+):
+    for name, text in {
+        "map.yaml": "grain: pair\n",
+        "capacity.json": CAPACITY,
+        "users.txt": "alice\n",
+        "desired.yaml": "quotas: []\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    value = version(PRODUCE, 100.0, "alice")
+    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [value]})
+    options = ["--format", "csv", "--cluster", "c1", "--quotas", quotas, "--out", tmp_path / "out"]
+    for name in ("map.yaml", "capacity.json", "users.txt", "desired.yaml"):
+        option = {"users": "inventory"}.get(name.partition(".")[0], name.partition(".")[0])
+        options += [f"--{option}", tmp_path / name]
+    steps = {}
+    for hour in (22, 23):
+        points = scrapes(tmp_path / f"{hour}.csv", minute=60 * hour)
+        report = run(spark_command, "run", *options, "--input", points)
+        steps[hour] = list(report["steps"])
+    chain = ["ingest", "resolve", "utilization", "incidents"]
+    assert steps == {
+        22: [*chain, "drift"],
+        23: [*chain, "rightsize", "stale", "overcommit", "drift"],
+    }
+    (advice,) = rows_of(tmp_path / "out", RECOMMENDATION)
+    assert (advice["action"], advice["days"], advice["minutes"]) == ("insufficient", 1, 20)
+    assert [row["kind"] for row in rows_of(tmp_path / "out", DRIFT_FINDING)] == ["unexpected"]
+    assert {row["limits_sum"] for row in rows_of(tmp_path / "out", BROKER_COMMIT)} == {0.0, 100.0}

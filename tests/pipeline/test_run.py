@@ -21,9 +21,9 @@ WRITTEN = [
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 
 
-def scrapes(file: Path, day: int = 0) -> Path:
+def scrapes(file: Path, day: int = 0, minute: int = 0) -> Path:
     """Write ten minutes of alice's two clients, over her limit of 100 in minutes 3 to 5."""
-    begin = 1440 * day
+    begin = 1440 * day + minute
     with file.open("w", newline="", encoding="utf-8") as target:
         writer = csv.writer(target)
         writer.writerow(HEADERS)

@@ -454,6 +454,9 @@ class FakeAnalytics:
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         return self.runs.get(run_id)
 
+    async def whatif_run(self, cluster_id: str, run_id: str) -> Row | None:
+        return None
+
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:

@@ -16,16 +16,25 @@ from app.http.analytics.advice_models import (
     UncoveredPage,
     UncoveredParameters,
 )
+from app.http.analytics.models import RUN_ID_PATTERN
 from app.http.analytics.paging import answer_page
-from app.http.guards import may_describe
+from app.http.analytics.whatif_models import (
+    WhatIfMinutesPage,
+    WhatIfMinutesParameters,
+    WhatIfPage,
+    WhatIfParameters,
+)
+from app.http.guards import may_describe, services_of
 from app.http.query_params import StrictQuery
 from app.http.responses import answers
-from app.http.route import feature_router
+from app.http.route import feature_router, path_id
 from app.service.queries.analytics import Result
 
 router = feature_router("analytics")
 
 _MAY_DESCRIBE: Final = [Depends(may_describe)]
+
+RunId = Annotated[str, path_id("run_id", "a report of `quota-pipeline whatif`", RUN_ID_PATTERN)]
 
 
 @router.get(
@@ -107,3 +116,42 @@ async def show_drift(
 ) -> Response:
     """Show where the desired document, the audit log and the live quotas differ."""
     return await answer_page(request, Result.DRIFT, query)
+
+
+@router.get(
+    "/analytics/whatif/{run_id}",
+    summary="Show what new quotas would have throttled",
+    dependencies=_MAY_DESCRIBE,
+    responses=answers(
+        WhatIfPage, "One page, throttled longest first.", "whatif", errors=("NoRun", "NotFound")
+    ),
+)
+async def show_whatif(
+    request: Request,
+    run_id: RunId,
+    query: Annotated[WhatIfParameters, Depends(StrictQuery(WhatIfParameters))],
+) -> Response:
+    """Show what a run of what-if was asked, and what it found of each bucket on each broker."""
+    run = await services_of(request).analytics.whatif_run(run_id)
+    return await answer_page(request, Result.WHATIF, query, of_run=run)
+
+
+@router.get(
+    "/analytics/whatif/{run_id}/timeline",
+    summary="Show the minutes that would be throttled longest",
+    dependencies=_MAY_DESCRIBE,
+    responses=answers(
+        WhatIfMinutesPage,
+        "One page, by bucket, broker and time.",
+        "whatif-timeline",
+        errors=("NoRun", "NotFound"),
+    ),
+)
+async def show_whatif_timeline(
+    request: Request,
+    run_id: RunId,
+    query: Annotated[WhatIfMinutesParameters, Depends(StrictQuery(WhatIfMinutesParameters))],
+) -> Response:
+    """Show the minutes of those buckets that would be throttled longest, beside their limits."""
+    run = await services_of(request).analytics.whatif_run(run_id)
+    return await answer_page(request, Result.WHATIF_MINUTES, query, of_run=run)

@@ -22,6 +22,7 @@ from app.http.analytics.models import (
     RunPage,
     UtilizationPage,
 )
+from app.http.analytics.whatif_models import WhatIfMinutesPage, WhatIfPage
 from app.http.guards import services_of
 from app.http.models import JsonResponse, ResponseModel
 from app.http.query_params import page_token, parse_filter, query_fingerprint, read_page_token
@@ -46,16 +47,29 @@ _MODELS: Final[Mapping[Result, type[ResponseModel]]] = {
     Result.UNCOVERED: UncoveredPage,
     Result.OVERCOMMIT: CommitPage,
     Result.DRIFT: DriftPage,
+    Result.WHATIF: WhatIfPage,
+    Result.WHATIF_MINUTES: WhatIfMinutesPage,
 }
 _NO_RUN: Final = dict.fromkeys(("run_id", "data_through", "coverage"))
-_EQUAL: Final = ("action", "kind", "direction", "broker_id")
+_EQUAL: Final = ("action", "kind", "direction", "broker_id", "run_id")
 """Parameters that are columns and have the column's value."""
 
 
 async def answer_page(
-    request: Request, table: Result, query: AnalyticsParameters, bucket_id: int | None = None
+    request: Request,
+    table: Result,
+    query: AnalyticsParameters,
+    bucket_id: int | None = None,
+    of_run: Mapping[str, Any] | None = None,
 ) -> Response:
     """Answer one page of a table.
+
+    Args:
+        request: Of a caller who may see it.
+        table: Which.
+        query: Conditions and paging.
+        bucket_id: Whose rows alone.
+        of_run: The run of what-if whose rows alone, which the answer has.
 
     Raises:
         NotFoundError: ``no-run``; or there is no such bucket.
@@ -63,6 +77,8 @@ async def answer_page(
     """
     services = services_of(request)
     conditions = query.conditions()
+    if of_run is not None:
+        conditions["run_id"] = of_run["run_id"]
     fingerprint = query_fingerprint(table.value, {**conditions, "bucket_id": bucket_id})
     page = await services.analytics.page(
         AnalyticsQuery(
@@ -76,7 +92,7 @@ async def answer_page(
     if bucket_id is not None and not page.buckets and not page.rows:
         raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
     more = page_token(page.next_after, fingerprint)
-    return JsonResponse(await off_loop(len(page.rows), page_model, table, page, more))
+    return JsonResponse(await off_loop(len(page.rows), page_model, table, page, more, of_run))
 
 
 def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +102,9 @@ def _conditions(conditions: Mapping[str, Any]) -> dict[str, Any]:
     return {**named, "equal": equal, "entity": parse_filter(entity) if entity else None}
 
 
-def page_model(table: Result, page: AnalyticsPage, token: str | None) -> ResponseModel:
+def page_model(
+    table: Result, page: AnalyticsPage, token: str | None, of_run: Mapping[str, Any] | None
+) -> ResponseModel:
     """Return one page of a table."""
     columns = COLUMNS[table]
     document = {
@@ -96,4 +114,6 @@ def page_model(table: Result, page: AnalyticsPage, token: str | None) -> Respons
     }
     if table in NAMED_BY_ID:
         document["buckets"] = page.buckets
+    if table is Result.WHATIF:
+        document["run"] = of_run
     return _MODELS[table].model_validate(document)

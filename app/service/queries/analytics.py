@@ -45,6 +45,8 @@ class Result(StrEnum):
     UNCOVERED = "uncovered_client"
     OVERCOMMIT = "broker_commit"
     DRIFT = "drift_finding"
+    WHATIF = "whatif_entity"
+    WHATIF_MINUTES = "whatif_timeline"
 
 
 NAMED_BY_ID: Final = frozenset({Result.UTILIZATION, Result.INCIDENTS, Result.HOURS})
@@ -61,7 +63,7 @@ class AnalyticsQuery:
         min_util_p99: The least p99 / limit; for incidents the least peak / limit.
         since: The earliest day, hour or end of an incident, included.
         until: The first that is too late.
-        equal: Columns with the value that they must have.
+        equal: Columns with the value that they must have; ``run_id`` asks for the rows of a run.
         after: The position of the last row of the page before.
     """
 
@@ -130,6 +132,9 @@ class AnalyticsStore(Protocol):
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """Return the newest run of an id for a cluster, or for several; null where none is."""
 
+    async def whatif_run(self, cluster_id: str, run_id: str) -> Row | None:
+        """Return what a run of what-if was asked and found; null where it has published nothing."""
+
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
@@ -183,6 +188,17 @@ class Analytics:
             NotFoundError: There is none.
         """
         return _require_row(await self.store.run(await self.cluster.cluster_id(), run_id))
+
+    async def whatif_run(self, run_id: str) -> Row:
+        """Return what a run of what-if was asked and found.
+
+        Raises:
+            NotFoundError: There is none; ``no-run``: none has published anything yet.
+        """
+        found = await self.store.whatif_run(await self.cluster.cluster_id(), run_id)
+        if found is None:
+            await self.page(AnalyticsQuery(Result.WHATIF, limit=1))
+        return _require_row(found)
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
@@ -259,11 +275,16 @@ _PUBLISHING: Final[Mapping[Result, str]] = {
     Result.UNCOVERED: "stale",
     Result.OVERCOMMIT: "overcommit",
     Result.DRIFT: "drift",
+    Result.WHATIF: "whatif",
+    Result.WHATIF_MINUTES: "whatif",
 }
 """The job that publishes a table, where it is not ``run`` alone."""
 
 BUCKETS: Final = "dim_bucket"
 """The table of who spends from a bucket, which goes along with others."""
+
+WHATIF_RUNS: Final = "whatif_run"
+"""The table of what runs of what-if were asked and found."""
 
 _ENTITY: Final = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
 
@@ -311,6 +332,23 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     Result.DRIFT: (
         *("cluster_id", "kind", "key", *_ENTITY, "desired", "logged", "live", "at", "reason"),
         *("alteration_id", "body"),
+    ),
+    Result.WHATIF: (
+        *("cluster_id", "run_id", "bucket_id", "key", "bucket_user", "bucket_client", "broker_id"),
+        *(*_ENTITY, "level_now", "level_new", "limit_now", "limit_new", "minutes"),
+        *("throttled_s_now", "throttled_s_new_low", "throttled_s_new", "throttled_s_new_high"),
+        *("minutes_throttled_now", "minutes_throttled", "max_delay_s", "deferred_bytes_max"),
+        *("refused", "at_risk", "fidelity", "censored", "censored_minutes"),
+    ),
+    Result.WHATIF_MINUTES: (
+        *("cluster_id", "run_id", "bucket_id", "broker_id", "ts", "key", "rate_avg", "rate_max"),
+        *("limit_now", "limit_new", "waiting", "waiting_max", "throttled_s_now"),
+        *("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high", "censored"),
+    ),
+    WHATIF_RUNS: (
+        *("cluster_id", "run_id", "data_from", "data_through", "minutes", "buckets"),
+        *("throttled_now", "throttled_new", "indeterminate", "censored", "at_risk"),
+        *("delivery_timeout_s", "alterations"),
     ),
     BUCKETS: (
         *("cluster_id", "bucket_id", "key", "level", "bucket_user", "bucket_client"),

@@ -21,9 +21,12 @@ from tests.integration.http.service_calls import pages
 from tests.pipeline.publish.results import (
     ADVICE,
     BUCKET,
+    RUN,
+    WHATIF,
     Rows,
     job_of,
     publish_rows,
+    publish_whatif,
     recommendation,
 )
 from tests.testkit.http import problem_of
@@ -40,7 +43,8 @@ ROUTES = {
 CLEAR = """
 with a as (delete from recommendation), b as (delete from stale_quota),
   c as (delete from uncovered_client), d as (delete from broker_commit),
-  e as (delete from drift_finding)
+  e as (delete from drift_finding), f as (delete from whatif_run),
+  g as (delete from whatif_entity), h as (delete from whatif_timeline)
 delete from pipeline_run
 """
 JOBS = {"recommendations": "rightsize", "uncovered": "stale"}
@@ -60,6 +64,12 @@ class Advised:
         of = {"cluster_id": cluster_id or self._cluster_id}
         own = {table: [{**row, **of} for row in each] for table, each in rows.items()}
         publish_rows(self._url, own, job_of("rightsize"))
+
+    def publish_whatif(self, run_id: str = RUN, cluster_id: str | None = None) -> None:
+        """Publish what a run of what-if found."""
+        of = {"cluster_id": cluster_id or self._cluster_id}
+        own = {table: [{**row, **of} for row in each] for table, each in WHATIF.items()}
+        publish_whatif(self._url, own, run_id)
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -201,3 +211,43 @@ def test_a_run_replaces_the_advice_of_its_cluster_alone(advised: Advised):
 )
 def test_a_condition_that_is_none_is_refused(advised: Advised, query: str, status: int):
     problem_of(advised.bob.get(f"/analytics/{query}"), status)
+
+
+def test_what_if_is_found_by_its_run_and_no_other(advised: Advised):
+    path = f"/analytics/whatif/{RUN}"
+    for each in (path, f"{path}/timeline"):
+        problem = problem_of(advised.bob.get(each), 404)
+        assert problem["code"] == "no-run"
+        assert "`quota-pipeline whatif --pg`" in problem["detail"]
+    advised.publish_whatif()
+    advised.publish_whatif("another", "another")
+    for other in ("another", "%00", "x"):
+        problem = problem_of(advised.bob.get(f"/analytics/whatif/{other}"), 404)
+        assert problem["code"] == "not-found"
+    document = advised.bob.get(path).json()
+    assert (document["run_id"], document["run"]["throttled_new"]) == (RUN, 2)
+    assert document["run"]["alterations"][0]["alterations"][0]["entity"] == {"user": "alice"}
+    # Throttled longest first; of the last nobody can tell.
+    found = [
+        (row["bucket_id"], row["broker_id"], row["throttled_s_new"]) for row in document["rows"]
+    ]
+    assert found == [("1", 2, 5), ("1", 1, 2), ("2", 1, None)]
+    assert [row["bucket_user"] for row in rows(advised.bob.get(f"{path}?entity=user=bob"))] == [
+        "bob"
+    ]
+    minutes = rows(advised.bob.get(f"{path}/timeline"))
+    assert [(row["broker_id"], row["ts"][14:16]) for row in minutes] == [
+        *((1, "00"), (1, "01")),
+        *((2, "00"), (2, "01")),
+    ]
+    for each, whole in ((path, document["rows"]), (f"{path}/timeline", minutes)):
+        listed = [page["rows"] for page in pages(advised.bob, each, page_size=1)]
+        assert [row for page in listed for row in page] == whole
+    assert problem_of(advised.service.api("mallory").get(path), 403)
+
+
+def test_a_run_of_what_if_replaces_itself_and_no_other(advised: Advised):
+    for run_id in ("first", "second", "first"):
+        advised.publish_whatif(run_id)
+    for run_id in ("first", "second"):
+        assert len(rows(advised.bob.get(f"/analytics/whatif/{run_id}"))) == 3

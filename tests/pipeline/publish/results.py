@@ -24,6 +24,9 @@ from app.pipeline.tables import (
     UNCOVERED_CLIENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
+    WHATIF_ENTITY,
+    WHATIF_RUN,
+    WHATIF_TIMELINE,
     Table,
 )
 from tests.testkit import bucket_worlds
@@ -143,6 +146,45 @@ ADVICE: Rows = {
     ],
 }
 """What each table of advice may have."""
+
+RUN = "3d7e8f9a0b1c2d3e"
+
+
+def whatif(bucket_id: int, broker_id: int, seconds: float | None, user: str) -> dict[str, Any]:
+    """What a run found of a bucket on a broker."""
+    row = {**OF_BUCKET, "run_id": RUN, "bucket_id": bucket_id, "broker_id": broker_id}
+    names = {**bucket_worlds.ALICE, "quota_user": user, "bucket_user": user, "bucket_client": ""}
+    levels = {"level_now": 3, "level_new": 3, "fidelity": "exact"}
+    return {**row, **names, **levels, "throttled_s_new": seconds}
+
+
+WHATIF: Rows = {
+    WHATIF_RUN: [
+        {"cluster_id": CLUSTER, "run_id": RUN, "throttled_new": 2, "alterations": f"[{BODY}]"}
+    ],
+    WHATIF_ENTITY: [
+        whatif(1, 1, 2.0, "alice"),
+        whatif(1, 2, 5.0, "alice"),
+        whatif(2, 1, None, "bob"),
+    ],
+    WHATIF_TIMELINE: [
+        {**OF_BUCKET, "run_id": RUN, "broker_id": broker, "ts": MIDNIGHT + timedelta(minutes=at)}
+        for broker in (2, 1)
+        for at in (1, 0)
+    ],
+}
+
+
+def publish_whatif(url: str, rows: Rows, run_id: str = RUN) -> None:
+    """Publish what a run of what-if found, as the job does at its end."""
+    own = {table: [{**row, "run_id": run_id} for row in each] for table, each in rows.items()}
+    cluster = own[WHATIF_RUN][0]["cluster_id"]
+    job = job_of("whatif")
+    job.run_id = run_id
+    tables = {table: [twin(table, each)] for table, each in own.items()}
+    with patch.dict(os.environ, {URL_VARIABLE: url}):
+        publish_results(job, tables, [{"cluster_id": cluster, "run_id": run_id}], REACH)
+
 
 SAMPLE: Rows = {
     BUCKET_HOUR: [hour(0), hour(1), hour(3)],
