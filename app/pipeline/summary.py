@@ -164,7 +164,7 @@ def _lines(
         yield "Nearest to their limits: unknown until `utilization` has run"
     else:
         yield "Nearest to their limits:" if nearest else "No bucket has a limit here."
-    yield from _columns(
+    yield from columns(
         ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
         [
             (
@@ -182,7 +182,7 @@ def _lines(
     yield ""
     unknown = "unknown until `incidents` has run"
     yield f"Open incidents: {unknown if count is None else count or 'none'}"
-    yield from _columns(
+    yield from columns(
         ("peak", "bucket", "limited by", "since", "broker", "minutes"),
         [
             (
@@ -253,7 +253,7 @@ def _bucket_json(row: Row, names: Row) -> dict[str, Any]:
     return {"cluster_id": row["cluster_id"], "bucket_id": str(row["bucket_id"]), **named}
 
 
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield a table in columns; nothing without rows."""
     if rows:
         cells = [header, *rows]

@@ -62,6 +62,8 @@ def commit_rows(
         capacities: Of brokers by id.
         factor: How many replicas a partition has, where the capacity does not say.
     """
+    if not evidence.hours:
+        return
     promised = _promised(evidence)
     factors = {
         position: capacity_of(capacities, position[1]).replication_factor or factor

@@ -75,6 +75,11 @@ class Evidence:
         ]
         return cls(lakes, hours, newest)
 
+    def say_if_empty(self, job: Job) -> None:
+        """Say it where there are no hours."""
+        if not self.hours:
+            job.say("the input has no hours of this cluster and period.")
+
     @property
     def clusters(self) -> list[Partition]:
         """The clusters that have data, as partitions."""

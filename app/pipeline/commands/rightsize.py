@@ -5,16 +5,19 @@ the advice about their clusters. Nothing is applied: each row has the body that 
 """
 
 import argparse
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from app.domain.right_sizes import Action, SizingRules, right_sizes
+from app.domain.quantities import value_in_words
+from app.domain.right_sizes import Action, RightSize, SizingRules, right_sizes
 from app.pipeline.advice.evidence import MOST_DAYS, Evidence, write_advice
 from app.pipeline.advice.sizes import rows_of, uses_of
 from app.pipeline.job import Job
 from app.pipeline.options import number_option, whole_number
 from app.pipeline.publishing import publish_advice
 from app.pipeline.results import Scope, say_plan
+from app.pipeline.summary import columns, key_name
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, RECOMMENDATION
 
 DAYS: Final = 14
@@ -116,8 +119,9 @@ def run(job: Job) -> None:
 
 def write_sizes(job: Job, evidence: Evidence) -> None:
     """Write the advice that follows from some hours, and count it into the report."""
+    evidence.say_if_empty(job)
     rules = rules_of(job)
-    uses = uses_of(evidence, rules, job.options.halving_days)
+    uses = uses_of(evidence, rules, job.options.halving_days) if evidence.hours else {}
     found = [
         (cluster, advice)
         for cluster in sorted(uses)
@@ -128,6 +132,33 @@ def write_sizes(job: Job, evidence: Evidence) -> None:
     actions = [advice.action for _, advice in found]
     job.counts["advice"] = {action.value: actions.count(action) for action in Action}
     job.findings += actions.count(Action.RAISE) + actions.count(Action.LOWER)
+    job.summary = list(_lines([advice for _, advice in found]))
+
+
+_LISTED: Final = 10
+
+
+def _lines(advised: Sequence[RightSize]) -> Iterator[str]:
+    """Yield the largest changes, for people."""
+    changes = sorted(
+        (each for each in advised if each.value is not None), key=lambda each: -(each.factor or 0)
+    )
+    yield ""
+    yield "To raise or to lower:" if changes else "Nothing is to be raised or lowered."
+    yield from columns(
+        ("advice", "entity", "key", "now", "then", "why"),
+        [
+            (
+                each.action.value,
+                f"{each.entity}",
+                key_name(each.use.key),
+                value_in_words(each.use.key, each.use.limit),
+                value_in_words(each.use.key, each.value or 0.0),
+                each.reason,
+            )
+            for each in changes[:_LISTED]
+        ],
+    )
 
 
 def rules_of(job: Job) -> SizingRules:

@@ -81,6 +81,9 @@ def run(job: Job) -> None:
                 lake.require(table)
         evidence = Evidence.of(lakes, Scope.of(job), job.options.days, SERIES)
         write_stale(job, evidence, quotas, job.options.days, inventory)
+        ever = quotas.read(QUOTA_VERSION).select("cluster_id").distinct().collect()
+        job.with_quotas = sorted(row.cluster_id for row in ever)
+        job.without_quotas = sorted(set(evidence.newest) - set(job.with_quotas))
         reach = evidence.reach() if job.options.pg is not None else None
     publish_advice(job, WRITES, evidence.clusters, reach)
 
@@ -89,6 +92,7 @@ def write_stale(
     job: Job, evidence: Evidence, quotas: Lake, days: int, inventory: frozenset[str] | None
 ) -> None:
     """Write both tables about some hours, and count into the report."""
+    evidence.say_if_empty(job)
     current = quotas.read(QUOTA_VERSION).where("valid_to is null")
     versions = Scope.of(job).of_cluster(current).toArrow().to_pylist()
     stale = list(stale_rows(evidence, versions, days, inventory))
