@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis.strategies import DrawFn, composite, floats, integers, lists, sampled_from
+from hypothesis.strategies import DrawFn, composite, integers, lists, sampled_from
 
 from app.domain.plan_impact import ZERO_BIN
 from app.domain.throttling import Rates, Throttle, replay
@@ -47,7 +47,7 @@ def hours(draw: DrawFn) -> Hour:
         "key": draw(sampled_from(["producer_byte_rate", "controller_mutation_rate"])),
         "bucket_id": draw(integers(-1, 1)),
         "level": draw(integers(1, 8)),
-        "limit": draw(floats(1, 1000)),
+        "limit": draw(sampled_from([100.0, 200.0, None])),
         "rates": rates,
         "minutes": len(rates),
         "rate_max": max(rates),
@@ -125,8 +125,17 @@ def test_a_bucket_is_judged_by_its_busiest_broker(found: list[Hour]):
     buckets: dict[Any, dict[int, list[Hour]]] = defaultdict(lambda: defaultdict(list))
     for hour in found:
         buckets[hour["key"], hour["bucket_id"]][hour["broker_id"]].append(hour)
-    for row in busiest_brokers(table_of(found), 99, WEIGHTS).to_pylist():
-        brokers = buckets[row["key"], row["bucket_id"]]
+    rows = busiest_brokers(table_of(found), 99, WEIGHTS).to_pylist()
+    assert len(rows) == len(buckets)
+    for row in rows:
+        of_bucket = buckets[row["key"], row["bucket_id"]]
+        whole = [hour for group in of_bucket.values() for hour in group]
+        limit = max(whole, key=lambda hour: (*when(hour), hour["broker_id"]))["limit"]
+        same = {
+            broker: [hour for hour in group if hour["limit"] == limit]
+            for broker, group in of_bucket.items()
+        }
+        brokers = {broker: group for broker, group in same.items() if group}
         rates = {broker: percentile(group, 99) for broker, group in brokers.items()}
         every = [hour for group in brokers.values() for hour in group]
         last = max(every, key=lambda hour: (*when(hour), hour["broker_id"]))

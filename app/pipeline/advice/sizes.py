@@ -57,8 +57,12 @@ _NAMES: Final = ("cluster_id", "bucket_user", "bucket_client")
 
 
 def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
-    """Return the columns of ``_DDL`` of a group of ``grouped_hours``."""
-    on_brokers = UseOnBrokers.of(hours)
+    """Return the columns of ``_DDL`` of a group of ``grouped_hours``.
+
+    Hours under another limit than that of the last do not count: who was throttled by it used less
+    than it wanted, and has been measured again since.
+    """
+    on_brokers = _under_last_limit(UseOnBrokers.of(hours))
     uses = on_brokers.table(percent, weights)
     rate, broker = (uses[name].to_numpy() for name in ("rate", "broker_id"))
     key = on_brokers.key[on_brokers.begins]
@@ -85,21 +89,30 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     return pa.table({name.split()[0]: columns[name.split()[0]] for name in _DDL.split(",")})
 
 
-def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
-    """Return level and limit of the last hour of each bucket, on the highest broker that has it."""
+def _under_last_limit(on_brokers: UseOnBrokers) -> UseOnBrokers:
     hours = on_brokers.hours
-    first = on_brokers.begins[buckets]
+    begins = begins_of(on_brokers.key, hours["bucket_id"].to_numpy())
+    counts = np.diff(np.append(begins, hours.num_rows))
+    limits = hours["limit"].to_numpy()
+    last = np.repeat(limits[_last_rows(hours, begins)], counts)
+    is_same = (limits == last) | (np.isnan(limits) & np.isnan(last))
+    return on_brokers if is_same.all() else UseOnBrokers.of(hours.filter(pa.array(is_same)))
+
+
+def _last_rows(hours: pa.Table, begins: Numbers) -> Numbers:
+    """Return the row of the last hour of each bucket, on the highest broker that has it."""
     time = hours["hour"].to_numpy() - hours["age"].to_numpy() * 24
     position = (time.astype(np.int64) << 32) + hours["broker_id"].to_numpy()
-    counts = np.diff(np.append(first, hours.num_rows))
-    latest = np.repeat(np.maximum.reduceat(position, first), counts)
-    return dict(
-        zip(
-            ("level", "limit"),
-            hours.select(["level", "limit"]).take(np.flatnonzero(position == latest)).columns,
-            strict=True,
-        )
-    )
+    counts = np.diff(np.append(begins, hours.num_rows))
+    latest = np.repeat(np.maximum.reduceat(position, begins), counts)
+    return np.flatnonzero(position == latest)
+
+
+def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
+    """Return level and limit of the last hour of each bucket."""
+    names = ["level", "limit"]
+    rows = _last_rows(on_brokers.hours, on_brokers.begins[buckets])
+    return dict(zip(names, on_brokers.hours.select(names).take(rows).columns, strict=True))
 
 
 def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
