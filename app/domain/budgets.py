@@ -1,15 +1,18 @@
 """Budgets: what the quotas of a group of users or client-ids may add up to. Pure."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from heapq import nlargest
+from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
 
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
 from app.domain.entities import (
     ALL_ENTITIES,
+    DEFAULT_NAME,
     ClientQuotaEntity,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
@@ -99,6 +102,45 @@ def budgets_of(
     )
 
 
+class _Counted:
+    """Stored entities by name, so that those of a budget are found without a look at all others."""
+
+    def __init__(self, stored: Quotas) -> None:
+        self._stored = stored
+        self._by_name: dict[str, dict[str | None, list[ClientQuotaEntity]]] = {}
+        self._sorted: dict[str, list[str]] = {}
+
+    def of(self, budget: Budget) -> dict[ClientQuotaEntity, Values]:
+        """Return what a budget covers."""
+        kind, names = EntityType.USER.value, budget.users
+        if names is None:
+            kind, names = EntityType.CLIENT_ID.value, budget.client_ids or frozenset()
+        by_name = self._names(kind)
+        wanted: Iterable[str | None] = names
+        if isinstance(names, str):
+            prefix, ordered = names, self._sorted[kind]
+            following = islice(ordered, bisect_left(ordered, prefix), None)
+            starting = takewhile(lambda name: name.startswith(prefix), following)
+            wanted = starting if prefix else chain((DEFAULT_NAME,), starting)
+        return {
+            entity: self._stored[entity]
+            for name in wanted
+            for entity in by_name.get(name, ())
+            if budget.covers(entity)
+        }
+
+    def _names(self, kind: str) -> Mapping[str | None, Sequence[ClientQuotaEntity]]:
+        if kind not in self._by_name:
+            found: dict[str | None, list[ClientQuotaEntity]] = {}
+            for entity in self._stored:
+                for own, name in entity.entries:
+                    if own == kind:
+                        found.setdefault(name, []).append(entity)
+            self._by_name[kind] = found
+            self._sorted[kind] = sorted(name for name in found if name is not DEFAULT_NAME)
+        return self._by_name[kind]
+
+
 class BudgetRow(NamedTuple):
     """How full a budget is.
 
@@ -121,8 +163,9 @@ class BudgetRow(NamedTuple):
 
 def budget_rows(budgets: Iterable[Budget], stored: Quotas) -> Iterator[BudgetRow]:
     """Yield how full each is, by budget in the order of the file, then by key."""
+    counted = _Counted(stored)
     for budget in budgets:
-        covered = {entity: held for entity, held in stored.items() if budget.covers(entity)}
+        covered = counted.of(budget)
         for key in sorted(budget.limits):
             without = [entity for entity, held in covered.items() if key not in held]
             yield BudgetRow(
@@ -149,12 +192,10 @@ def budget_violations(
         stored: What holds of every entity that the budgets cover.
     """
     after = {each.entity: apply_ops(stored.get(each.entity, {}), each.ops) for each in alterations}
-    found = []
+    found, counted = [], _Counted(stored)
     for budget in budgets:
         others = {
-            entity: held
-            for entity, held in stored.items()
-            if entity not in after and budget.covers(entity)
+            entity: held for entity, held in counted.of(budget).items() if entity not in after
         }
         changed = {entity: held for entity, held in after.items() if budget.covers(entity)}
         for key in sorted(budget.limits):
@@ -205,7 +246,17 @@ def _first_raise(
 
 
 def _sum(key: str, values: Iterable[Values]) -> Decimal:
-    return sum((_counted(held[key]) for held in values if key in held), Decimal(0))
+    """Add up without rounding; whole numbers, which most are, by themselves."""
+    whole, rest = 0, Decimal(0)
+    for held in values:
+        value = held.get(key)
+        if value is None:
+            continue
+        if value.is_integer():
+            whole += int(value)
+        else:
+            rest += _counted(value)
+    return whole + rest
 
 
 def _counted(value: float) -> Decimal:

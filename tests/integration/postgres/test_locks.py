@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import psycopg
 import pytest
 
 from app.domain.alterations import AlterationResult, Outcome
+from app.domain.budgets import Budget
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import MAX_BATCH_ROWS, PostgresJournal
 from app.postgres.locks import entity_hash
@@ -81,6 +83,34 @@ async def test_a_request_takes_all_its_locks_or_writes_nothing(
     assert tables.count("audit_event") == before
     assert tables.locked() == 1
     await take(journal, request_of("a", "c"))
+
+
+async def test_a_budget_belongs_to_one_alteration_until_nothing_of_that_is_in_doubt(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    budget = Budget("team", {"producer_byte_rate": Decimal(1)}, "a")
+    first, second = (replace(request_of(user), budgets=(budget,)) for user in ("a-1", "a-2"))
+    await take(journal, first)
+    with pytest.raises(EntityBusyError, match=r"of \{budget=team\} is in flight"):
+        await take(journal, second)
+    await take(journal, request_of("a-3"))
+    await record_conclusion(journal, concluded(first, Outcome.UNKNOWN, None))
+    with pytest.raises(EntityBusyError):
+        await take(journal, second)
+    await recovery.record_recovery([found(first, Outcome.APPLIED, final=True)])
+    await take(journal, second)
+    await record_conclusion(journal, concluded(second))
+    (lock,) = tables.run("select * from quota_entity where entity like '%%budget%%'")
+    assert (lock.alteration_id, lock.version) == (None, 0)
+
+
+async def test_what_was_applied_to_others_of_a_budget_is_recent_too(journal: PostgresJournal):
+    before = request_of("a-1", "b-1")
+    await take(journal, before)
+    await record_conclusion(journal, concluded(before))
+    budget = Budget("team", {"producer_byte_rate": Decimal(1)}, "a")
+    intent = await take(journal, replace(request_of("a-2"), budgets=(budget,)))
+    assert await journal.recent_values(intent) == {before.changes[0].entity: AFTER}
 
 
 async def test_an_alteration_is_listed_as_long_as_it_holds_a_lock(
