@@ -256,6 +256,7 @@ class TouchedBucket:
             it. Otherwise nobody knows which of its minutes they would take along.
         share_of_minutes_over: 0 to 1: the minutes on a broker in which its rate was over the new
             limit; null where it is not comparable, or was not looked up.
+        entities: Whose values limit it now, and would.
     """
 
     bucket: PublishedBucket
@@ -263,6 +264,7 @@ class TouchedBucket:
     limit_new: float | None
     comparable: bool
     share_of_minutes_over: float | None = None
+    entities: frozenset[ClientQuotaEntity] = frozenset()
 
     @property
     def highest_bin(self) -> int | None:
@@ -303,7 +305,9 @@ def touched_buckets(
         if bucket is None or (is_bucket and own != caller) or not _differ(now, new):
             continue
         comparable = new.value is None or caller == bucket_of(new) == own
-        touched.setdefault(own, TouchedBucket(bucket, now.value, new.value, comparable))
+        sources = frozenset(each.source.entity for each in (now, new) if each.source is not None)
+        found = TouchedBucket(bucket, now.value, new.value, comparable, entities=sources)
+        touched.setdefault(own, found)
     return sorted(touched.values(), key=lambda each: each.rank)[:MAX_BUCKETS]
 
 

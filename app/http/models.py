@@ -329,6 +329,27 @@ Values = Annotated[
 ]
 
 
+class BudgetShare(ResponseModel):
+    """An entity that counts in a budget, and its value."""
+
+    entity: Entity
+    value: StoredValue
+
+
+class ExceededBudget(ResponseModel):
+    """A budget of the policy that would be exceeded."""
+
+    name: str
+    key: str
+    sum: StoredValue
+    """What the values would add up to."""
+    limit: Number
+    overbooking: Number
+    """The sum may be at most `limit` times this."""
+    largest: Annotated[list[BudgetShare], Field(max_length=5)]
+    """The largest values, as they would be."""
+
+
 class Refusal(ResponseModel):
     """Why an entity was refused."""
 

@@ -14,12 +14,10 @@ from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
 from app.http.models import (
     AlterationId,
     AlterationResult,
-    Entity,
-    Number,
+    ExceededBudget,
     QuotaValues,
     RequestId,
     ResponseModel,
-    StoredValue,
 )
 from app.http.quotas.formats import QuotaDocument
 from app.http.responses import PROBLEM_RESPONSES
@@ -35,27 +33,6 @@ class ViolationValues(ResponseModel):
     model_config = ConfigDict(extra="allow")
 
     current: QuotaValues | MISSING = MISSING
-
-
-class BudgetShare(ResponseModel):
-    """An entity that counts in a budget, and its value."""
-
-    entity: Entity
-    value: StoredValue
-
-
-class ExceededBudget(ResponseModel):
-    """A budget of the policy that would be exceeded."""
-
-    name: str
-    key: str
-    sum: StoredValue
-    """What the values would add up to."""
-    limit: Number
-    overbooking: Number
-    """The sum may be at most `limit` times this."""
-    largest: Annotated[list[BudgetShare], Field(max_length=5)]
-    """The largest values, as they would be."""
 
 
 class Violation(ResponseModel):

@@ -20,7 +20,7 @@ from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document
 from app.client.output import Context, Style, counted, safe_line, table
 from app.domain.entities import show_entity, visible
-from app.domain.quantities import factor_in_words
+from app.domain.quantities import factor_in_words, value_in_words
 
 _PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "kept", "expires_at")
 """What an answer with a plan has."""
@@ -99,6 +99,7 @@ def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -
     warnings = plan.get("warnings", [])
     yield from _warning_lines(warnings[:first], style)
     yield from _more(warnings, first)
+    yield from _budget_lines(plan.get("budgets", []), style)
     yield from impact_lines(plan)
     yield _summary(plan)
 
@@ -193,6 +194,20 @@ def _warning_lines(warnings: Sequence[Mapping[str, Any]], style: Style) -> Itera
         entity, detail = show_entity(warning["entity"]), visible(warning["detail"])
         yield f"{style.paint('warning:', 'yellow')} {entity} {detail}"
     if warnings:
+        yield ""
+
+
+def _budget_lines(budgets: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    for each in budgets:
+        total, most = (
+            value_in_words(each["key"], value)
+            for value in (each["sum"], float(each["limit"] * each["overbooking"]))
+        )
+        yield (
+            f"{style.paint('warning:', 'yellow')} applied now it would exceed the budget "
+            f"{visible(each['name'])}: {visible(each['key'])} {total} of {most}"
+        )
+    if budgets:
         yield ""
 
 

@@ -1,7 +1,7 @@
 """``impact``: what a change that is only checked would have meant for past traffic."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Request
 from pydantic import AliasPath, BeforeValidator, Field, TypeAdapter
@@ -9,7 +9,7 @@ from pydantic import AliasPath, BeforeValidator, Field, TypeAdapter
 from app.domain.alterations import ClientQuotaAlteration, Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
-from app.domain.plan_impact import MAX_BUCKETS
+from app.domain.plan_impact import MAX_BUCKETS, TouchedBucket
 from app.domain.resolution_index import QuotaIndex
 from app.http.guards import actor_of, services_of
 from app.http.models import BUCKET_ID_PATTERN, ResponseModel, StoredValue, Time
@@ -92,11 +92,31 @@ def impact_of_nothing(of: str) -> Violation:
     return Violation("/impact", "impact-of-nothing", f"There is an impact of {of} alone.")
 
 
+class FoundImpact(NamedTuple):
+    """What the changes of a request would have meant.
+
+    Attributes:
+        touched: The buckets; or why nothing is known of any.
+    """
+
+    touched: Sequence[TouchedBucket] | str
+
+    def answer(self, entity: ClientQuotaEntity | None = None) -> Any:
+        """Return the impact of all changes, or of those of an entity."""
+        if isinstance(self.touched, str):
+            return NoImpact.model_validate({"reason": self.touched})
+        return [
+            BucketImpact.model_validate(each)
+            for each in self.touched
+            if entity is None or entity in each.entities
+        ]
+
+
 async def impact_of_values(
     request: Request,
     alterations: Sequence[ClientQuotaAlteration],
     values: Mapping[ClientQuotaEntity, Values],
-) -> Any:
+) -> FoundImpact:
     """Return the impact of valid alterations; ``values`` are what the entities would have."""
     basis = await services_of(request).resolve.basis(actor_of(request), ResolveQuery(()))
     return await impact_of(request, alterations, basis.image, basis.image.index.with_values(values))
@@ -107,11 +127,9 @@ async def impact_of(
     alterations: Sequence[ClientQuotaAlteration],
     present: IndexedImage,
     proposed: QuotaIndex,
-) -> Any:
+) -> FoundImpact:
     """Return the impact of alterations."""
     found = await services_of(request).analytics.impact(
         alterations, present.index, proposed, present.rules
     )
-    if isinstance(found, str):
-        return NoImpact.model_validate({"reason": found})
-    return [BucketImpact.model_validate(touched) for touched in found]
+    return FoundImpact(found)

@@ -306,6 +306,13 @@ class AlterationEvent(ResponseModel):
     detail: str
 
 
+class CheckedResult(AlterationResult):
+    """What became of one entity, or would."""
+
+    impact: ImpactAnswer | MISSING = MISSING
+    """Of the change of this entity: the buckets that its value limits, or would."""
+
+
 class AlterationRecord(ResponseModel):
     """An alteration and what became of it.
 
@@ -323,7 +330,7 @@ class AlterationRecord(ResponseModel):
             description="Whether the change could be described in time; null where nobody waited."
         ),
     ]
-    results: Annotated[list[AlterationResult], Field(description="In request order.")]
+    results: Annotated[list[CheckedResult], Field(description="In request order.")]
     expires_at: Annotated[Time | MISSING, UNSET_IS_MISSING] = MISSING
     """When what it sets ends; only where it does."""
     expires: Annotated[AlterationId | MISSING, UNSET_IS_MISSING] = MISSING

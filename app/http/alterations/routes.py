@@ -10,7 +10,7 @@ from fastapi import Depends, Request, Response
 from app.domain.alterations import AlterationResult, Outcome, Overall
 from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError, Violation
-from app.http.alterations.impact import impact_json, impact_of_values
+from app.http.alterations.impact import FoundImpact, impact_json, impact_of_values
 from app.http.alterations.models import AlterationRecord as RecordDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
@@ -158,25 +158,33 @@ async def alteration_response(
         _record_metrics(metrics, alteration, error, error.results or ())
         raise
     _record_metrics(metrics, alteration, record, record.results.values())
-    more = {"impact": await _impact(request, alteration, record)} if with_impact else {}
-    response = await off_loop(len(record.results), _response, record, more)
+    impact = await _impact(request, alteration, record) if with_impact else None
+    response = await off_loop(len(record.results), _response, record, impact)
     response.headers.update(headers_of(record) if headers_of is not None else {})
     return response
 
 
-async def _impact(request: Request, alteration: Alteration, record: AlterationRecord) -> Any:
+async def _impact(
+    request: Request, alteration: Alteration, record: AlterationRecord
+) -> FoundImpact:
     pairs = zip(alteration.changes, record.results.values(), strict=True)
     valid = [pair for pair in pairs if pair[1].outcome is Outcome.VALIDATED]
     values = {result.entity: result.after or {} for _, result in valid}
-    return impact_json(await impact_of_values(request, [change for change, _ in valid], values))
+    return await impact_of_values(request, [change for change, _ in valid], values)
 
 
-def _response(record: AlterationRecord, more: Mapping[str, Any]) -> Response:
+def _response(record: AlterationRecord, impact: FoundImpact | None) -> Response:
     status = HTTPStatus.MULTI_STATUS if record.overall is Overall.PARTIAL else HTTPStatus.OK
     headers = {"Location": f"/quotas/alterations/{record.alteration.alteration_id}"}
     if record.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return JsonResponse({**alteration_document(record), **more}, status, headers=headers)
+    document = alteration_document(record)
+    if impact is not None:
+        document["impact"] = impact_json(impact.answer())
+        for written, result in zip(document["results"], record.results.values(), strict=True):
+            if result.outcome is Outcome.VALIDATED:
+                written["impact"] = impact_json(impact.answer(result.entity))
+    return JsonResponse(document, status, headers=headers)
 
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {

@@ -1,7 +1,8 @@
 """``POST /quotas/plans``: what a document would change; a plan, and applying it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Request, Response
@@ -9,14 +10,20 @@ from pydantic import MISSING, AliasPath, BeforeValidator, Field, PrivateAttr, Wi
 
 from app.documents.quotas import Document
 from app.domain import plans
+from app.domain.budgets import budget_violations, budgets_of
 from app.domain.entities import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.errors import UnreadableRequestError, Violation
 from app.domain.plans import DesiredQuota, WhyKept
 from app.domain.validation import filter_violations
-from app.http.alterations.impact import WITH_IMPACT, ImpactAnswer, impact_of_values
+from app.http.alterations.impact import (
+    WITH_IMPACT,
+    FoundImpact,
+    ImpactAnswer,
+    impact_of_values,
+)
 from app.http.alterations.models import Waiting
 from app.http.alterations.routes import alteration_of, alteration_response, altered
-from app.http.guards import MayAlter, MayDescribe, services_of
+from app.http.guards import MayAlter, MayDescribe, actor_of, services_of
 from app.http.models import (
     UNSET_IS_MISSING,
     UUID7_PATTERN,
@@ -24,6 +31,7 @@ from app.http.models import (
     ClusterId,
     Entity,
     EntityWarning,
+    ExceededBudget,
     JsonResponse,
     Number,
     Op,
@@ -189,6 +197,8 @@ class Impact(ResponseModel):
     summary: str
     """A sentence for people."""
     keys: dict[str, KeyImpact]
+    buckets: ImpactAnswer | MISSING = MISSING
+    """Of the change of this entity: the buckets that its value limits, or would."""
 
 
 class PlannedChange(ResponseModel):
@@ -268,6 +278,9 @@ class Plan(ResponseModel):
     """What is for a time of that which the document names, or pruning would remove; only where
     there is some."""
     impact: ImpactAnswer | MISSING = MISSING
+    budgets: Annotated[list[ExceededBudget] | MISSING, UNSET_IS_MISSING] = MISSING
+    """Budgets of the policy that its apply would exceed, as things stand now; only where there are
+    some."""
 
 
 router = feature_router("plans")
@@ -294,8 +307,8 @@ async def plan_quotas(
     with services_of(request).limits.entities(caller.principal, len(wanted.quotas)):
         with located(body.text):
             plan = await _plans(request).make(granted.actor, command)
-        impact = await _impact(request, plan) if body.impact else MISSING
-        return await _respond(plan, impact)
+        impact = await _impact(request, plan) if body.impact else None
+        return await _respond(plan, await _exceeded(request, plan), impact)
 
 
 @router.get(
@@ -305,7 +318,8 @@ async def plan_quotas(
 )
 async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
     """Show a plan again, as it was made."""
-    return await _respond(await _plans(request).plan(plan_id))
+    plan = await _plans(request).plan(plan_id)
+    return await _respond(plan, await _exceeded(request, plan))
 
 
 @router.post(
@@ -335,15 +349,37 @@ def _plans(request: Request) -> Plans:
     return Plans(services.plans, services.alter, services.cluster)
 
 
-async def _impact(request: Request, plan: StoredPlan) -> Any:
+async def _impact(request: Request, plan: StoredPlan) -> FoundImpact:
     values = {change.alteration.entity: change.after for change in plan.changes}
     return await impact_of_values(request, [change.alteration for change in plan.changes], values)
 
 
-async def _respond(plan: StoredPlan, impact: Any = MISSING) -> Response:
-    return await off_loop(len(plan.changes), lambda: JsonResponse(plan_document(plan, impact)))
+async def _exceeded(request: Request, plan: StoredPlan) -> Sequence[Violation]:
+    """Return the budgets that the plan would exceed if it was applied now."""
+    alterations = [change.alteration for change in plan.changes]
+    budgets = budgets_of(services_of(request).policy.budgets, alterations)
+    if not budgets:
+        return ()
+    quotas = (await actor_of(request).describe_now()).quotas
+    return await off_loop(len(quotas), budget_violations, budgets, alterations, quotas)
 
 
-def plan_document(plan: StoredPlan, impact: Any = MISSING) -> Plan:
+async def _respond(
+    plan: StoredPlan, exceeded: Sequence[Violation], impact: FoundImpact | None = None
+) -> Response:
+    document = partial(plan_document, plan, impact, exceeded)
+    return await off_loop(len(plan.changes), lambda: JsonResponse(document()))
+
+
+def plan_document(
+    plan: StoredPlan, impact: FoundImpact | None = None, exceeded: Sequence[Violation] = ()
+) -> Plan:
     """Return the answer to a request for a plan."""
-    return Plan.model_validate(plan).model_copy(update={"impact": impact})
+    document = Plan.model_validate(plan)
+    if exceeded:
+        document.budgets = [ExceededBudget.model_validate(each.budget) for each in exceeded]
+    if impact is not None:
+        document.impact = impact.answer()
+        for written, change in zip(document.changes, plan.changes, strict=True):
+            written.impact.buckets = impact.answer(change.alteration.entity)
+    return document

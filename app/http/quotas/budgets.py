@@ -8,7 +8,14 @@ from pydantic import MISSING, Field
 
 from app.domain.budgets import BudgetRow, Names, budget_rows
 from app.http.guards import actor_of, may_describe, services_of
-from app.http.models import Entity, JsonResponse, Number, ResponseModel, StoredValue
+from app.http.models import (
+    BudgetShare,
+    Entity,
+    JsonResponse,
+    Number,
+    ResponseModel,
+    StoredValue,
+)
 from app.http.query_params import Flag, QueryParameters, StrictQuery
 from app.http.responses import answers
 from app.http.route import feature_router
@@ -25,13 +32,6 @@ class BudgetParameters(QueryParameters):
 
     explain: Flag = False
     """Say of each row who counts, who holds most, and who has no value."""
-
-
-class BudgetHolder(ResponseModel):
-    """An entity that counts, and its value."""
-
-    entity: Entity
-    value: StoredValue
 
 
 Counted = Annotated[
@@ -58,7 +58,7 @@ class Budget(ResponseModel):
     """How many of them lack the key, and count as nothing."""
     users: Counted = MISSING
     client_ids: Annotated[Counted, Field(serialization_alias="client-ids")] = MISSING
-    largest: list[BudgetHolder] | MISSING = MISSING
+    largest: list[BudgetShare] | MISSING = MISSING
     """With `explain`: the largest values, at most five."""
     without_value: list[Entity] | MISSING = MISSING
     """With `explain`: those that lack the key, the first hundred."""

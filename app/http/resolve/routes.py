@@ -268,7 +268,7 @@ async def resolve_many(
     alterations = query.alterations or ()
     if body.impact and basis.proposed is not None:
         found = await impact_of(request, alterations, basis.image, basis.proposed)
-        more["impact"] = impact_json(found)
+        more["impact"] = impact_json(found.answer())
     ignored = ignored_by(basis.image.rules.model, alterations)
     if warnings := [*alteration_warnings(alterations), *ignored]:
         more["warnings"] = [

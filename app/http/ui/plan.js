@@ -124,6 +124,8 @@ function Result({ plan, me, isOther, onApplied }) {
     ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
       <${PastUse} impact=${plan.impact} />`}
     ${plan.warnings.map(({ entity, code, detail }) => html`<p class="notice ${code === "drastic" ? "danger" : "open"}"><${Entity} entity=${entity} />: ${visible(detail)}</p>`)}
+    ${(plan.budgets ?? []).map(({ name, key, sum, limit, overbooking }) => html`<p class="notice open">Applied now it would exceed the budget${" "}
+      <${Text} of=${name} />: ${key} would add up to ${inWords(key, sum)} of ${inWords(key, limit * overbooking)}.</p>`)}
     ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
       <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
         key: i,

@@ -402,6 +402,17 @@ def test_a_touched_bucket_is_reported_with_its_past_minutes(alice: httpx.Client,
     ]
 
 
+def test_each_entity_has_the_impact_of_its_own_change(alice: httpx.Client):
+    others = change({"client-id": "unseen"}, {KEY: 5})
+    body = {"validate_only": True, "impact": True, "alterations": [alteration(700_000), others]}
+    answer = alice.post("/quotas/alterations", json=body).json()
+    assert [result["impact"] for result in answer["results"]] == [answer["impact"], []]
+    planned = plan(alice, 700_000).json()
+    (changed,) = planned["changes"]
+    assert changed["impact"]["buckets"] == planned["impact"] == answer["impact"]
+    assert "buckets" not in alice.get(f"/quotas/plans/{planned['plan_id']}").text
+
+
 def test_the_share_is_that_of_the_minutes_above_the_new_limit(
     alice: httpx.Client, subtests: pytest.Subtests
 ):

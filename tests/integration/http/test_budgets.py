@@ -143,7 +143,9 @@ def test_every_request_that_raises_is_judged_and_what_lowers_passes(
     assert exceeded(reverted)["sum"] == 1300
     document = {"apiVersion": "quotas/v1", "quotas": [{"entity": two, "values": {P: 102}}]}
     plan = budgeted.api().post("/quotas/plans", json={"document": document}).json()
-    assert exceeded(budgeted.api().post(f"/quotas/plans/{plan['plan_id']}/apply", json={}))
+    again = budgeted.api().get(f"/quotas/plans/{plan['plan_id']}").json()
+    applied_plan = budgeted.api().post(f"/quotas/plans/{plan['plan_id']}/apply", json={})
+    assert plan["budgets"] == again["budgets"] == [exceeded(applied_plan)]
     raw.store(two, {P: 5000.0})
     applied(budgeted, two, {P: 4000})
     assert exceeded(budgeted.alter(change(two, {P: 4001})))["sum"] == 4901

@@ -398,3 +398,15 @@ def test_brokers_of_which_none_answers_are_unreachable(run: Run):
     ran = run("top --endpoint 1=http://127.0.0.1:1", Reply(200, {"results": []}))
     assert ran.code == 5
     assert "No broker's metrics can be read" in ran.err
+
+
+def test_a_plan_says_which_budget_it_would_exceed(run: Run, tmp_path: Path):
+    file = tmp_path / "quotas.yaml"
+    file.write_text("apiVersion: quotas/v1\nquotas: []\n")
+    budget = {"name": "team-a", "key": "producer_byte_rate", "sum": 1200, "limit": 1000}
+    exceeded = {**budget, "overbooking": 1.1, "largest": []}
+    ran = run(["plan", str(file)], Reply(200, {**PLAN, "budgets": [exceeded]}))
+    assert (
+        "warning: applied now it would exceed the budget team-a: producer_byte_rate 1.17 KiB/s "
+        "of 1.07 KiB/s\n"
+    ) in ran.out
