@@ -47,6 +47,7 @@ CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS = (
     f"tests/pipeline/test_{name}.py"
     for name in ("clusters", "stores", "real_metrics", "metric_servers")
 )
+WHATIF = "tests/pipeline/whatif/test_real_broker.py"
 IN_HTTP = "tests/integration/http"
 
 STEPS = (
@@ -117,12 +118,15 @@ STEPS = (
         25,
         (
             "tests/pipeline",
-            *(f"--ignore={each}" for each in (CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS)),
+            *(
+                f"--ignore={each}"
+                for each in (CLUSTERS, STORES, REAL_METRICS, WHATIF, METRIC_SERVERS)
+            ),
         ),
     ),
     Step("clusters", 8, (CLUSTERS,)),
     Step("stores", 12, (STORES,)),
-    Step("real-metrics", 6, (REAL_METRICS,)),
+    Step("real-metrics", 14, (REAL_METRICS, WHATIF)),
     Step("prometheus", 8, ("tests/faults/prometheus", METRIC_SERVERS)),
     Step(
         "round-trips",

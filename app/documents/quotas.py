@@ -120,7 +120,7 @@ def _read_quota(
         for name in sorted({"entity", "values"} - found.keys()):
             faults.add(line_of(node), f"{name} is missing", pointer)
     lines = Lines(line_of(node))
-    names = _names(found["entity"], pointer, lines, faults) if "entity" in found else {}
+    names = read_names(found["entity"], pointer, lines, faults) if "entity" in found else {}
     entity = ClientQuotaEntity.of(names)
     if "entity" in found and isinstance(found["entity"], MappingNode):
         _check_entity(entity, found["entity"], pointer, faults, before)
@@ -135,7 +135,15 @@ def _read_quota(
     document.lines.append(lines)
 
 
-def _names(node: Node, pointer: str, lines: Lines, faults: Faults) -> dict[str, str | None]:
+def read_names(node: Node, pointer: str, lines: Lines, faults: Faults) -> dict[str, str | None]:
+    """Read the names of an entity by type; null is the default entity.
+
+    Args:
+        node: The mapping.
+        pointer: Of what the entity belongs to.
+        lines: Gets the line of each name.
+        faults: Gets what is wrong.
+    """
     names: dict[str, str | None] = {}
     for kind, name in members(node, _TYPES, faults, f"{pointer}/entity"):
         lines.entity[kind] = line_of(name)
@@ -180,13 +188,18 @@ def _values(
 ) -> Iterator[tuple[str, DesiredValue | None]]:
     for key, value in members(node, None, faults, f"{pointer}/values"):
         try:
-            yield key, _value(key, value)
+            yield key, read_quota_value(key, value)
         except ValueError as error:
             where = f"{pointer}/values/{pointer_token(key)}"
             faults.add(line_of(value), f"{entity} {error}", where, "unreadable-value")
 
 
-def _value(key: str, node: Node) -> DesiredValue | None:
+def read_quota_value(key: str, node: Node) -> DesiredValue | None:
+    """Read the value of a quota; null removes it.
+
+    Raises:
+        ValueError: It is none.
+    """
     match kind_of(node):
         case Kind.NUMBER if _DIGITS.fullmatch(node.value):
             return read_decimal(node.value)

@@ -38,6 +38,7 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
     "resolve": (SERIES,),
     "utilization": (RATE_MINUTE, SERIES, SERIES_LIMIT, DIM_BUCKET),
     "incidents": (BUCKET_HOUR, DIM_BUCKET, RATE_MINUTE, SERIES, SERIES_LIMIT),
+    "whatif": (RATE_MINUTE, SERIES),
     "export": (RATE_MINUTE, SERIES, SERIES_LIMIT, UTILIZATION_DAILY),
     "rightsize": (BUCKET_HOUR, DIM_BUCKET),
     "stale": (SERIES, SERIES_LIMIT, UTILIZATION_DAILY, DIM_BUCKET),
@@ -56,7 +57,7 @@ QUOTAS_READ: Final[Mapping[str, Sequence[Table]]] = {
 
 _NO_RESULT: Final = frozenset(
     {
-        *("out", "pg", "master", "conf", "json", "plot", "explain", "dry_run"),
+        *("out", "pg", "recommendations", "master", "conf", "json", "plot", "explain", "dry_run"),
         *("command", "fail_on", "token_file", "kafka_config", "input", "quotas", "offsets"),
         *("prometheus_token_file", "prometheus_user", "prometheus_password_file", "step"),
     }

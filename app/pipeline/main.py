@@ -24,6 +24,7 @@ JOBS: Final[Mapping[str, str]] = {
     "resolve": "find the limit and the bucket of each series",
     "utilization": "sum up each bucket's hours and days beside its limit",
     "incidents": "find the stretches in which a bucket was throttled or over its limit",
+    "whatif": "tell who would have been throttled under other quotas",
     "export": "write minutes or histograms with names and limits in each row",
     "rightsize": "say what each stored value should be, from what was used",
     "stale": "find stored values that do nothing, and who has none",

@@ -86,7 +86,7 @@ def draw(job: Job, lakes: Sequence[Lake], folder: Path) -> None:
             files.append(str(save(figure, folder / f"{name}.png")))
             files.append(str(save_rows(folder / f"{name}.csv", header, rows)))
             job.counts.setdefault("drawn", {})[name] = len(rows)
-    job.counts["pictures"] = files
+    job.counts.setdefault("pictures", []).extend(files)
 
 
 def _pictures_of(lakes: Sequence[Lake]) -> Mapping[str, "Picture"]:

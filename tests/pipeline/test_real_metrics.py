@@ -1,12 +1,8 @@
 """Real throttling, from a real broker's metrics to incidents: the right quota at the right time."""
 
-import json
 import math
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +15,7 @@ from app.domain.entities import show_name
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
+from tests.pipeline.real_broker import collecting, pipeline
 from tests.testkit.accounts import allow
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import acl, running_service
@@ -28,7 +25,6 @@ pytestmark = pytest.mark.long
 QUIET_S = 60
 LOAD_S = 150
 INTERVAL_S = 5
-PIPELINE = [sys.executable, "-m", "app.pipeline.main"]
 KEY = "producer_byte_rate"
 LIMITS = {"user": 100_000, "pair": 150_000, "default": 120_000}
 PAIR_CLIENT = "etl, 100%+"
@@ -83,31 +79,6 @@ class Outcome:
         )
 
 
-def pipeline(job: str, *arguments: str | Path) -> dict[str, Any]:
-    command = [*PIPELINE, job, *map(str, arguments), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
-
-
-@contextmanager
-def collecting(kafka: LocalKafka, folder: Path) -> Iterator[None]:
-    arguments = ["--endpoint", f"1={kafka.metrics_url}", "--interval", str(INTERVAL_S)]
-    cluster = ["--cluster", kafka.cluster_id, "--out", str(folder)]
-    with subprocess.Popen(
-        [*PIPELINE, "collect", *arguments, *cluster], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert any("broker 1 answers" in line for line in iter(process.stderr.readline, ""))
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.communicate()
-    assert process.returncode == 0
-
-
 def load(kafka: LocalKafka) -> tuple[datetime, datetime]:
     """Run the clients; return the minutes in which they began and ended."""
     done = threading.Event()
@@ -136,7 +107,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, postgres: LocalPostgres) -
                 for entity, value in QUOTAS
             ]
             assert service.alter(*changes).status_code == 200
-            with collecting(kafka, folder / "raw"):
+            with collecting(kafka, folder / "raw", INTERVAL_S):
                 begun, ended = load(kafka)
                 threading.Event().wait(QUIET_S)
             (folder / "token").write_text("alice")

@@ -1,7 +1,8 @@
-"""Draw results: a heat map, rates against limits, percentiles; PNG and CSV.
+"""Draw results: a heat map, rates against limits, percentiles, what-ifs; PNG and CSV.
 
 Reads ``utilization_daily`` and, below the same or another ``--input``, ``bucket_hour``,
-``dim_bucket`` and, for the rates of minutes, ``rate_minute``, ``series`` and ``series_limit``.
+``dim_bucket`` and, for the rates of minutes, ``rate_minute``, ``series`` and ``series_limit``; or
+``whatif_timeline`` and ``whatif_entity``.
 """
 
 import argparse
@@ -10,7 +11,8 @@ from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import local_folder
 from app.pipeline.pictures import draw
-from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY
+from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY, WHATIF_TIMELINE
+from app.pipeline.whatif.pictures import draw_timelines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +33,10 @@ def run(job: Job) -> None:
         raise UsageError(message)
     with job.spark():
         lakes = job.lakes()
-        if not any(lake.has(UTILIZATION_DAILY) for lake in lakes):
+        has_days, has_answers = (
+            any(lake.has(table) for lake in lakes) for table in (UTILIZATION_DAILY, WHATIF_TIMELINE)
+        )
+        if not (has_days or has_answers):
             message = (
                 f"There is no table utilization_daily in {', '.join(lake.name for lake in lakes)}; "
                 "run the job utilization, and name its --out as --input."
@@ -39,6 +44,10 @@ def run(job: Job) -> None:
             raise UsageError(message)
         if job.options.dry_run:
             job.counts["would_write"] = [str(target)]
+            return
+        if has_answers:
+            draw_timelines(job, lakes, target)
+        if not has_days:
             return
         if not any(lake.has(RATE_MINUTE) for lake in lakes):
             job.say("without rate_minute no rates are drawn; name its folder as --input too.")

@@ -4,6 +4,7 @@ Names are looked up, never minutes; with ``--as-of history`` names and the times
 theirs changed.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Window
@@ -79,15 +80,20 @@ def buckets_of(decided: DataFrame) -> DataFrame:
     seen = lived.groupBy(*DIM_BUCKET.partitions, "key", "bucket_id", "level", *_TAGS).agg(
         sf.min("first").alias("first_seen"), sf.max("last").alias("last_seen")
     )
-    user, client = names_user("`level`", Slot.NAMED), names_client_id("`level`", Slot.NAMED)
-    entity = {
-        "quota_user": case([(user, "bucket_user")], "''"),
-        "quota_user_default": names_user("`level`", Slot.DEFAULT),
-        "quota_client_id": case([(client, "bucket_client")], "''"),
-        "quota_client_default": names_client_id("`level`", Slot.DEFAULT),
-    }
+    entity = quota_entity("`level`")
     named = seen.selectExpr("*", *(f"{item} AS {name}" for name, item in entity.items()))
     return named.select(*DIM_BUCKET.columns)
+
+
+def quota_entity(level: str) -> Mapping[str, str]:
+    """Return the columns that name the entity of a level, from the tags of the bucket."""
+    user, client = names_user(level, Slot.NAMED), names_client_id(level, Slot.NAMED)
+    return {
+        "quota_user": case([(user, "bucket_user")], "''"),
+        "quota_user_default": names_user(level, Slot.DEFAULT),
+        "quota_client_id": case([(client, "bucket_client")], "''"),
+        "quota_client_default": names_client_id(level, Slot.DEFAULT),
+    }
 
 
 class Decided(NamedTuple):

@@ -1,0 +1,162 @@
+"""The recursion of ``whatif`` against DuckDB's windows: the same minutes, limits and two cores.
+
+``python -m benchmarks.pipeline.whatif LAKE`` reads ``rate_minute`` and ``series`` that ``ingest``
+wrote, without ``controller_mutation_rate``: a bucket of tokens is no sum of windows. Each name is a
+bucket of its own, and its limit is a multiple of its average.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.domain.throttling import CREDITS_S, LATEST_S, TOKEN_KEY
+from app.pipeline.lake import Lake
+from app.pipeline.spark import spark_session
+from app.pipeline.tables import RATE_MINUTE, SERIES
+from app.pipeline.whatif.minutes import MINUTES_OF_TASK, throttled_buckets
+from benchmarks.pipeline.duckdb_arm import connected
+
+_CORES: Final = 2
+_HEADROOM: Final = 1.2
+"""Times its average: the limit of a name, so that its peaks are throttled."""
+
+_LOW, _MID, _HIGH = CREDITS_S
+
+_SQL: Final = """
+    with minute as (
+      select series_id, broker_id, epoch(ts)::bigint // 60 as number, rate_avg, "limit" as q,
+        greatest(rate_avg, rate_max) as rate
+      from read_parquet('{lake}/rate_minute/**/*.parquet', hive_partitioning = true)
+      join limits using (series_id)
+    ), phase as (
+      select *, case when rate > 0 then least(60, 60 * rate_avg / rate) else 0 end as busy,
+        60 * coalesce(number - (lag(number) over turn) - 1, 0) as gap
+      from minute window turn as (partition by series_id, broker_id order by number)
+    ), added as (
+      select *, (rate - q) * busy - q * (60 - busy) as net,
+        sum((rate - q) * busy - q * (60 - busy) - q * gap) over turn as at_end
+      from phase window turn as (partition by series_id, broker_id order by number)
+    ), least_before as (
+      select *, min(least(at_end - net, at_end)) over (turn rows between unbounded preceding and
+        1 preceding) as low, lag(at_end, 1, 0) over turn as former
+      from added window turn as (partition by series_id, broker_id order by number)
+    ), burst as (
+      select *, at_end - net - least(0, coalesce(low, 0), at_end - net) as waits,
+        former - least(0, coalesce(low, 0)) as left_over
+      from least_before
+    ), peak as (
+      select *, rate - q as excess, greatest(waits + (rate - q) * busy, 0) as peak,
+        least(gap, left_over / q) as idle
+      from burst
+    )
+    select count(*), {columns} from (
+      select series_id, broker_id, {sums} from peak group by all
+    )
+"""
+
+
+def _throttled(credit_s: float) -> str:
+    burst = (
+        "case when waits > 1e-2 then "
+        "case when excess >= 0 then busy else least(busy, waits / -excess) end "
+        f"when excess > 0 then greatest(busy - least({credit_s} * q / excess, {LATEST_S}), 0)"
+        " else 0 end"
+    )
+    return f"sum({burst} + least(60 - busy, peak / q) + idle)"
+
+
+Answer = tuple[float, ...]
+"""How many buckets on brokers, and the throttled seconds of all: low, middle, high."""
+
+
+def main() -> int:
+    """Run both in turn, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.whatif")
+    parser.add_argument("lake", type=Path)
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="after the first")
+    options = parser.parse_args()
+    lake = options.lake.absolute()
+    with spark_session("benchmark", master=f"local[{_CORES}]", settings={}) as session:
+        limits = _limits(session, lake).toArrow()
+        arms: Mapping[str, Callable[[], Answer]] = {
+            "whatif, Arrow": lambda: _in_spark(session, lake, limits),
+            "DuckDB, windows": lambda: _in_duckdb(lake, limits),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in arms}
+        for _ in range(1 + options.rounds):
+            answers = {}
+            for name, run in arms.items():
+                begin = time.perf_counter()
+                answers[name] = run()
+                seconds[name].append(time.perf_counter() - begin)
+            _require_equal(answers)
+    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    least = medians["DuckDB, windows"]
+    print("| arm | median s | least s | most s | to DuckDB |\n| --- | --- | --- | --- | --- |")
+    for name, each in seconds.items():
+        figures = (medians[name], min(each[1:]), max(each[1:]), medians[name] / least)
+        print(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
+    return 0
+
+
+def _limits(session: SparkSession, folder: Path) -> DataFrame:
+    """Return a limit for each name."""
+    lake = Lake(session, str(folder))
+    names = lake.read(SERIES).where(sf.col("key") != TOKEN_KEY.value)
+    rates = lake.read(RATE_MINUTE).groupBy("series_id").agg(sf.avg("rate_avg").alias("average"))
+    own = rates.join(names.select("series_id").distinct(), "series_id").where("average > 0")
+    return own.select("series_id", (sf.round(sf.col("average") * _HEADROOM, 3)).alias("limit"))
+
+
+def _in_spark(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
+    rates = Lake(session, str(folder)).read(RATE_MINUTE)
+    members = session.createDataFrame(limits).selectExpr(
+        *("series_id", "series_id as bucket_id", "true as in_now", "true as in_new"),
+        *("cast(null as double) as limit_now", "`limit` as limit_new", "false as has_tokens"),
+    )
+    shares = 1 + rates.count() // MINUTES_OF_TASK
+    found = throttled_buckets(rates, members, shares=shares)
+    figures = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
+    row = found.agg(sf.count(sf.lit(1)), *(sf.sum(name) for name in figures)).collect()[0]
+    return tuple(row)
+
+
+def _in_duckdb(folder: Path, limits: pa.Table) -> Answer:
+    engine = connected(_CORES)
+    engine.register("limits", limits)
+    names = ("low", "mid", "high")
+    sums = (_throttled(credit) for credit in (_LOW, _MID, _HIGH))
+    text = _SQL.format(
+        lake=folder,
+        columns=", ".join(f"sum({name})" for name in names),
+        sums=", ".join(f"{item} as {name}" for item, name in zip(sums, names, strict=True)),
+    )
+    row = engine.execute(text).fetchone()
+    engine.close()
+    return tuple(row or ())
+
+
+def _require_equal(answers: Mapping[str, Answer]) -> None:
+    """Stop where the arms differ by more than rounding.
+
+    Raises:
+        SystemExit: They do.
+    """
+    ours, theirs = answers.values()
+    if any(
+        abs(mine - other) > 1e-4 * max(abs(other), 1)
+        for mine, other in zip(ours, theirs, strict=True)
+    ):
+        message = f"the answers differ: {answers}"
+        raise SystemExit(message)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
