@@ -4,6 +4,7 @@ The colours are Okabe and Ito's: the colour-blind can distinguish them.
 """
 
 import csv
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 
 BLUE: Final = "#0072B2"
 SKY: Final = "#56B4E9"
@@ -80,3 +84,17 @@ def save_rows(file: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
         writer.writerow(header)
         writer.writerows(rows)
     return file
+
+
+class Ticks(MaxNLocator):
+    """At most five ticks at round numbers: of bytes in the unit that they are written with."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(4)
+        self._step = 1024 if "byte" in QUOTA_KEY_RULES[QuotaKey(key)].unit else 1
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """Return the positions between two values."""
+        power = int(math.log(vmax, 1024)) if self._step > 1 and vmax > 1 else 0
+        unit = self._step**power
+        return super().tick_values(vmin / unit, vmax / unit) * unit

@@ -4,7 +4,6 @@ When the buckets nearest to their limits were near them, the rates of the worst 
 and how far each bucket's usual, high and highest minutes are from its limit.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -15,11 +14,10 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 from pyspark.sql import functions as sf
 
 from app.domain.quantities import value_in_words
-from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.pipeline.advice.pictures import PICTURES as ADVICE
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
@@ -32,6 +30,7 @@ from app.pipeline.picture_style import (
     PALE,
     SKY,
     VERMILION,
+    Ticks,
     legend_above,
     new_figure,
     save,
@@ -254,20 +253,6 @@ def _draw_minutes(axes: Axes, item: NearLimit, rows: Sequence[Row]) -> None:
     axes.set_title(f"{item.label}\n", loc="left", fontsize=10, fontweight="bold", color=BLACK)
     day = f"broker {item.day['broker_id']}, {item.day['dt']:%d %b %Y}, {limit}"
     axes.text(0, 1.04, day, fontsize=8.5, color=GREY, transform=axes.transAxes)
-
-
-class Ticks(MaxNLocator):
-    """At most five ticks at round numbers: of bytes in the unit that they are written with."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(4)
-        self._step = 1024 if "byte" in QUOTA_KEY_RULES[QuotaKey(key)].unit else 1
-
-    def tick_values(self, vmin: float, vmax: float) -> Any:
-        """Return the positions between two values."""
-        power = int(math.log(vmax, 1024)) if self._step > 1 and vmax > 1 else 0
-        unit = self._step**power
-        return super().tick_values(vmin / unit, vmax / unit) * unit
 
 
 def _percentiles(results: Results) -> tuple[Figure, Rows]:

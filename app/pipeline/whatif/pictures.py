@@ -22,6 +22,7 @@ from app.pipeline.picture_style import (
     ORANGE,
     SKY,
     VERMILION,
+    Ticks,
     legend_above,
     new_figure,
     save,
@@ -29,7 +30,6 @@ from app.pipeline.picture_style import (
     say_empty,
     style,
 )
-from app.pipeline.pictures import Ticks
 from app.pipeline.results import Scope
 from app.pipeline.summary import Row, bucket_name, key_name
 from app.pipeline.tables import WHATIF_ENTITY, WHATIF_TIMELINE
