@@ -1,8 +1,9 @@
-"""``kafka-quota-service serve | migrate | dev | openapi``."""
+"""``kafka-quota-service serve | migrate | check | dev | openapi``."""
 
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import sys
@@ -51,6 +52,7 @@ def _parser() -> CommandParser:
     for name, run, line in (
         ("serve", _serve, "serve the HTTP interface until stopped"),
         ("migrate", _migrate, "create or update the tables of the audit log"),
+        ("check", _check, "say whether it could serve: settings, Postgres, brokers, rights"),
         ("dev", _dev, "everything on this machine: broker, Postgres, service"),
         ("openapi", _openapi, "write the OpenAPI document"),
     ):
@@ -98,6 +100,17 @@ def _migrate(_: argparse.Namespace) -> int:
     for sentence in sentences:
         print(f"migrate: {sentence}")
     return 0
+
+
+def _check(_: argparse.Namespace) -> int:
+    from app.check import examine  # noqa: PLC0415
+
+    _disable_core_dumps()
+    logging.getLogger("app").addHandler(logging.NullHandler())  # the lines have it all
+    lines, is_good = asyncio.run(examine(os.environ))
+    for line in lines:
+        print(line)
+    return 0 if is_good else 1
 
 
 def _dev(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,5 @@
 """What refuses to start, and why: all of it is reported at once, before anything is started."""
 
-import asyncio
 import ipaddress
 import logging
 import os
@@ -9,21 +8,19 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from app.authenticators import bearer_tokens, oidc_authorities, tls_context
+from app.dependency_checks import (
+    Grade,
+    brokers_of,
+    examine_cluster,
+    examine_database,
+    is_local_postgres,
+)
 from app.documents.callbacks import CallbackFileError, read_callback
-from app.domain.errors import CallbackFailedError, NotSentError, WrongClusterError
+from app.domain.errors import CallbackFailedError
 from app.http.authentication.proxies import is_this_machine
-from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
 from app.policy_file import PolicyFileError, read_policy
 from app.postgres.connect import read_url
-from app.postgres.pool import Database
-from app.postgres.schema import (
-    ServerFacts,
-    clocks_apart,
-    ensure_partitions,
-    schema_problem,
-    server_facts,
-)
 from app.server import Listener
 from app.service.recovery import FINAL_AFTER_S
 from app.setting_types import Network, variable
@@ -83,7 +80,7 @@ def warn(settings: Settings) -> None:
     if not settings.is_production:
         for sentence in find_unsafe(settings):
             logger.warning("unsafe: %s", sentence)
-    for sentence in _risky(settings):
+    for sentence in find_risky(settings):
         logger.warning("risky: %s", sentence)
 
 
@@ -344,7 +341,8 @@ _SAFETY_RULES: Final[Sequence[Rule]] = (
 )
 
 
-def _risky(settings: Settings) -> Iterator[str]:
+def find_risky(settings: Settings) -> Iterator[str]:
+    """Yield what works and is not recommended."""
     if os.geteuid() == 0:
         yield "the service runs as root; give it a user of its own"
     if settings.tokens_file is not None and settings.is_production:
@@ -352,17 +350,6 @@ def _risky(settings: Settings) -> Iterator[str]:
             "QUOTAS_TOKENS_FILE: static tokens are good for whoever has them until they expire; "
             "tokens of an identity provider (QUOTAS_OIDC_ISSUER) expire sooner"
         )
-
-
-def is_local_postgres(settings: Settings) -> bool:
-    """Tell whether Postgres is on this machine: a socket, or a loopback address."""
-    parameters = read_url(settings.database_url.get_secret_value())
-    # As libpq sees them; an empty one is its socket.
-    named = parameters.get("hostaddr") or parameters.get("host") or os.environ.get("PGHOST") or ""
-    return all(
-        not host or host.startswith(("/", "@")) or is_this_machine(host)
-        for host in str(named).split(",")
-    )
 
 
 def _other_hosts(bootstrap_servers: str) -> list[str]:
@@ -379,64 +366,13 @@ async def check_dependencies(settings: Settings) -> None:
         SettingsError: The log is not append-only or not of this version, Postgres may lose it or
             has another time, and the mode is production; or the cluster is another one.
     """
-    await _check_audit_log(settings)
-    await _check_cluster(settings)
-
-
-async def _check_audit_log(settings: Settings) -> None:
-    database = Database(settings.database_url.get_secret_value(), patience=settings.patience)
-    with suppress(NotSentError):
-        await ensure_partitions(database)
-    try:
-        problem = await schema_problem(database)
-        facts = await server_facts(database)
-    except NotSentError as error:
-        logger.warning("the audit log cannot be looked at yet: %s", error.detail)
-        return
-    finally:
-        await database.close()
-    _warn_of_role(facts)
-    faults = [] if problem is None else [problem]
-    faults += _server_faults(facts, settings)
-    if faults and settings.is_production:
-        raise SettingsError("\n".join(f"QUOTAS_DATABASE_URL: {fault}" for fault in faults))
-    for fault in faults:
-        logger.warning("unsafe: QUOTAS_DATABASE_URL: %s", fault)
-
-
-def _server_faults(facts: ServerFacts, settings: Settings) -> Iterator[str]:
-    """Yield what is unsafe; a Postgres on this machine may be a test bench, so it is warned of."""
-    if facts.off:
-        names = " and ".join(facts.off)
-        sentence = f"Postgres has {names} off: a crash may lose what the log had acknowledged."
-        if is_local_postgres(settings):
-            logger.warning("unsafe: QUOTAS_DATABASE_URL: %s", sentence)
-        else:
-            yield sentence
-    if apart := clocks_apart(facts):
-        yield apart
-
-
-def _warn_of_role(facts: ServerFacts) -> None:
-    if facts.is_superuser or facts.owns_the_log:
-        logger.warning(
-            "risky: QUOTAS_DATABASE_URL: the role %s %s: triggers alone keep the log "
-            "append-only. Give the service a role of its own.",
-            facts.role,
-            "is a superuser" if facts.is_superuser else "owns the audit log",
-        )
-
-
-async def _check_cluster(settings: Settings) -> None:
-    if settings.cluster_id is None:
-        return
-    brokers = Brokers(settings.kafka, patience=settings.patience)
-    try:
-        await brokers.view(asyncio.get_running_loop().time() + settings.patience.image_s)
-    except WrongClusterError as error:
-        message = f"QUOTAS_CLUSTER_ID: {error.detail}"
-        raise SettingsError(message) from None
-    except NotSentError as error:
-        logger.warning("the cluster cannot be looked at yet: %s", error.detail)
-    finally:
-        await brokers.close()
+    findings = await examine_database(settings)
+    if settings.cluster_id is not None:
+        async with brokers_of(settings) as brokers:
+            findings += await examine_cluster(settings, brokers)
+    refused = [each for each in findings if each.grade.refuses(settings)]
+    if refused:
+        raise SettingsError("\n".join(each.sentence for each in refused))
+    for each in findings:
+        if each.grade is not Grade.GOOD:
+            logger.warning("%s: %s", each.grade.value, each.sentence)

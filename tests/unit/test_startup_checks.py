@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from app.dependency_checks import is_local_postgres
 from app.http.authentication.proxies import is_this_machine
 from app.server import Listener
 from app.settings import Settings, SettingsError
-from app.startup_checks import find_unsafe, is_local_postgres, load_settings, warn
+from app.startup_checks import find_unsafe, load_settings, warn
 from tests.testkit.service import write_tokens
 
 CHECKS = {

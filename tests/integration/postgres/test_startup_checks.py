@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app import startup_checks
+from app import dependency_checks
 from app.domain.errors import NotSentError
 from app.kafka.config import KafkaSettings
 from app.postgres import schema
@@ -88,7 +88,7 @@ async def test_a_postgres_here_is_warned_of_and_one_elsewhere_refused(
     with caplog.at_level(logging.WARNING):
         await check_dependencies(settings(audit_database.service_url))
     assert "Postgres has fsync off" in caplog.text
-    monkeypatch.setattr(startup_checks, "is_local_postgres", lambda _: False)
+    monkeypatch.setattr(dependency_checks, "is_local_postgres", lambda _: False)
     with pytest.raises(SettingsError, match="QUOTAS_DATABASE_URL: Postgres has fsync off"):
         await check_dependencies(settings(audit_database.service_url))
     await check_dependencies(settings(audit_database.service_url, MODE="development"))
