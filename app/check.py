@@ -8,15 +8,21 @@ from app.dependency_checks import (
     Finding,
     Grade,
     brokers_of,
+    examine_callback,
     examine_cluster,
     examine_database,
     examine_rights,
 )
+from app.documents.callbacks import CallbackFileError
+from app.domain.errors import CallbackFailedError
 from app.policy_file import PolicyFileError, read_policy
 from app.settings import Settings, UnreadSettingError
 from app.startup_checks import find_faults, find_risky, find_unsafe
 
-_SUBJECTS: Final[Mapping[str, str]] = {"QUOTAS_POLICY_FILE": "policy"}
+_SUBJECTS: Final[Mapping[str, str]] = {
+    "QUOTAS_POLICY_FILE": "policy",
+    "QUOTAS_CALLBACK_FILE": "callback",
+}
 """By the variable with which a fault of the settings begins; others are of the settings."""
 
 _WORDS: Final[Mapping[Grade, str]] = {
@@ -44,6 +50,8 @@ async def examine(environ: Mapping[str, str]) -> tuple[list[str], bool]:
             found = await examine_cluster(settings, brokers)
             if all(each.grade is Grade.GOOD for each in found):
                 found += await examine_rights(settings, brokers)
+                with suppress(CallbackFailedError, CallbackFileError):  # a fault already
+                    found += await examine_callback(settings, brokers)
             findings += found
     with suppress(UnreadSettingError):
         findings += _of_policy(settings)

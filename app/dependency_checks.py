@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from app.documents.callbacks import read_callback
 from app.domain.authorization import Operation
 from app.domain.errors import NotSentError, WrongClusterError
 from app.http.authentication.proxies import is_this_machine
 from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.postgres.connect import read_url
 from app.postgres.pool import Database
@@ -27,6 +29,7 @@ from app.postgres.schema import (
     schema_problem,
     server_facts,
 )
+from app.service.queries.callbacks import QuotaCallbacks
 from app.settings import Settings
 
 
@@ -145,6 +148,30 @@ async def examine_cluster(settings: Settings, brokers: Brokers) -> list[Finding]
         return [Finding("brokers", Grade.AWAY, sentence)]
     live = ", ".join(map(str, sorted(view.addresses)))
     return [Finding("brokers", Grade.GOOD, f"cluster {view.cluster_id}, live: {live}")]
+
+
+async def examine_callback(settings: Settings, brokers: Brokers) -> list[Finding]:
+    """Compare what brokers report as their quota callback with what is configured.
+
+    Raises:
+        CallbackFileError: The file cannot be used.
+        CallbackFailedError: The class that it names cannot be made.
+    """
+    file = settings.callback_file
+    cluster = KafkaCluster(brokers)
+    configured = None if file is None else read_callback(file)
+    callbacks = QuotaCallbacks(cluster.callback_reports, configured, cluster.leaders)
+    try:
+        in_use = await callbacks.now()
+    except NotSentError as error:
+        return [Finding("callback", Grade.AWAY, error.detail)]
+    finally:
+        await callbacks.close()
+        await cluster.close()
+    if in_use.notes:
+        return [Finding("callback", Grade.RISKY, note) for note in in_use.notes]
+    sentence = in_use.class_name or "none: Kafka's own rules decide"
+    return [Finding("callback", Grade.GOOD, sentence)]
 
 
 _NEEDED: Final = {

@@ -49,6 +49,7 @@ def test_what_could_serve_is_ok(capsys: pytest.CaptureFixture[str]):
     assert lines["ok rights"] == [
         "the service's account has Describe, DescribeConfigs, AlterConfigs on the cluster"
     ]
+    assert lines["ok callback"] == ["none: Kafka's own rules decide"]
     assert [each for each in lines["warning database"] if "Postgres has fsync off" in each]
 
 
@@ -61,8 +62,10 @@ def test_every_fault_is_a_line_with_what_to_do(
 ):
     run_as(audit_database.owner_url, "update alembic_version set version_num = '0000'")
     (tmp_path / "policy.yaml").write_text("rules: 7")
+    (tmp_path / "callback.yaml").write_text("class: org.example.Ours\nmodel: unknown\n")
     for name, value in {
         "QUOTAS_POLICY_FILE": str(tmp_path / "policy.yaml"),
+        "QUOTAS_CALLBACK_FILE": str(tmp_path / "callback.yaml"),
         "QUOTAS_PORT": "no port",
         "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": broker.sasl_bootstrap_servers,
         "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
@@ -75,11 +78,22 @@ def test_every_fault_is_a_line_with_what_to_do(
     assert code == 1
     assert [each for each in lines["FAILS settings"] if each.startswith("QUOTAS_PORT")]
     assert [each for each in lines["FAILS policy"] if each.startswith("QUOTAS_POLICY_FILE")]
+    assert [each for each in lines["FAILS callback"] if "is no model" in each]
     assert "run `kafka-quota-service migrate`" in lines["FAILS database"][0]
     assert "ok brokers" in lines
     assert lines["FAILS rights"][0].endswith(
         "--operation Describe --operation DescribeConfigs --operation AlterConfigs"
     )
+
+
+def test_a_callback_that_no_broker_has_is_a_warning(
+    environ: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "callback.yaml"
+    file.write_text("class: org.example.Ours\nmodel: kafka\n")
+    environ.setenv("QUOTAS_CALLBACK_FILE", str(file))
+    code, lines = checked(capsys)
+    assert (code, "org.example.Ours" in lines["warning callback"][0]) == (0, True)
 
 
 def test_in_development_the_schema_is_a_warning(
