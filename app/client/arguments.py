@@ -58,6 +58,7 @@ SUBCOMMANDS: Final = {
     "temporary": ("temporary", "show what ends by itself, when, and what it returns to"),
     "keep": ("temporary", "keep what an alteration set for a time, for good or longer"),
     "show": ("alter", "show an alteration and its outcome"),
+    "owners": ("describe", "show who applied which values by plans"),
     "top": ("top", "show which clients are nearest to their limits now"),
     "whoami": ("alter", "show who the service takes you for, and what you may do"),
     "completion": ("about", "write what completes these words in bash, zsh or fish"),
@@ -160,6 +161,7 @@ def parser(words: tuple[str, ...]) -> Parser:
     _add_operations(main)
     add_selection_options(main)
     add_overridden_option(main.add_argument_group("describe and resolve"))
+    add_owner_option(main.add_argument_group("describe"))
     add_changes(main)
     add_other_flags(main)
     add_common_options(main)
@@ -207,6 +209,16 @@ def function_of(options: argparse.Namespace) -> Callable[[Context], int]:
 
 def _module(name: str) -> ModuleType:
     return import_module(f"app.client.commands.{name}")
+
+
+def add_owner_option(to: Any) -> None:
+    """Add the option that selects by owner."""
+    to.add_argument(
+        "--owner",
+        action="append",
+        metavar="NAME",
+        help="only what this owner applied by a plan, as in team-a; repeats: any of them",
+    )
 
 
 def add_overridden_option(to: Any) -> None:
@@ -437,6 +449,7 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
         components += read_components(text, "--filter")
     components += [f"{kind}:any" for kind, name in pairs_of(context) if name == ANY]
     parameters = [("filter", component) for component in components]
+    parameters += [("owner", name) for name in context.option("owner", [])]
     # As kafka-configs describes: entities of exactly the types that it is asked for.
     is_strict = context.option("strict") or pairs_of(context)
     return [*parameters, ("strict", "true")] if is_strict else parameters

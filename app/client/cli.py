@@ -12,7 +12,7 @@ from typing import Final
 
 from app.client.arguments import function_of, parser
 from app.client.errors import DONE, INTERRUPTED, USAGE, ClientError, UsageError
-from app.client.output import Context
+from app.client.output import PROGRAM, Context
 from app.client.problems import ServiceError, explain
 from app.command_line import complain, redact, run_to_the_end
 from app.domain.entities import visible
@@ -35,10 +35,8 @@ def _nobody() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.FileIO(os.open(os.devnull, os.O_WRONLY), "w"), encoding="utf-8")
 
 
-PROGRAM: Final = "kafka-client-quotas"
-
 _BELONGS_TO: Final = {
-    **dict.fromkeys(("prefix", "search", "filter", "strict"), ("describe",)),
+    **dict.fromkeys(("prefix", "search", "filter", "strict", "owner"), ("describe",)),
     **dict.fromkeys(
         (
             "add",
@@ -77,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(words: tuple[str, ...]) -> int:
-    context = Context(argparse.Namespace())
+    context = Context(argparse.Namespace(), words)
     try:
         return _run(words, context)
     except SystemExit:  # argparse, after --help or --version

@@ -77,10 +77,9 @@ _CONNECT_S: Final = 10.0
 _LONGEST_FAULT: Final = 200
 
 _HOW_TO_ASK_AGAIN: Final = (
-    "The outcome is unknown: it may have been done. To learn it, repeat {again} with "
-    "--idempotency-key {key}, with which it is not done twice."
+    "The outcome is unknown: it may have been done. To learn it, and without doing it twice:\n"
+    "  {again} --idempotency-key {key}"
 )
-THE_COMMAND: Final = "the command"
 
 _OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 """The service itself says so in a problem document."""
@@ -147,16 +146,14 @@ class Connection:
             members.pop("max_age_ms", None)
             yield from self.ask("/quotas/resolve", body, "results")["results"]
 
-    def alter(
-        self, path: str, body: Any, key: str | None, again: str = THE_COMMAND
-    ) -> httpx.Response:
+    def alter(self, path: str, body: Any, key: str | None, again: str) -> httpx.Response:
         """Return the answer to what alters; a lost answer is asked for again with the same key.
 
         Args:
             path: Of the route.
             body: As JSON.
             key: Of an earlier try; null makes a new one.
-            again: What to repeat, where no answer comes.
+            again: The command to repeat, where no answer comes.
 
         Raises:
             UnreachableError: The service was never reached, so nothing was sent.

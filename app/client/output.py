@@ -6,6 +6,7 @@ Source: KIP-546, ``ClientQuotasCommand``, "Output".
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -116,6 +117,20 @@ class Progress:
             self._stream.flush()
 
 
+PROGRAM: Final = "kafka-client-quotas"
+
+_OF_THE_SERVICE: Final = (
+    "server",
+    "token_file",
+    "user",
+    "password_file",
+    "cert",
+    "key",
+    "cacert",
+    "profile",
+)
+"""Options that say which service is asked, and as whom."""
+
 _DEFAULT_TIMEOUT_S: Final = 90.0
 """Longer than the service waits for anything (``wait_ms`` is at most a minute)."""
 
@@ -125,6 +140,20 @@ class Context:
     """One run of the command."""
 
     options: Namespace
+    words: tuple[str, ...] = ()
+    """As they were typed."""
+
+    def again(self, *words: str) -> str:
+        """Return a command for a shell, which asks the same service; without words this one."""
+        if not words:
+            return shlex.join([PROGRAM, *self.words])
+        named = [name for name in _OF_THE_SERVICE if self.option(name) is not None]
+        options = [
+            word
+            for name in named
+            for word in (f"--{name.replace('_', '-')}", str(self.option(name)))
+        ]
+        return shlex.join([PROGRAM, *words, *options])
 
     @cached_property
     def service(self) -> Any:

@@ -181,6 +181,15 @@ HOLDINGS: Final = """
     """
 
 
+OWNED: Final = """
+    select entity, key, owner, value from quota_owner
+    where cluster_id = %(cluster_id)s
+      and (%(owners)s::text[] is null or entity_hash in (
+        select entity_hash from quota_owner
+        where cluster_id = %(cluster_id)s and owner = any(cast(%(owners)s as text[]))))
+    """
+
+
 def holdings_of(rows: Iterable[Row]) -> Holdings:
     """Return the rows as domain values."""
     entities: dict[str, ClientQuotaEntity] = {}

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holdings
-from app.postgres.locks import HOLDINGS, by_hash, holdings_of
+from app.postgres.locks import HOLDINGS, OWNED, by_hash, holdings_of
 from app.postgres.payload import is_record_id
 from app.postgres.pool import Database
 from app.service.ports.plans import MAX_OWN_PLAN_BYTES, MAX_OWN_PLANS, StoredPlan
@@ -77,6 +77,12 @@ class PostgresPlans:
         hashes = list(by_hash(set(entities)))
         values = {"cluster_id": cluster_id, "owner": owner, "hashes": hashes}
         rows = await self._pool.rows(HOLDINGS, values, within_s=self._within_s)
+        return await off_loop(len(rows), holdings_of, rows)
+
+    async def owned(self, cluster_id: str, owners: Collection[str] | None) -> Holdings:
+        """See ``PlanStore``."""
+        values = {"cluster_id": cluster_id, "owners": None if owners is None else list(owners)}
+        rows = await self._pool.rows(OWNED, values, within_s=self._within_s)
         return await off_loop(len(rows), holdings_of, rows)
 
     async def keep(self, plan: StoredPlan) -> bool:

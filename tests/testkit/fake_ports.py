@@ -4,7 +4,7 @@ The contract tests run the real adapters; here the question is what the use case
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -421,6 +421,13 @@ class FakePlans:
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
     ) -> Holdings:
         return self.held
+
+    async def owned(self, cluster_id: str, owners: Collection[str] | None) -> Holdings:
+        return {
+            entity: keys
+            for entity, keys in self.held.items()
+            if owners is None or {holding.owner for holding in keys.values()} & set(owners)
+        }
 
     async def keep(self, plan: StoredPlan) -> bool:
         """Keep a plan, unless there are as many as there may be."""

@@ -8,9 +8,7 @@ from typing import Final
 from app.client.arguments import SUBCOMMANDS, Parser, version_of_package
 from app.client.arguments import parser as whole_parser
 from app.client.errors import DONE
-from app.client.output import Context
-
-PROGRAM: Final = "kafka-client-quotas"
+from app.client.output import PROGRAM, Context
 
 _TAKES_A_FILE: Final = "FILE"
 """The metavar of what is completed with files."""

@@ -27,7 +27,7 @@ from app.client.errors import (
     StoppedError,
     UsageError,
 )
-from app.client.http import THE_COMMAND, document
+from app.client.http import document
 from app.client.kafka_configs import add_other_flags, read_config_files
 from app.client.output import Context, table, yaml_lines
 from app.client.problems import Locate, ServiceError, explain
@@ -176,15 +176,23 @@ def locate_refusals(locate: Locate) -> Iterator[None]:
 
 
 def send(
-    context: Context, path: str, body: Mapping[str, Any], again: str = THE_COMMAND
+    context: Context, path: str, body: Mapping[str, Any], *again: str
 ) -> tuple[int, Mapping[str, Any] | None]:
     """Send what alters; print what a script has to know, and wait where a person reads along.
+
+    Args:
+        context: Of the command.
+        path: Of the route.
+        body: As JSON.
+        again: The words of the command that learns the outcome; none: those that were typed.
 
     Returns:
         The exit code, and the report of an outcome that came at once, else null.
     """
     try:
-        answer = context.service.alter(path, body, context.option("idempotency_key"), again)
+        answer = context.service.alter(
+            path, body, context.option("idempotency_key"), context.again(*again)
+        )
     except ServiceError as error:
         if error.exit_code != UNKNOWN_OUTCOME or not (error.location and context.is_watched):
             raise

@@ -10,13 +10,18 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
-from app.client.arguments import add_overridden_option, add_selection_options, filters_of
+from app.client.arguments import (
+    add_overridden_option,
+    add_owner_option,
+    add_selection_options,
+    filters_of,
+)
 from app.client.commands.temporary import note_ends
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.kafka_configs import add_other_flags
-from app.client.output import Context
+from app.client.output import Context, table
 from app.documents import API_VERSION
 from app.domain.entities import show_entity, visible
 
@@ -92,6 +97,7 @@ def _written(context: Context, parameters: Sequence[tuple[str, str]], output: st
 def add_describe_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     add_selection_options(parser)
+    add_owner_option(parser)
     add_overridden_option(parser)
     add_other_flags(parser)
 
@@ -122,9 +128,36 @@ def _held(quotas: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[st
             yield f"{visible(key)} of {show_entity(quota['entity'])}", end
 
 
+_OWNER_COLUMNS: Final = ("entity", "key", "value", "owner")
+
+
+def add_owners_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    add_selection_options(parser)
+    add_owner_option(parser)
+
+
+def run_owners(context: Context) -> int:
+    """Print each value that somebody owns, with its owner."""
+    parameters = [*filters_of(context), ("owners", "true")]
+    quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
+    owned = [quota for quota in quotas if quota.get("owners")]
+    rows = [
+        [show_entity(quota["entity"]), visible(key), show_value(quota["values"][key]), owner]
+        for quota in owned
+        for key, owner in sorted(quota["owners"].items())
+    ]
+    if not rows:
+        context.tell_always("Nothing found: nobody owns a value that matches.")
+    lines = table([_OWNER_COLUMNS, *([*row[:3], visible(row[3])] for row in rows)])
+    context.write({"quotas": owned}, lines if rows else [], [_OWNER_COLUMNS, *rows])
+    return DONE
+
+
 def add_export_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     add_selection_options(parser)
+    add_owner_option(parser)
     parser.add_argument("--out", metavar="FILE", help="write there instead of standard output")
 
 

@@ -14,11 +14,13 @@ from app.client.commands.alter import (
     refuse_unless_meant,
     send,
 )
-from app.client.documents import read_document
+from app.client.documents import QuotaFile, read_document
 from app.client.entities import read_components, show_value
-from app.client.errors import DONE, REFUSED, UsageError
+from app.client.errors import DONE, REFUSED, ClientError, UsageError
 from app.client.http import document
-from app.client.output import Context, Style, counted, safe_line, table
+from app.client.output import Context, Progress, Style, counted, safe_line, table
+from app.client.problems import ServiceError
+from app.documents.quotas import Document
 from app.domain.entities import show_entity, visible
 from app.domain.quantities import factor_in_words, value_in_words
 
@@ -61,8 +63,52 @@ def _add_options(parser: ArgumentParser) -> None:
     )
 
 
-def _make_plan(context: Context, file: str) -> Any:
-    wanted = read_document(file)
+_MOST_KEYS: Final = 10_000
+_MOST_BYTES: Final = 1_500_000
+"""Of one request: the service takes so many entities and keys, and 2 MiB of their records."""
+
+_BESIDE_NAMES: Final = 64
+"""Bytes of a record beside names and key, at most."""
+
+
+def _chunks(wanted: QuotaFile) -> Iterator[QuotaFile]:
+    """Yield a document in chunks that the service takes, in order; most documents are one."""
+    quotas, lines = wanted.document.quotas, wanted.document.lines
+    start = keys = size = 0
+    for at, quota in enumerate(quotas):
+        names = sum(len((name or "").encode()) for _, name in quota.entity.entries)
+        own_keys = max(1, len(quota.values))
+        own_size = own_keys * (names + _BESIDE_NAMES)
+        if at > start and (keys + own_keys > _MOST_KEYS or size + own_size > _MOST_BYTES):
+            yield QuotaFile(wanted.file, Document(quotas[start:at], lines[start:at]))
+            start, keys, size = at, 0, 0
+        keys, size = keys + own_keys, size + own_size
+    yield QuotaFile(wanted.file, Document(quotas[start:], lines[start:]))
+
+
+def _make_plans(context: Context, file: str) -> list[Any]:
+    """Return the plan for a document; one for each chunk of it where it is large."""
+    chunks = list(_chunks(read_document(file)))
+    if len(chunks) > 1:
+        if context.option("prune"):
+            raise UsageError(
+                f"--prune needs a document of at most {_MOST_KEYS:,} keys: what the other chunks "
+                "name would be removed."
+            )
+        if context.option("idempotency_key"):
+            raise UsageError("--idempotency-key belongs to one plan: apply --plan ID.")
+        context.note(
+            f"The document is large: {len(chunks)} chunks in its order, each whole or not at all."
+        )
+    progress, plans = Progress("chunks planned"), []
+    for number, chunk in enumerate(chunks, 1):
+        plans.append(_make_plan(context, chunk))
+        progress.tell(number, len(chunks))
+    progress.end()
+    return plans
+
+
+def _make_plan(context: Context, wanted: QuotaFile) -> Any:
     body: dict[str, Any] = {"document": wanted.body(), "impact": True}
     body |= context.pick("owner", "prune", "adopt")
     if context.option("scope"):
@@ -233,9 +279,6 @@ def _summary(plan: Mapping[str, Any]) -> str:
     )
 
 
-_FILE: Final = "a document (YAML, JSON or CSV); - reads stdin"
-
-
 def add_plan_options(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
@@ -247,10 +290,12 @@ def add_plan_options(parser: ArgumentParser) -> None:
 def run_plan(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
     context.refuse_output("csv")
-    plan = _make_plan(context, context.options.file)
+    plans = _make_plans(context, context.options.file)
     details = bool(context.option("details"))
-    context.write(plan, plan_lines(plan, context.style, details=details))
-    return REFUSED if plan["changes"] or plan["conflicts"] else DONE
+    for plan in plans:
+        context.write(plan, plan_lines(plan, context.style, details=details))
+    has_changes = any(plan["changes"] or plan["conflicts"] for plan in plans)
+    return REFUSED if has_changes else DONE
 
 
 def add_apply_options(parser: ArgumentParser) -> None:
@@ -269,27 +314,96 @@ def add_apply_options(parser: ArgumentParser) -> None:
 def run_apply(context: Context) -> int:
     """Plan and apply; the plan is printed on standard error."""
     context.refuse_output("csv")
-    plan = _plan(context)
+    plans = _plans(context)
+    for plan in plans:
+        _print_plan(context, plan)
+    changes = [change for plan in plans for change in plan["changes"]]
+    refuse_unless_meant(context, lowered_drastically(changes))
+    question = "Apply this plan?" if len(plans) == 1 else f"Apply these {len(plans)} plans?"
+    if changes and not context.option("yes") and not context.confirm(question):
+        context.note("Nothing was changed.")
+        return REFUSED
+    code = DONE
+    for number, plan in enumerate(plans, 1):
+        chunk = f"Chunk {number} of {len(plans)}: " if len(plans) > 1 else ""
+        try:
+            code = max(code, _apply(context, plan, chunk))
+        except (ClientError, KeyboardInterrupt):
+            if chunk:
+                context.note(f"{chunk}not known to be applied. {_how_to_go_on(number)}")
+                context.note(f"  {context.again()}")
+            raise
+        if code != DONE:
+            return code
+    return code
+
+
+def _how_to_go_on(number: int) -> str:
+    before = f"Chunks before {number} are applied; what" if number > 1 else "What"
+    return f"{before} holds already is planned to nothing, so this goes on:"
+
+
+def _print_plan(context: Context, plan: Mapping[str, Any]) -> None:
     if context.output == "text":
         sys.stdout.flush()
         style = Style.of(sys.stderr, context.option("color", "auto"))
         lines = plan_lines(plan, style, details=bool(context.option("details")))
         sys.stderr.writelines(f"{safe_line(line)}\n" for line in lines)
-    refuse_unless_meant(context, lowered_drastically(plan["changes"]))
-    needs_consent = plan["changes"] and not context.option("yes")
-    if needs_consent and not context.confirm("Apply this plan?"):
-        context.note("Nothing was changed.")
-        return REFUSED
+
+
+def _apply(context: Context, plan: Mapping[str, Any], chunk: str) -> int:
     body = {**context.pick("force", "reason"), **end_of(context)}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
-    again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
-    code, report = send(context, path, body, again)
+    again = ["apply", "--plan", plan["plan_id"], "--yes"]
+    again += ["--force"] if context.option("force") else []
+    for flag, name in (
+        ("--reason", "reason"),
+        ("--for", "expires_in"),
+        ("--until", "expires_at"),
+    ):
+        again += [flag, context.option(name)] if context.option(name) else []
+    try:
+        code, report = send(context, path, body, *again)
+    except ServiceError as error:
+        applied = _applied_before(context, plan) if error.code == _OUTDATED else None
+        if applied is None:
+            raise
+        context.tell_always(f"Already applied as {applied['alteration_id']} at {applied['at']}.")
+        return DONE
     if code == DONE and report is not None and context.output == "text":
-        context.note(f"Applied: alteration {report['alteration_id']}.")
+        context.note(f"{chunk}Applied: alteration {report['alteration_id']}.")
     return code
 
 
-def _plan(context: Context) -> Any:
+_OUTDATED: Final = "plan-outdated"
+_ROWS: Final = 1_000
+
+
+def _applied_before(context: Context, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a row of the audit log of the plan's own application; null where there is none.
+
+    What another caller applied is only seen with the permission ``audit``.
+    """
+    conditions = [
+        ("action", "apply_plan"),
+        ("outcome", "applied"),
+        ("since", plan["created_at"]),
+        ("page_size", str(_ROWS)),
+    ]
+    token: str | None = None
+    while True:
+        page = () if token is None else (("page_token", token),)
+        answer = document(context.service.get("/audit", (*conditions, *page)), "rows")
+        for row in answer["rows"]:
+            if row.get("plan", {}).get("plan_id") == plan["plan_id"]:
+                found: Mapping[str, Any] = row
+                return found
+        token = answer.get("next_page_token")
+        if token is None or not answer["rows"]:
+            return None
+
+
+def _plans(context: Context) -> list[Any]:
     file, plan_id = context.option("file"), context.option("plan")
     if (file is None) == (plan_id is None):
         raise UsageError("apply needs a FILE, or --plan ID; one of them.")
@@ -297,5 +411,5 @@ def _plan(context: Context) -> Any:
         if any(context.option(name) for name in ("owner", "scope", "prune", "adopt")):
             raise UsageError("--owner, --scope, --prune and --adopt belong to the plan already.")
         answer = context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}")
-        return document(answer, *_PLAN_MEMBERS)
-    return _make_plan(context, file)
+        return [document(answer, *_PLAN_MEMBERS)]
+    return _make_plans(context, file)

@@ -1,4 +1,4 @@
-"""What ends by itself, beside the values of quotas; and what an export has in its stead."""
+"""Beside the values of quotas: what ends by itself, who owns it; and what an export has instead."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.expiry import Expiries, TemporaryValue, temporary_of
+from app.domain.plans import Holdings
 from app.http.models import (
     ResponseModel,
     ReturnsTo,
@@ -55,12 +56,36 @@ def texts_with_temporaries(
         at = _position(entries, entity)
         if at is not None and (held := temporaries_json(*entries[at], expiries)):
             changed[at] = json_bytes(held)
-    if not changed:
+    return _with_member(texts, MEMBER, changed)
+
+
+def texts_with_owners(
+    entries: Sequence[Entry], texts: Sequence[bytes], held: Holdings
+) -> tuple[Sequence[bytes], bytes]:
+    """Return entries in JSON with the owners of their keys, and those alone for an entity tag.
+
+    What an owner applied and another tool has removed since is left out.
+    """
+    owned: dict[int, bytes] = {}
+    for entity, keys in held.items():
+        at = _position(entries, entity)
+        stored = () if at is None else entries[at][1]
+        owners = {key: keys[key].owner for key in sorted(keys) if key in stored}
+        if at is not None and owners:
+            owned[at] = json_bytes(owners)
+    return _with_member(texts, "owners", owned)
+
+
+def _with_member(
+    texts: Sequence[bytes], name: str, members: Mapping[int, bytes]
+) -> tuple[Sequence[bytes], bytes]:
+    """Return texts of JSON objects, some of them with one member more, and these members."""
+    if not members:
         return texts, b""
     written = list(texts)
-    for at, members in changed.items():
-        written[at] = b'%b,"%b":%b}' % (written[at][:-1], MEMBER.encode(), members)
-    return written, b"".join(changed[at] for at in sorted(changed))
+    for at, member in members.items():
+        written[at] = b'%b,"%b":%b}' % (written[at][:-1], name.encode(), member)
+    return written, b"".join(members[at] for at in sorted(members))
 
 
 def _position(entries: Sequence[Entry], entity: ClientQuotaEntity) -> int | None:

@@ -80,6 +80,11 @@ class DescribeParameters(QueryParameters):
     Without a component nothing matches, as in the protocol."""
     has_key: Annotated[tuple[str, ...], Field(examples=[["producer_byte_rate"]])] = ()
     """Only entities that have this quota key; several: any of them."""
+    owner: Annotated[tuple[str, ...], Field(examples=[["team-a"]])] = ()
+    """Only entities of which this owner holds a key, by the plans that it applied; several: any of
+    them. The audit log is asked, so there is no answer without it."""
+    owners: Flag = False
+    """With the owners of each entity that has some, as with `owner`; the same holds for it."""
     max_age_ms: MaxAgeMs = 0
     page_size: Annotated[
         Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None, Field(examples=[1000])
@@ -99,6 +104,8 @@ class Quota(ResponseModel):
     temporary: dict[str, Temporary] | MISSING = MISSING
     """Of keys whose value ends by itself: when, and what it returns to; only where some do. What
     another process has changed may be a second old."""
+    owners: dict[str, str] | MISSING = MISSING
+    """Who holds which key; only where it is asked for, and somebody holds one."""
 
 
 class QuotaOfEntity(Quota):

@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.expiry import Expiries
+from app.domain.plans import Holdings
 from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.guards import actor_of, may_describe, services_of
@@ -25,7 +26,13 @@ from app.http.query_params import (
     query_fingerprint,
     read_page_token,
 )
-from app.http.quotas.expiries import Notes, exported, notes_bytes, texts_with_temporaries
+from app.http.quotas.expiries import (
+    Notes,
+    exported,
+    notes_bytes,
+    texts_with_owners,
+    texts_with_temporaries,
+)
 from app.http.quotas.formats import (
     QUOTA_LINES,
     QUOTA_TABLE,
@@ -79,7 +86,7 @@ def capabilities(brokers: Mapping[str, Any]) -> Capabilities:
 
 router = feature_router("quotas")
 
-_BOUND: Final = {"filter", "strict", "has_key"}
+_BOUND: Final = {"filter", "strict", "has_key", "owner"}
 """What the pages of one query have in common."""
 
 _Position = dict[Annotated[str, AfterValidator(EntityType)], str | None]
@@ -139,16 +146,26 @@ async def describe_quotas(
     )
     fingerprint = query_fingerprint("quotas", query.model_dump(include=_BOUND))
     after = read_page_token(query.page_token, fingerprint, _POSITION)
+    held = await _held(request, query)
     read = await services.describe.read(actor_of(request), wanted)
     async with services.limits.turns.of(Turn.READ, context_of(request).principal or ""):
         listing = await services.describe.select(wanted, read)
         expiries = services.temporary.image.values
+        if query.owner:
+            number = len(listing.entries)
+            listing = await off_loop(number, _of_owners, listing, held)
+            expiries = {entity: expiries[entity] for entity in expiries if entity in held}
         listing, notes = await _export(media_type, wanted, listing, expiries)
         answer, snapshot, page = _answer(query, listing, after, fingerprint)
         written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
         texts, tagged = written.texts, notes_bytes(notes)
         if media_type not in _EXPORTS:
             texts, tagged = texts_with_temporaries(answer.entries, texts, expiries)
+            number = len(held)
+            texts, of_owners = await off_loop(
+                number, texts_with_owners, answer.entries, texts, held
+            )
+            tagged += of_owners
         etag = etag_with(etag, tagged)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
@@ -161,6 +178,20 @@ async def describe_quotas(
     size = written.size if texts is written.texts else sum(map(len, texts)) + len(texts) - 1
     headers["Content-Length"] = str(size + sum(map(len, json_frame(answer))))
     return StreamingResponse(without_thread(body), headers=headers)
+
+
+async def _held(request: Request, query: DescribeParameters) -> Holdings:
+    """Return who holds which keys, as far as that is asked for."""
+    if not (query.owner or query.owners):
+        return {}
+    services = services_of(request)
+    cluster_id = await services.cluster.cluster_id()
+    return await services.plans.owned(cluster_id, query.owner or None)
+
+
+def _of_owners(listing: Listing, held: Holdings) -> Listing:
+    entries = [entry for entry in listing.entries if entry[0] in held]
+    return replace(listing, entries=entries, snapshot=None)
 
 
 _EXPORTS: Final = frozenset({Format.YAML, Format.CSV})

@@ -1,6 +1,6 @@
 """Plans as they are stored, and what the alteration that applies one carries with it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -80,6 +80,12 @@ class PlanStore(Protocol):
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
     ) -> Holdings:
         """Return who holds which keys: of these entities, and of all entities the owner's own."""
+
+    async def owned(self, cluster_id: str, owners: Collection[str] | None) -> Holdings:
+        """Return who holds which keys of the entities of which one of the owners holds a key.
+
+        Null is any owner.
+        """
 
     async def keep(self, plan: StoredPlan) -> bool:
         """Store a plan; false where the author has as many as one may have.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.client.commands import plan
 from tests.integration.client.conftest import Command
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import RawQuotas, entity_of
@@ -83,6 +84,33 @@ def test_a_spreadsheet_of_500_users_is_one_command(
     assert f"{P}={8 * 2**20} " in command.printed("resolve", str(names), "--what-if", str(file))
 
 
+def test_a_large_document_is_applied_in_chunks_and_an_applied_plan_says_so(
+    command: Command, raw: RawQuotas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "_MOST_KEYS", 4)
+    file = tmp_path / "users.csv"
+    rows = [f"u{number},1MiB,2MiB\n" for number in range(5)]
+    file.write_text(f"user,{P},{C}\n{''.join(rows)}")
+    applied = command("apply", str(file), "--yes")
+    assert (applied.code, applied.out) == (0, "")
+    assert "The document is large: 3 chunks in its order" in applied.err
+    for number in (1, 2, 3):
+        assert f"Chunk {number} of 3: Applied: alteration " in applied.err
+    values = {P: 2.0**20, C: 2.0**21}
+    wanted = {entity_of({"user": f"u{number}"}): values for number in range(5)}
+    wait_until(lambda: raw.everything() == wanted)
+    again = command("plan", str(file))
+    assert (again.code, again.out) == (0, "No changes.\n" * 3)
+    pruning = command("apply", str(file), "--prune", "--yes")
+    assert (pruning.code, "--prune needs a document of at most 4 keys" in pruning.err) == (2, True)
+    file.write_text(f"user,{P}\nu0,3MiB\n")
+    plan_id = json.loads(command("plan", str(file), "--output=json").out)["plan_id"]
+    first, second = (command("apply", "--plan", plan_id, "--yes") for _ in range(2))
+    assert (first.code, second.code) == (0, 0)
+    alteration = first.err.splitlines()[-1].removeprefix("Applied: alteration ").rstrip(".")
+    assert f"Already applied as {alteration} at " in second.err
+
+
 def test_a_rule_that_a_table_breaks_is_reported_with_its_line(command: Command, tmp_path: Path):
     file = tmp_path / "users.csv"
     file.write_text(f"user,{P},{I}\nalice,4MiB,\nbob,0.5,\n")
@@ -151,6 +179,20 @@ def test_what_another_owner_holds_is_refused_without_force(
     assert "--force" in refused.err
     assert command("apply", str(other), "--owner=team-b", "--force").code == 0
     wait_until(lambda: raw.everything()[entity_of({"user": "team-a-etl"})] == {P: 11534336.0})
+    raw.become({**raw.everything(), entity_of({"user": "nobodys"}): {P: 5.0}})
+    etl = f"{{user=team-a-etl}}\n{P}=11534336\n"
+    web = f"{{user=team-a-web, client-id=<default>}}\n{R}=12.5\n"
+    assert command.printed("--describe", "--owner=team-b") == etl
+    assert command.printed("describe", "--owner=team-a") == web
+    assert command.printed("describe", "--owner=team-a", "--owner=team-b") == f"{etl}\n{web}"
+    rows = [line.split() for line in command.printed("owners").splitlines()]
+    assert rows[1:] == [
+        ["{user=team-a-etl}", P, "11534336", "team-b"],
+        ["{user=team-a-web,", "client-id=<default>}", R, "12.5", "team-a"],
+    ]
+    exported = command.printed("export", "--owner=team-b", "--output=csv").splitlines()
+    assert exported[1:] == [f"name,absent,absent,team-a-etl,,,{P},11534336"]
+    assert command("owners", "--owner=nobody").err.startswith("Nothing found")
 
 
 def test_a_rule_that_a_file_breaks_is_reported_with_its_line(command: Command, tmp_path: Path):

@@ -1,5 +1,6 @@
 """Exit codes and messages when responses are lost, late, or not the service's."""
 
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 
 from app.client import http
 from app.client.cli import main
-from tests.unit.client.conftest import Reply, Run, raising, scripted_service
+from app.client.commands import plan
+from tests.unit.client.conftest import PLAN, Reply, Run, raising, scripted_service
 
 ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1", "--yes")
 LOST = Reply(0)
@@ -124,7 +126,27 @@ def test_ctrl_c_during_an_alteration_is_130_and_names_the_key(
     ran = run(ALTER, LOST)
     (key,) = ran.service.keys
     assert ran.code == 130
-    assert f"--idempotency-key {key}" in ran.err
+    typed = shlex.join([*ALTER, "--server", ran.service.url, "--color", "never"])
+    assert f"\n  kafka-client-quotas {typed} --idempotency-key {key}\n" in ran.err
+
+
+def test_ctrl_c_in_a_chunk_of_a_document_says_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http.time, "sleep", raising(KeyboardInterrupt))
+    monkeypatch.setattr(plan, "_MOST_KEYS", 1)
+    file = tmp_path / "two.csv"
+    file.write_text("user,producer_byte_rate\nalice,2048\nbob,2048\n")
+    plans = [Reply(200, PLAN), Reply(200, PLAN)]
+    ran = run(f"apply {file} --yes --reason x", *plans, APPLIED, LOST)
+    key = next(headers["Idempotency-Key"] for *_, headers, _ in ran.service.asked[3:])
+    assert ran.code == 130
+    lines = ran.err.splitlines()
+    assert "Chunk 1 of 2: Applied: alteration id." in lines
+    server = f"--server {ran.service.url}"
+    assert f"  kafka-client-quotas apply {file} --yes --reason x {server} --color never" in lines
+    learning = f"apply --plan p1 --yes --reason x {server} --idempotency-key {key}"
+    assert f"  kafka-client-quotas {learning}" in lines
 
 
 def test_names_in_answers_cannot_move_the_terminal(run: Run):

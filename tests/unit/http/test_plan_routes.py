@@ -315,3 +315,39 @@ async def test_only_what_a_text_changes_is_judged(service: FakeService):
     text = f"user,{RATE},request_percentage\nalice,NaN,1.7976931348623157E308\n"
     answer = await service.post(PLANS, {"document": text, "format": "csv"}, "bob")
     assert (answer.status, answer.document["changes"]) == (200, [])
+
+
+async def test_quotas_are_found_by_who_owns_a_key_of_theirs(service: FakeService):
+    bob, nobodys = (ClientQuotaEntity.of({"user": name}) for name in ("bob", "nobodys"))
+    service.brokers.quotas |= {ALICE: {RATE: 5000.0}, bob: {RATE: 6000.0}, nobodys: {RATE: 7000.0}}
+    gone = {"consumer_byte_rate": Holding("team-a", 1.0)}
+    service.plans.held = {
+        ALICE: {RATE: Holding("team-a", 5000.0), **gone},
+        bob: {RATE: Holding("team-b", 6000.0)},
+    }
+    plain = await service.get("/quotas")
+    assert [quota for quota in plain.document["quotas"] if "owners" in quota] == []
+    found = {
+        query: {
+            quota["entity"]["user"]: quota.get("owners")
+            for quota in (await service.get(f"/quotas?filter=user&{query}")).document["quotas"]
+        }
+        for query in ("owner=team-a", "owner=team-a&owner=team-b", "owner=x", "owners=true")
+    }
+    of_alice, of_bob = {"alice": {RATE: "team-a"}}, {"bob": {RATE: "team-b"}}
+    assert found == {
+        "owner=team-a": of_alice,
+        "owner=team-a&owner=team-b": of_alice | of_bob,
+        "owner=x": {},
+        "owners=true": of_alice | of_bob | {"nobodys": None},
+    }
+    page = (await service.get("/quotas?owner=team-a&owner=team-b&page_size=1")).document
+    assert (page["total"], page["quotas"][0]["owners"]) == (2, {RATE: "team-a"})
+    tags = set()
+    for owner in ("team-a", "team-c"):
+        service.plans.held[ALICE] = {RATE: Holding(owner, 5000.0)}
+        tags.add((await service.get("/quotas?owners=true")).headers["etag"])
+    assert len(tags) == 2
+    token = page["next_page_token"]
+    refused = await service.get(f"/quotas?owner=team-b&page_size=1&page_token={token}")
+    assert (refused.status, refused.document["code"]) == (400, "bad-page-token")
