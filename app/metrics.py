@@ -23,6 +23,8 @@ from prometheus_client import (
     disable_created_metrics,
     exposition,
 )
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 
 class Phase(StrEnum):
@@ -367,6 +369,38 @@ _LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+PREFIX: Final = "quotas_"
+"""Of every metric of ours."""
+
+_OF_OTHERS: Final = ("process_", "python_")
+_OLD_PREFIX: Final = "quota_"
+
+
+def exposed_name(name: str) -> str:
+    """Return the name under which a metric, or a sample of it, is exposed."""
+    return name if name.startswith(_OF_OTHERS) else f"{PREFIX}{name.removeprefix(_OLD_PREFIX)}"
+
+
+class _Prefixed(Collector):
+    """The metrics of a registry under their exposed names; for one release under the old, too."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric, and then its old name, which says what takes its place."""
+        for metric in self._registry.collect():
+            name = exposed_name(metric.name)
+            if name != metric.name:
+                renamed = Metric(name, metric.documentation, metric.type)
+                renamed.samples = [
+                    sample._replace(name=exposed_name(sample.name)) for sample in metric.samples
+                ]
+                yield renamed
+                metric.documentation = f"The old name of {name}; it goes with the next release."
+            yield metric
+
+
 class Metrics:
     """All metrics of a process, in a registry of their own; its own are those of HTTP.
 
@@ -478,5 +512,5 @@ class Metrics:
             anew: Write the text, which takes some 20 ms; else return the last one.
         """
         if anew or self._text is None:
-            self._text = exposition.generate_latest(self.registry)
+            self._text = exposition.generate_latest(_Prefixed(self.registry))
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

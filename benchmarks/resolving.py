@@ -158,7 +158,9 @@ _READ_EVERY_S: Final = 0.1
 """How often another client resolves while the no-op is measured: the image is renewed."""
 
 _LIMIT_MS: Final = 10.0
-_DESCRIBES: Final = 'kafka_request_seconds_count{api="DescribeClientQuotas",result="answered"}'
+_DESCRIBES: Final = (
+    'quotas_kafka_request_seconds_count{api="DescribeClientQuotas",result="answered"}'
+)
 _RENEWAL_COLUMNS: Final = (
     "image",
     "n",

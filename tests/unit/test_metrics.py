@@ -5,6 +5,8 @@ import math
 import time
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.http.application import observed_lag
 from app.metrics import (
@@ -16,6 +18,7 @@ from app.metrics import (
     KafkaResult,
     Metrics,
     Phase,
+    exposed_name,
 )
 from tests.testkit.counted_metrics import CountedMetrics
 
@@ -158,5 +161,31 @@ def test_methods_that_a_route_does_not_have_are_counted_together(metrics: Metric
     for method in ("DELETE", "PATCH", "PROPFIND", "TRACE"):
         metrics.observe_request("/livez", method, 405, 0.001)
     text, _ = metrics.exposition()
-    counts = [line for line in text.splitlines() if b"_count{" in line and b"/livez" in line]
+    lines = [line for line in text.splitlines() if line.startswith(b"quotas_")]
+    counts = [line for line in lines if b"_count{" in line and b"/livez" in line]
     assert [b"_OTHER" in line for line in counts] == [True]
+
+
+def test_every_metric_of_ours_has_the_prefix_and_its_old_name_for_one_release(metrics: Metrics):
+    metrics.rejected.labels("not-found").inc(3)
+    metrics.alterations.phase_took(Phase.TX1, 0.004)
+    metrics.count_alterations(["applied"])
+    text, _ = metrics.exposition()
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    ours = [name for name in families if not name.startswith(("process_", "python_"))]
+    new = [name for name in ours if name.startswith("quotas_")]
+    old = [name for name in ours if not name.startswith("quotas_")]
+    assert {exposed_name(name) for name in old} == set(new)
+    for name in old:
+        samples = {(exposed_name(each[0]), *each[1:]) for each in hashable(families[name])}
+        assert samples == set(hashable(families[exposed_name(name)]))
+        assert f"The old name of {exposed_name(name)}" in families[name].documentation
+    assert 'quotas_request_rejected_total{reason="not-found"} 3.0' in text.decode()
+    assert 'quotas_alterations_total{verdict="applied"} 1.0' in text.decode()
+
+
+def hashable(family: Metric) -> list[tuple[str, tuple[tuple[str, str], ...], str]]:
+    """Return the samples as values; the text of one, as NaN is unlike itself."""
+    return [
+        (each.name, tuple(sorted(each.labels.items())), str(each.value)) for each in family.samples
+    ]

@@ -13,7 +13,7 @@ import yaml
 
 from app.domain.broker_metrics import RESOURCES, quota_metric_of
 from app.http.quotas.gauges import LABELS
-from app.metrics import Metrics
+from app.metrics import Metrics, exposed_name
 from app.settings import Settings
 from app.startup_checks import find_unsafe
 
@@ -51,7 +51,7 @@ def labels_by_metric() -> dict[str, set[str]]:
     for family in registry.collect():
         for sample in family.samples:
             found.setdefault(sample.name, set())
-    return found
+    return {exposed_name(name): labels for name, labels in found.items()}
 
 
 def selectors(node: Any) -> Iterator[Any]:
@@ -118,7 +118,7 @@ def test_every_value_in_an_alarm_is_one_that_the_service_counts():
     pattern = r"(\w+)\{(\w+)!?=\"([^\"]+)\""
     alarms = [rule["expr"] for rule in rules() if "alert" in rule]
     values = {value for expression in alarms for value in re.findall(pattern, expression)}
-    ours = {value for value in values if not value[0].startswith("http_")}
+    ours = {value for value in values if not value[0].startswith("quotas_http_")}
     assert len(ours) > 3
     for metric, label, value in ours:
         assert f'{metric}{{{label}="{value}"}}' in page

@@ -112,11 +112,11 @@ function Problems({ of }) {
 }
 
 const FIGURES = [
-  ["quota_open_intents", "Changes with an unknown outcome", number],
-  ["quota_oldest_open_intent_seconds", "The oldest of them", (seconds) => (seconds ? duration(seconds) : "–")],
-  ["audit_outcomes_waiting", "Outcomes not yet recorded", number],
-  ["authz_acl_age_seconds", "Age of the ACLs", duration],
-  ["quota_drift_scan_age_seconds", "Since the last look for outside changes, or the start", duration],
+  ["quotas_open_intents", "Changes with an unknown outcome", number],
+  ["quotas_oldest_open_intent_seconds", "The oldest of them", (seconds) => (seconds ? duration(seconds) : "–")],
+  ["quotas_audit_outcomes_waiting", "Outcomes not yet recorded", number],
+  ["quotas_authz_acl_age_seconds", "Age of the ACLs", duration],
+  ["quotas_drift_scan_age_seconds", "Since the last look for outside changes, or the start", duration],
 ];
 
 const Figures = ({ of }) => FIGURES.filter(([name]) => of.data?.has(name)).map(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from app.http.problem_catalog import PROBLEMS, WORDS, Words, read_words
-from app.metrics import Metrics
+from app.metrics import Metrics, exposed_name
 from app.postgres.connect import DENYING, LEADING, QUERYING, RECOVERING, WRITING
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
@@ -54,7 +54,7 @@ def metric_rows() -> Iterator[str]:
         (family,) = collector.describe()
         name = f"{family.name}_total" if family.type == "counter" else family.name
         kind = f"{family.type}: {', '.join(f'`{label}`' for label in labels)}".removesuffix(": ")
-        yield f"| `{name}` | {kind} | {family.documentation} |"
+        yield f"| `{exposed_name(name)}` | {kind} | {family.documentation} |"
 
 
 def metric_table() -> str:
