@@ -15,6 +15,9 @@ _SERVER_ERROR: Final = 500
 
 _NO_OUTCOME_YET: Final = ("outcome-not-recorded", "idempotency-key-running")
 
+_LISTED: Final = ("invalid-request", "unreadable-request")
+"""Of these the detail says only that the violations are listed."""
+
 _MAX_VIOLATIONS: Final = 20
 
 _NEXT: Final[Mapping[str, str]] = {
@@ -90,9 +93,11 @@ def explain(error: ServiceError) -> list[str]:
     lines = [
         f"{problem.get('title') or 'The service answers with an error'} ({error.status}{name})"
     ]
-    if problem.get("detail") and problem.get("detail") != problem.get("title"):
+    violations = _violations(problem, error.locate)
+    is_listed = violations and error.code in _LISTED
+    if problem.get("detail") not in (None, "", problem.get("title")) and not is_listed:
         lines.append(f"  {problem['detail']}")
-    lines += _violations(problem, error.locate)
+    lines += violations
     kafka_error = problem.get("kafka_error")
     if kafka_error:
         lines.append(f"  Kafka calls it {kafka_error}.")

@@ -1,5 +1,6 @@
 """``--resolve`` and ``resolve FILE``: which quotas apply, and where each comes from."""
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -18,8 +19,16 @@ from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
 from app.domain.alterations import DesiredValue
-from app.domain.entities import ClientQuotaEntity, entity_warnings, show_entity, visible
+from app.domain.entities import (
+    ClientQuotaEntity,
+    entity_warnings,
+    show_entity,
+    show_name,
+    visible,
+)
 from app.domain.plans import holds
+from app.domain.quantities import value_in_words
+from app.domain.quota_keys import Scope
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""
@@ -48,7 +57,11 @@ def run_resolve_identity(context: Context) -> int:
 
 def _print(context: Context, answer: Mapping[str, Any]) -> None:
     rows = (_csv_row(key, quota) for key, quota in sorted(answer["quotas"].items()))
-    lines = resolve_lines(answer["quotas"], show_overridden=bool(context.option("show_overridden")))
+    lines = resolve_lines(
+        answer["quotas"],
+        show_overridden=bool(context.option("show_overridden")),
+        in_words=sys.stdout.isatty(),
+    )
     context.write(answer, lines, [_COLUMNS, *rows])
     for sentence in answer.get("notes", []):
         context.note(f"Note: {sentence}")
@@ -65,17 +78,21 @@ def _held(
 
 
 def resolve_lines(
-    quotas: Mapping[str, Mapping[str, Any]], *, show_overridden: bool = False
+    quotas: Mapping[str, Mapping[str, Any]],
+    *,
+    show_overridden: bool = False,
+    in_words: bool = False,
 ) -> Iterator[str]:
     """Yield ``key=value {source}`` for each key that is limited; what it overrides begins with *.
 
     Where the brokers' quota callback decides, and no stored quota, its tags stand there. A key
-    without a line is unlimited.
+    without a line is unlimited. In words it also says how much that is, where, and who shares it.
     """
     for key in sorted(quotas):
         quota = quotas[key]
         if quota["source"] is not None:
-            yield _limit_line(key, quota["value"], quota["source"]["entity"])
+            line = _limit_line(key, quota["value"], quota["source"]["entity"])
+            yield f"{line} ({_words(key, quota)})" if in_words else line
         elif quota["value"] is not None:
             tags = ", ".join(f"{visible(tag)}={visible(of)}" for tag, of in _tags(quota))
             yield f"{visible(key)}={show_value(quota['value'])} shared by [{tags}]"
@@ -90,6 +107,14 @@ def _tags(quota: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _limit_line(key: str, value: Any, entity: Entity) -> str:
     return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
+
+
+def _words(key: str, quota: Mapping[str, Any]) -> str:
+    shared_by = [(kind, name) for kind, name in quota["shared_by"].items() if name]
+    where = "on each broker" if quota["scope"] == Scope.PER_BROKER else "in the cluster"
+    who = ",".join(f"{visible(kind)}={show_name(name)}" for kind, name in shared_by)
+    value = value_in_words(key, quota["value"])
+    return f"{value} {where}, shared by {who}" if who else f"{value} {where}"
 
 
 def _csv_row(key: str, quota: Mapping[str, Any]) -> list[str]:

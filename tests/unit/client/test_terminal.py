@@ -410,3 +410,41 @@ def test_a_plan_says_which_budget_it_would_exceed(run: Run, tmp_path: Path):
         "warning: applied now it would exceed the budget team-a: producer_byte_rate 1.17 KiB/s "
         "of 1.07 KiB/s\n"
     ) in ran.out
+
+
+SHARED = {
+    P: {
+        "value": 16 * 2**20,
+        "unit": "bytes/s",
+        "scope": "per_broker",
+        "source": {"entity": ALICE, "level": 3, "name": "user"},
+        "shared_by": {"user": "alice", "client-id": "a,b"},
+        "overridden": [{"entity": {"user": None}, "value": 5}],
+    },
+    "controller_mutation_rate": {
+        "value": 50,
+        "unit": "partitions/s",
+        "scope": "cluster",
+        "source": {"entity": {"user": None}, "level": 6, "name": "default-user"},
+        "shared_by": {"user": "alice", "client-id": ""},
+        "overridden": [],
+    },
+}
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_resolution_says_on_a_terminal_how_much_that_is_and_who_shares_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
+):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    ran = run("--resolve --names user=alice --show-overridden", Reply(200, {"quotas": SHARED}))
+    words = [
+        " (50 partitions/s in the cluster, shared by user=alice)",
+        r" (16 MiB/s on each broker, shared by user=alice,client-id=a\,b)",
+    ]
+    of_tasks, of_bytes = words if is_terminal else ("", "")
+    assert ran.out.splitlines() == [
+        f"controller_mutation_rate=50 {{user=<default>}}{of_tasks}",
+        f"{P}=16777216 {{user=alice}}{of_bytes}",
+        f"*{P}=5 {{user=<default>}}",
+    ]
