@@ -60,7 +60,7 @@ SUBCOMMANDS: Final = {
     "show": ("alter", "show an alteration and its outcome"),
     "owners": ("describe", "show who applied which values by plans"),
     "top": ("top", "show which clients are nearest to their limits now"),
-    "whoami": ("alter", "show who the service takes you for, and what you may do"),
+    "whoami": ("about", "show who the service takes you for, and what you may do"),
     "completion": ("about", "write what completes these words in bash, zsh or fish"),
     "version": ("about", "the same as --version"),
 }

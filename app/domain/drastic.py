@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.alterations import Op
-from app.domain.quantities import factor_in_words, value_in_words
+from app.domain.quantities import UNLIMITED, factor_in_words, value_in_words
 from app.domain.quota_keys import QuotaKey
 
 DRASTIC: Final = "drastic"
@@ -43,8 +43,8 @@ class DrasticChange:
         if self.before is None:
             return f"{self.key} is {now}, which lets next to nothing through."
         was = value_in_words(self.key, self.before)
-        factor = factor_in_words(self.after / self.before)
-        return f"{self.key} is lowered from {was} to {now}, {factor}."
+        factor = "" if was == UNLIMITED else f", {factor_in_words(self.after / self.before)}"
+        return f"{self.key} is lowered from {was} to {now}{factor}."
 
 
 def drastic_changes(values: Mapping[str, float], ops: Iterable[Op]) -> Iterator[DrasticChange]:

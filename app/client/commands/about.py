@@ -1,17 +1,41 @@
-"""``version`` and ``completion``: the command about itself."""
+"""``whoami``, ``version`` and ``completion``: the caller, and the command itself."""
 
 import argparse
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from app.client.arguments import SUBCOMMANDS, Parser, version_of_package
 from app.client.arguments import parser as whole_parser
 from app.client.errors import DONE
-from app.client.output import PROGRAM, Context
+from app.client.http import document
+from app.client.output import PROGRAM, Context, yaml_lines
+from app.domain.entities import visible
 
 _TAKES_A_FILE: Final = "FILE"
 """The metavar of what is completed with files."""
+
+
+def run_whoami(context: Context) -> int:
+    """Print the caller as the service sees it, with its permissions."""
+    context.refuse_output("csv")
+    me = document(context.service.get("/me"), "principal", "permissions", "policy")
+    context.write(me, _me_lines(me))
+    return DONE
+
+
+def _me_lines(me: Mapping[str, Any]) -> Iterator[str]:
+    yield visible(me["principal"])
+    names = ("cluster_id", "authentication", "client_address")
+    yield from (f"  {name}: {visible(str(me[name]))}" for name in names)
+    for verb, wanted in (("may", True), ("may not", False)):
+        permissions = [name for name, allowed in me["permissions"].items() if allowed is wanted]
+        if permissions:
+            yield f"  {verb}: {', '.join(permissions)}"
+    if me["policy"]:
+        yield from yaml_lines({"policy": me["policy"]}, "  ")
+    elif me["policy"] is not None:
+        yield "  the policy lets you change nothing"
 
 
 def run_version(context: Context) -> int:

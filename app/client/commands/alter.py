@@ -1,4 +1,4 @@
-"""``--alter``, ``revert ID``, ``show ID`` and ``whoami``: changes, and what became of them."""
+"""``--alter``, ``revert ID`` and ``show ID``: changes, and what became of them."""
 
 import sys
 import time
@@ -16,6 +16,7 @@ from app.client.arguments import (
     end_of,
     entity_chosen,
 )
+from app.client.commands.describe import identity_of
 from app.client.entities import read_changes, show_value
 from app.client.errors import (
     DONE,
@@ -29,7 +30,7 @@ from app.client.errors import (
 )
 from app.client.http import document
 from app.client.kafka_configs import add_other_flags, read_config_files
-from app.client.output import Context, table, yaml_lines
+from app.client.output import Context, table
 from app.client.problems import Locate, ServiceError, explain
 from app.command_line import HIDDEN
 from app.domain.alterations import Op
@@ -128,6 +129,21 @@ def result_lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield "  nothing differs"
 
 
+def _what_applies_then(context: Context, result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what applies now instead of each value that was removed, to a connection like that."""
+    removed = sorted((result.get("before") or {}).keys() - (result.get("after") or {}).keys())
+    if not removed:
+        return
+    (resolved,) = context.service.resolve([identity_of(result["entity"])], max_age_ms=0)
+    for key in removed:
+        quota = resolved["quotas"].get(key, {"source": None})
+        if quota["source"] is None:
+            yield f"  {visible(key)}: no limit applies now"
+        else:
+            value, source = value_in_words(key, quota["value"]), quota["source"]["entity"]
+            yield f"  {visible(key)}: now {value} of {show_entity(source)} applies"
+
+
 def _factor(before: Any, after: Any) -> str:
     numbers = [value for value in (before, after) if isinstance(value, int | float)]
     return f" ({factor_in_words(after / before)})" if len(numbers) == 2 and before else ""
@@ -135,28 +151,6 @@ def _factor(before: Any, after: Any) -> str:
 
 def _words(outcome: str) -> str:
     return outcome.replace("_", " ")
-
-
-def run_whoami(context: Context) -> int:
-    """Print the caller as the service sees it, with its permissions."""
-    context.refuse_output("csv")
-    me = document(context.service.get("/me"), "principal", "permissions", "policy")
-    context.write(me, _me_lines(me))
-    return DONE
-
-
-def _me_lines(me: Mapping[str, Any]) -> Iterator[str]:
-    yield visible(me["principal"])
-    names = ("cluster_id", "authentication", "client_address")
-    yield from (f"  {name}: {visible(str(me[name]))}" for name in names)
-    for verb, wanted in (("may", True), ("may not", False)):
-        permissions = [name for name, allowed in me["permissions"].items() if allowed is wanted]
-        if permissions:
-            yield f"  {verb}: {', '.join(permissions)}"
-    if me["policy"]:
-        yield from yaml_lines({"policy": me["policy"]}, "  ")
-    elif me["policy"] is not None:
-        yield "  the policy lets you change nothing"
 
 
 _FINE: Final = ("applied", "validated")
@@ -228,6 +222,8 @@ def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] |
     for result in report["results"][:_MOST_RESULTS]:
         for line in result_lines(result):
             tell(line)
+        if context.is_watched and not report["validate_only"]:
+            context.tell(*_what_applies_then(context, result))
     if (more := len(report["results"]) - _MOST_RESULTS) > 0:
         tell(f"and {more:,} more entities: show {report['alteration_id']} prints all of them")
     context.tell(*impact_lines(report))

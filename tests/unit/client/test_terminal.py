@@ -75,6 +75,22 @@ def test_what_changed_nothing_needs_no_undoing(run: Run):
 
 
 @pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("source", "value", "words"),
+    [
+        ({"entity": {"user": None}}, 2**20, "now 1 MiB/s of {user=<default>} applies"),
+        (None, None, "no limit applies now"),
+    ],
+)
+def test_a_removal_says_what_applies_then(run: Run, source: Any, value: int | None, words: str):
+    removed = {**RESULT, "after": {}}
+    resolved = {"results": [{"quotas": {P: {"value": value, "source": source}}}]}
+    answers = Reply(200, {**APPLIED, "results": [removed]}), Reply(200, resolved)
+    ran = run(f"alter --names user=alice --delete {P}", *answers)
+    assert (ran.code, ran.err.splitlines()[1:3]) == (0, [f"  {P}: 1 -> unset", f"  {P}: {words}"])
+
+
+@pytest.mark.usefixtures("terminal")
 def test_an_export_says_where_it_is(run: Run, tmp_path: Path):
     file = tmp_path / "quotas.yaml"
     assert run(f"export --out {file}", Reply(200, {})).err == f"Written to {file}.\n"

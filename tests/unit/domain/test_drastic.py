@@ -16,6 +16,7 @@ MIB = 2**20
     ("key", "before", "after", "sentence"),
     [
         (P, 8 * MIB, 1, f"{P} is lowered from 8 MiB/s to 1 B/s, ÷ 8,388,608."),
+        (P, 2**63, MIB, f"{P} is lowered from unlimited to 1 MiB/s."),
         (P, 100 * MIB, MIB, f"{P} is lowered from 100 MiB/s to 1 MiB/s, ÷ 100."),
         (P, 2000, 1023, f"{P} is lowered from 1.95 KiB/s to 1,023 B/s, ÷ 1.96."),
         (P, 500, 400, f"{P} is lowered from 500 B/s to 400 B/s, ÷ 1.25."),
