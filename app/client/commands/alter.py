@@ -9,13 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import (
-    add_change_options,
-    add_changes,
-    add_selection_options,
-    end_of,
-    entity_chosen,
-)
+from app.client.arguments import add_change_options, add_changes, end_of
 from app.client.commands.describe import identity_of
 from app.client.entities import read_changes, show_value
 from app.client.errors import (
@@ -32,6 +26,7 @@ from app.client.http import document
 from app.client.kafka_configs import add_other_flags, read_config_files
 from app.client.output import Context, table
 from app.client.problems import Locate, ServiceError, explain
+from app.client.selection import add_selection_options, entity_chosen
 from app.command_line import HIDDEN
 from app.domain.alterations import Op
 from app.domain.drastic import drastic_changes

@@ -10,18 +10,14 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
-from app.client.arguments import (
-    add_overridden_option,
-    add_owner_option,
-    add_selection_options,
-    filters_of,
-)
+from app.client.arguments import add_overridden_option
 from app.client.commands.temporary import note_ends
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.kafka_configs import add_other_flags
 from app.client.output import Context, table
+from app.client.selection import add_owner_option, add_selection_options, filters_of
 from app.documents import API_VERSION
 from app.domain.entities import show_entity, visible
 

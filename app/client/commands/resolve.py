@@ -5,19 +5,14 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.arguments import (
-    add_overridden_option,
-    add_selection_options,
-    defaults_of,
-    entity_chosen,
-    names_of,
-)
+from app.client.arguments import add_overridden_option
 from app.client.commands.temporary import note_ends
 from app.client.documents import Identity, json_value, read_document, read_identities
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress
+from app.client.selection import add_selection_options, defaults_of, entity_chosen, names_of
 from app.domain.alterations import DesiredValue
 from app.domain.entities import (
     ClientQuotaEntity,

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.client.arguments import add_end_options, add_selection_options, end_of, filters_of
+from app.client.arguments import add_end_options, end_of
 from app.client.entities import show_value
 from app.client.errors import DONE
 from app.client.http import document
 from app.client.output import Context, Progress, table
+from app.client.selection import add_selection_options, filters_of
 from app.domain.entities import show_entity, visible
 
 _PAGE: Final = "1000"
