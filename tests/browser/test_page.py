@@ -225,6 +225,15 @@ def test_a_plan_warns_of_a_name_that_is_no_pattern(visitors: Visitors):
     expect(page.get_by_text("Kafka matches names literally")).to_be_visible()
 
 
+def test_what_lowers_a_limit_to_next_to_nothing_is_red(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "lowered"}, producer_byte_rate=8 * MIB)
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill("user,producer_byte_rate\nlowered,1\n")
+    button(page, "Plan").click()
+    sentence = "producer_byte_rate is lowered from 8 MiB/s to 1 B/s, ÷ 8,388,608."
+    expect(page.get_by_text(sentence)).to_have_class(re.compile("danger"))
+
+
 def test_a_change_is_reverted_after_a_reason(visitors: Visitors, site: RunningService):
     set_quota(site, {"user": "back"}, producer_byte_rate=1 * MIB)
     set_quota(site, {"user": "back"}, producer_byte_rate=9 * MIB)
