@@ -28,6 +28,7 @@ _SUBJECTS: Final[Mapping[str, str]] = {
 _WORDS: Final[Mapping[Grade, str]] = {
     Grade.GOOD: "ok",
     Grade.RISKY: "warning",
+    Grade.TOLERATED: "warning",
     Grade.UNSAFE: "warning",
 }
 _FAILS: Final = "FAILS"
@@ -92,4 +93,4 @@ def _fails(finding: Finding, settings: Settings) -> bool:
     try:
         return finding.grade.fails(settings)
     except UnreadSettingError:  # the mode: the default is production
-        return finding.grade not in (Grade.GOOD, Grade.RISKY)
+        return finding.grade not in (Grade.GOOD, Grade.RISKY, Grade.TOLERATED)

@@ -34,16 +34,23 @@ from app.settings import Settings
 
 
 class Grade(Enum):
-    """How good a finding is; the value stands before its sentence in the log."""
+    """How good a finding is."""
 
     GOOD = "ok"
     RISKY = "risky"
+    TOLERATED = "tolerated"
+    """Unsafe; what is on this machine may be a test bench, so it stops no start."""
     UNSAFE = "unsafe"
     """Stops the start in production."""
     WRONG = "wrong"
     """Stops the start."""
-    AWAY = "not reachable"
+    AWAY = "away"
     """May come later, so it stops no start."""
+
+    @property
+    def word(self) -> str:
+        """What stands before the sentence in the log."""
+        return Grade.UNSAFE.value if self is Grade.TOLERATED else self.value
 
     def refuses(self, settings: Settings) -> bool:
         """Tell whether it stops the start."""
@@ -111,13 +118,13 @@ def _of_role(facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _of_server(facts: ServerFacts, settings: Settings) -> Iterator[Finding]:
-    """Yield what is unsafe; a Postgres on this machine may be a test bench, so it is warned of."""
+    """Yield whether what the log has acknowledged is safe there, and whether the clocks agree."""
     if facts.off:
         names = " and ".join(facts.off)
         sentence = (
             f"{_DATABASE} Postgres has {names} off: a crash may lose what the log had acknowledged."
         )
-        grade = Grade.RISKY if is_local_postgres(settings) else Grade.UNSAFE
+        grade = Grade.TOLERATED if is_local_postgres(settings) else Grade.UNSAFE
         yield Finding("database", grade, sentence)
     if apart := clocks_apart(facts):
         yield Finding("clock", Grade.UNSAFE, f"{_DATABASE} {apart}")

@@ -375,4 +375,4 @@ async def check_dependencies(settings: Settings) -> None:
         raise SettingsError("\n".join(each.sentence for each in refused))
     for each in findings:
         if each.grade is not Grade.GOOD:
-            logger.warning("%s: %s", each.grade.value, each.sentence)
+            logger.warning("%s: %s", each.grade.word, each.sentence)
