@@ -64,7 +64,7 @@ _NO_RESULT: Final = frozenset(
 )
 """Options that change nothing in the result, or name what is read."""
 
-_FILES: Final = frozenset(("map", "alterations", "capacity", "inventory", "desired"))
+_FILES: Final = frozenset(("map", "alterations", "capacity", "inventory", "desired", "callback"))
 """Options that name a file whose content decides the result."""
 
 _FOLDERS: Final[Mapping[str, str]] = {

@@ -80,6 +80,7 @@ def fail(check: str, detail: str) -> Check:
 
 
 _CALLBACK: Final = "quota callback"
+_KAFKAS_RULES: Final = "kafka"
 _TIMEOUT_S: Final = 10.0
 
 
@@ -178,6 +179,13 @@ def _callback_check(server: str, token: str | None) -> Check:
         code = document.get("code") if isinstance(document, dict) else None
         status = f"{server} answers {response.status_code} {code or ''}".rstrip()
         return fail(_CALLBACK, f"{status}: give --token-file of a principal that may describe.")
+    model = (document.get("callback") or {}).get("model", _KAFKAS_RULES)
+    if document.get("authoritative") is True and model != _KAFKAS_RULES:
+        sentence = (
+            f"the brokers have the callback {model}: give resolve and run its file (--callback), "
+            "else their results are what is configured, not what is enforced."
+        )
+        return ok(_CALLBACK, sentence)
     if document.get("authoritative") is True:
         return ok(_CALLBACK, "no broker has a callback of its own: results are authoritative.")
     sentence = (

@@ -16,6 +16,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
+from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
 from app.pipeline.resolve.limits import build_look_up
 from app.pipeline.resolve.series import buckets_of, count_decided, decide, limits_of
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="today's quotas for all minutes, or those of each minute; default latest",
     )
     parser.add_argument(
+        "--callback",
+        metavar="FILE",
+        help="what the brokers' client.quota.callback.class does, as QUOTAS_CALLBACK_FILE of the "
+        "service: strimzi-static or groups",
+    )
+    parser.add_argument(
         "--broadcast-max",
         type=partial(whole_number, least=0),
         default=BROADCAST_MAX,
@@ -52,11 +59,12 @@ def run(job: Job) -> None:
 
     Raises:
         UsageError: An option is missing, a folder lacks its table, versions of a quota overlap, or
-            two buckets have the same hash.
+            two buckets have the same hash; the file of --callback cannot be used.
         InfrastructureError: Spark fails.
     """
     scope = Scope.of(job)
     job.require_options(quotas=True)
+    callback_model(job.options.callback)
     with job.spark():
         quotas = job.quotas()
         if job.options.dry_run:
@@ -97,6 +105,8 @@ def write_limits(
     Raises:
         UsageError: Versions of a quota overlap, or two buckets have the same id.
     """
+    model = callback_model(job.options.callback)
+    versions = versions_of_callback(versions, model, {hour["cluster_id"] for hour in hours.filled})
     by_time = job.options.as_of == _HISTORY
     values = (versions_in_history if by_time else latest_versions)(versions).persist()
     of_cluster = count_versions(values)

@@ -37,6 +37,7 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish, publish_advice
+from app.pipeline.resolve.callbacks import callback_model
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
@@ -92,6 +93,7 @@ def run(job: Job) -> None:
     rules = ingest.rules_of(job)
     job.require_options(quotas=True)
     sources = _AdviceSources.of(job)
+    callback_model(job.options.callback)
     with job.spark():
         quotas, out = job.quotas(), job.lake()
         if job.options.last or job.options.since_last:

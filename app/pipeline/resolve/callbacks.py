@@ -1,0 +1,81 @@
+"""What a broker's quota callback makes of quota versions.
+
+Its metric tags are others than a user and a client-id. In the samples of its brokers they are a
+user: ``quota.type:PRODUCE`` of Strimzi's static quotas, ``group:ops`` of a group.
+"""
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from app.documents.callbacks import CallbackFileError, read_callback
+from app.domain.callbacks.callback import CallbackModel
+from app.domain.callbacks.groups import Groups
+from app.domain.callbacks.kafka_rules import KAFKA_RULES, KafkaRules
+from app.domain.callbacks.strimzi_static import StrimziStatic
+from app.pipeline.errors import UsageError
+from app.pipeline.resolve.versions import ALWAYS
+from app.pipeline.tables import QUOTA_VERSION
+
+_TYPE: Final = "quota.type"
+_ALWAYS: Final = datetime.fromisoformat(ALWAYS).replace(tzinfo=UTC)
+
+
+def callback_model(path: str | None) -> CallbackModel:
+    """Read the file of a callback; null is Kafka's own rules.
+
+    Raises:
+        UsageError: It cannot be used, or nobody can say what the callback did in the past.
+    """
+    if path is None:
+        return KAFKA_RULES
+    try:
+        model = read_callback(Path(path)).model
+    except CallbackFileError as error:
+        raise UsageError(f"--callback: {error}") from error
+    if not isinstance(model, KafkaRules | StrimziStatic | Groups):
+        message = (
+            f"--callback: what {model.name} decided in the past is not in the samples; the models "
+            "kafka, strimzi-static and groups are."
+        )
+        raise UsageError(message)
+    return model
+
+
+def versions_of_callback(
+    versions: DataFrame, model: CallbackModel, clusters: Collection[str]
+) -> DataFrame:
+    """Return the quota versions that a callback limits by.
+
+    Of a group it is what is stored for its user, so that nothing changes. Static limits have always
+    held, whatever is stored.
+
+    Args:
+        versions: ``quota_version``.
+        model: As ``callback_model`` returns it.
+        clusters: Those whose series are resolved.
+    """
+    if not isinstance(model, StrimziStatic):
+        return versions
+    rows = [
+        {
+            "cluster_id": cluster,
+            "user": f"{_TYPE}:{quota_type.value}",
+            "user_default": False,
+            "client_id": "",
+            "client_default": False,
+            "key": quota_type.key.value,
+            "value": limit,
+            "valid_from": _ALWAYS,
+            "valid_to": None,
+            "origin": "inferred",
+            "audit_seq": None,
+            "alteration_id": None,
+        }
+        for cluster in sorted(clusters)
+        for quota_type, limit in model.limits.items()
+    ]
+    return versions.sparkSession.createDataFrame(rows, QUOTA_VERSION.ddl)
