@@ -70,10 +70,11 @@ def resolve_client(
         decision = decides.decide(quota_type, tags)
         limit, source, by_broker = decision
         having, overridden = stored.get(key, NOTHING), NOTHING
-        if ignored is None:
+        if ignored is None and having:
             if source is not None:
                 overridden = _applying(having, user, client_id)[1:]
-            notes += _missing_name_notes(key, having, user, client_id)
+            if not (user and client_id):
+                notes += _missing_name_notes(key, having, user, client_id)
         levels: tuple[LevelTried, ...] = ()
         if explain:
             hidden = HIDDEN_CLIENT_RULES if _hides_clients(having, user, client_id) else None
@@ -110,8 +111,6 @@ def _missing_name_notes(
     key: QuotaKey, having: Sequence[ConfiguredQuota], user: str, client_id: str
 ) -> list[str]:
     """Say why the first value found does not apply to a caller with an empty name."""
-    if not having or (user and client_id):
-        return []
     first = having[0]
     reason = why_not(PRECEDENCE[first.level - 1], user, client_id)
     if reason is None:

@@ -88,6 +88,35 @@ def callback_file(folder: Path, class_name: str, model: str, options: object) ->
     return path
 
 
+class Failing:
+    """A callback of somebody's own that cannot decide about mallory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], float] = {}
+
+    def quota_metric_tags(self, quota_type: str, principal: str, client_id: str) -> dict[str, str]:
+        return {"whose": principal}
+
+    def quota_limit(self, quota_type: str, metric_tags: Mapping[str, str]) -> float | None:
+        if metric_tags["whose"] == "User:mallory":
+            raise LookupError("not a day for mallory")
+        return self.values.get((quota_type, metric_tags["whose"]))
+
+    def update_quota(self, quota_type: str, entity: Mapping[str, str], new_value: float) -> None:
+        self.values[quota_type, f"User:{entity.get('user')}"] = new_value
+
+    def remove_quota(self, quota_type: str, entity: Mapping[str, str]) -> None:
+        del self.values[quota_type, f"User:{entity.get('user')}"]
+
+    def quota_reset_required(self, quota_type: str) -> bool:
+        return False
+
+    def update_cluster_metadata(self, cluster: object) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
 @contextmanager
 def traffic(kafka: LocalKafka, *clients: TrafficClient) -> Iterator[None]:
     """Let clients write or read for the block."""

@@ -1,5 +1,6 @@
 """A class of the user's own as a callback: ``package.module:Class``."""
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from app.domain.callbacks.kafka_rules import IndexedCallback
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import CallbackFailedError
 from app.domain.resolution_index import QuotaIndex
+
+logger = logging.getLogger(__name__)
 
 _NO_QUOTAS: Final = QuotaIndex.of({})
 
@@ -123,6 +126,7 @@ class ForeignCallback:
         try:
             return getattr(self._callback, method)(*arguments)
         except Exception as error:  # whatever it is: the code is not ours
+            logger.exception("the quota callback %s failed", self.name)
             raise self.failed(method, f"raised {type(error).__name__}: {error}") from error
 
     def failed(self, method: str, what: str) -> CallbackFailedError:

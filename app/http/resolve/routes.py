@@ -1,9 +1,10 @@
 """``GET`` and ``POST /quotas/resolve``: who is asked for, what applies to them, and why."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final, NotRequired, ParamSpec, TypeVar
 
 from fastapi import Depends, Request, Response
 from pydantic import Field, PrivateAttr, WithJsonSchema
@@ -47,14 +48,19 @@ from app.http.resolve.rendering import (
 from app.http.responses import JSON, answers, request_examples
 from app.http.route import feature_router
 from app.http.validation import at_most, strict
+from app.service.queries.callbacks import CallbackInUse
 from app.service.queries.resolve import (
     DEFAULT_RESOLVE_AGE_MS,
+    IndexedImage,
     ResolutionBasis,
     ResolveQuery,
     resolved,
 )
 from app.service.queries.resolve import Identity as DomainIdentity
 from app.service.runtime.tasks import off_loop
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ResolveParameters(QueryParameters):
@@ -193,19 +199,32 @@ def _memo_beside(memo: dict[object, Any], expiries: Expiries) -> dict[object, An
     return beside
 
 
+def _texts_of(memo: dict[object, Any], rules: CallbackInUse) -> dict[DomainIdentity, bytes]:
+    """Return what is cached of this callback; that of an earlier one is forgotten."""
+    if not rules.model.is_pure:
+        return {}
+    texts: dict[DomainIdentity, bytes] | None = memo.get(rules)
+    if texts is None:
+        for earlier in [key for key in memo if isinstance(key, CallbackInUse)]:
+            del memo[earlier]
+        texts = memo[rules] = {}
+    return texts
+
+
 def resolution_bytes(basis: ResolutionBasis, expiries: Expiries = NO_EXPIRIES) -> bytes:
     """Return the answer for one identity; the same callers are asked for again and again.
 
-    Texts are cached with the index, for what is for a time. Call it on the event loop only.
+    Texts are cached with the index, for what is for a time: call it on the event loop, but where
+    the callback is not pure and nothing is cached.
     """
     image, identity = basis.image, basis.query.identities[0]
     memo = _memo_beside(image.memo, expiries) if expiries else image.memo
-    texts: dict[DomainIdentity, bytes] = memo.setdefault(image.rules, {})
+    texts = _texts_of(memo, image.rules)
     text = texts.get(identity)
     if text is None:
         resolution = resolved(image.index, identity, basis.callback)
         text = json_bytes(resolution_document(resolution, image.rules, expiries))[1:]
-        if image.rules.model.is_pure and len(text) <= _LONGEST_CACHED_BYTES:
+        if len(text) <= _LONGEST_CACHED_BYTES:
             if len(texts) >= _MOST_CACHED:
                 texts.clear()
             texts[identity] = text
@@ -231,10 +250,12 @@ async def resolve_quotas(
     query = parameters.query
     basis = await services_of(request).resolve.basis(actor_of(request), query)
     expiries = services_of(request).temporary.image.values
-    if not (query.explain or parameters.usage):
-        return Response(resolution_bytes(basis, expiries), media_type=JSON)
     identity, image = query.identities[0], basis.image
-    resolution = resolved(image.index, identity, basis.callback, explain=query.explain)
+    if not (query.explain or parameters.usage):
+        content = await _decide(image, resolution_bytes, basis, expiries)
+        return Response(content, media_type=JSON)
+    explained = partial(resolved, explain=query.explain)
+    resolution = await _decide(image, explained, image.index, identity, basis.callback)
     document = {
         **answer_head(image.cluster_id, image.as_of),
         **resolution_document(resolution, image.rules, expiries),
@@ -244,6 +265,15 @@ async def resolve_quotas(
         usage = await services_of(request).analytics.usage(image.cluster_id, buckets)
         add_usage(document, resolution, usage)
     return JsonResponse(document)
+
+
+async def _decide(
+    image: IndexedImage, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Do what asks the callback, off the event loop where nobody knows how long that takes."""
+    if image.rules.model.is_pure:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @router.post(

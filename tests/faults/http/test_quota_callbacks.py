@@ -15,6 +15,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import silent_admin
 from app.localdev.postgres import LocalPostgres
 from app.localdev.traffic import TOPIC, TrafficClient, prepare_traffic
+from tests.faults.http.conftest import fake_kafka_with_rights
 from tests.testkit.accounts import allow
 from tests.testkit.callbacks import (
     Plugin,
@@ -105,6 +106,41 @@ def test_what_would_be_is_asked_of_the_callback_too(static_service: RunningServi
     assert [each["quotas"][P]["value"] for each in (alice, alice["proposed"])] == [LIMIT, LIMIT]
     assert address["quotas"]["connection_creation_rate"]["shared_by"] == {"ip": "10.0.0.1"}
     assert [each["code"] for each in answer["warnings"]] == ["ignored-by-callback"]
+
+
+CUSTOM = "com.example.Quotas"
+FAILING = "tests.testkit.callbacks:Failing"
+
+
+def test_what_a_class_of_your_own_raises_is_an_answer_that_names_it(
+    scripted_url: str, tmp_path: Path
+):
+    path = callback_file(tmp_path, CUSTOM, FAILING, {})
+    with fake_kafka_with_rights() as cluster:
+        cluster.callback = CUSTOM
+        with running_service(
+            tmp_path, cluster.bootstrap_servers, scripted_url, callback_file=str(path)
+        ) as service:
+            assert store(service, {"user": "alice"}, LIMIT) == []
+            document = resolved(service, "alice")
+            assert document["callback"] == {"class": CUSTOM, "model": FAILING}
+            assert document["authoritative"]
+            quota = document["quotas"][P]
+            assert (quota["value"], quota["source"]) == (LIMIT, None)
+            assert quota["shared_by"] == {"whose": "User:alice"}
+            for explain in ("true", "false"):
+                query = {"user": "mallory", "explain": explain}
+                answer = service.api().get("/quotas/resolve", params=query)
+                problem = answer.json()
+                assert (answer.status_code, problem["code"]) == (500, "callback-failed")
+                sentence = (
+                    f"{FAILING} failed: quota_limit raised LookupError: not a day for mallory"
+                )
+                assert sentence in problem["detail"]
+            identities = [{"user": "alice"}, {"user": "mallory"}]
+            answer = service.api().post("/quotas/resolve", json={"identities": identities})
+            assert (answer.status_code, answer.json()["code"]) == (500, "callback-failed")
+            assert any("failed" in line["event"] for line in service.lines())
 
 
 @pytest.mark.long

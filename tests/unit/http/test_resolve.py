@@ -208,6 +208,15 @@ def test_answers_to_long_names_are_not_cached() -> None:
     assert list(memo[NO_CALLBACK]) == [Identity("alice")]
 
 
+def test_answers_are_cached_for_one_callback_at_a_time() -> None:
+    index, memo = QuotaIndex.of({}), dict[Any, Any]()
+    query = ResolveQuery((Identity("alice"),))
+    for rules in (NO_CALLBACK, UNKNOWN_CALLBACK):
+        image = IndexedImage("Cluster", AT, index, rules, memo)
+        resolution_bytes(ResolutionBasis(query, image, None))
+        assert list(memo) == [rules]
+
+
 @given(QUOTAS, QUOTAS, QUOTAS)
 def test_a_what_if_over_an_index_that_was_patched(
     quotas: Quotas, since: Quotas, then: Quotas
