@@ -43,7 +43,7 @@ _BROKER_CONFIGURATION: Final = 4
 """Source: ``org.apache.kafka.common.config.ConfigResource.Type``."""
 
 
-_LEADERS_AGE_S: Final = 30.0
+_LEADERS_AGE_S: Final = 5.0
 _LEADERS_REFRESH_S: Final = 2.0
 """Leaders that are older are asked for again beside the callers."""
 
@@ -82,7 +82,7 @@ class KafkaCluster:
         return asked.reports
 
     async def leaders(self, topics: frozenset[str] | None) -> ClusterMetadata:
-        """Return the leaders of these topics, null for all; at most 30 s old, mostly 2 s.
+        """Return the leaders of these topics, null for all; at most 5 s old, mostly 2 s.
 
         Topics that there are not, or that this service's own account may not describe, are missing.
 
