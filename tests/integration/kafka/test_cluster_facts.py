@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import ResourceType
+from confluent_kafka.admin import NewTopic, ResourceType
 
 from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError
@@ -15,6 +15,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_admin import silent_admin
 from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import AclSnapshot, BarrierUnavailableError
 from app.service.queries.resolve import QuotaImage
@@ -158,6 +159,24 @@ async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):
 async def test_an_account_that_may_not_ask_for_the_callback_learns_nothing(broker: LocalKafka):
     async with brokers_of(as_user(broker, "nobody")) as brokers:
         assert (await KafkaCluster(brokers).callback_reports()).custom is None
+
+
+async def test_leaders_are_those_of_the_topics_that_are_asked_for(
+    broker: LocalKafka, brokers: Brokers
+):
+    name, cluster = unique("topic"), KafkaCluster(brokers)
+    topics = [NewTopic(name, num_partitions=2), NewTopic(unique("topic"), num_partitions=1)]
+    for made in silent_admin(broker.bootstrap_servers).create_topics(topics).values():
+        made.result()
+
+    async def leaders() -> object:
+        found = await cluster.leaders(frozenset({name, "no-such-topic"}))
+        return found.brokers, dict(found.leaders)
+
+    await eventually(leaders, ((1,), {name: (1, 1)}))
+    everything = await cluster.leaders(None)
+    assert everything.leaders.keys() > {name}
+    await cluster.close()
 
 
 async def test_the_broker_offers_both_quota_apis_and_tells_its_metadata_version(brokers: Brokers):
