@@ -125,6 +125,7 @@ def _in_use(reports: CallbackReports, configured: ConfiguredCallback | None) -> 
         )
         return CallbackInUse(notes=(note,))
     listed = ", ".join(f"broker {broker} {what}" for broker, what in sorted(others.items()))
+    listed = listed or "none is live"
     notes = [f"Not every broker has the configured callback {configured.class_name}: {listed}."]
     notes += [_not_enforced(custom)] if custom is not None else []
     return CallbackInUse(custom, is_authoritative=False, notes=tuple(notes))

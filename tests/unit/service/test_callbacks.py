@@ -85,7 +85,9 @@ async def test_where_no_broker_has_the_configured_callback_kafka_s_rules_are_enf
 
 
 async def test_nothing_is_certain_where_no_broker_is_live():
-    assert not (await in_use(reported())).is_authoritative
+    found = await in_use(reported())
+    assert not found.is_authoritative
+    assert found.notes[0].endswith("none is live.")
 
 
 async def test_it_is_the_same_until_reports_or_leaders_change():
