@@ -166,7 +166,8 @@ async def test_leaders_are_those_of_the_topics_that_are_asked_for(
 ):
     name, cluster = unique("topic"), KafkaCluster(brokers)
     topics = [NewTopic(name, num_partitions=2), NewTopic(unique("topic"), num_partitions=1)]
-    for made in silent_admin(broker.bootstrap_servers).create_topics(topics).values():
+    admin = silent_admin(broker.bootstrap_servers)
+    for made in admin.create_topics(topics).values():
         made.result()
 
     async def leaders() -> object:
