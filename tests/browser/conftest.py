@@ -1,5 +1,6 @@
 """The page in a real browser, on a service whose broker's answers can be lost."""
 
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -16,12 +18,24 @@ from app.localdev.postgres import LocalPostgres
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
+    RECOMMENDATION,
+    STALE_QUOTA,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
 from scripts.npm_packages import browser
-from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, minutes, publish_rows
+from tests.pipeline.publish.results import (
+    Rows,
+    bucket,
+    day,
+    hour,
+    incident,
+    minutes,
+    publish_rows,
+    recommendation,
+    stale,
+)
 from tests.testkit.event_loops import Silent, in_a_thread, served
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
@@ -53,6 +67,34 @@ def busy_rate(number: int) -> float:
     return (4.5 + 4 * math.sin((number / 24 - 0.3) * 2 * math.pi)) * MIB
 
 
+def advice(user: str, **op: Any) -> str:
+    """Return the body of a row that advises to set or remove a value of a user."""
+    ops = [{"key": "producer_byte_rate", **op}]
+    expected = {"producer_byte_rate": 4 * MIB}
+    return json.dumps(
+        {"alterations": [{"entity": {"user": user}, "ops": ops, "expected": expected}]}
+    )
+
+
+def resized(action: str, user: str, value: float, **columns: Any) -> dict[str, Any]:
+    """Advice to give a user another value than 4 MiB/s."""
+    return recommendation(
+        action,
+        2.0,
+        bucket_id=sum(user.encode()),
+        bucket_user=user,
+        quota_user=user,
+        limit=4.0 * MIB,
+        value=value,
+        percentile=value / 1.25,
+        peak=value,
+        broker_id=1,
+        coverage=0.98,
+        body=advice(user, value=value),
+        **columns,
+    )
+
+
 USE: Rows = {
     DIM_BUCKET: [
         bucket(),
@@ -75,6 +117,31 @@ USE: Rows = {
     THROTTLE_INCIDENT: [
         incident("i-1", 840, est_deferred_bytes=90 * MIB),
         incident("i-2", 840, bucket_id=10),
+    ],
+    RECOMMENDATION: [
+        resized(
+            "raise",
+            "advised-up",
+            8.0 * MIB,
+            reason="The busiest broker needs 6.4 MiB/s.",
+            minutes=9000,
+            throttled_minutes=96,
+            censored=True,
+            throttled_s_now=2710.5,
+            throttled_s_mid=0.0,
+        ),
+        resized("lower", "advised-down", 2.0 * MIB, reason="Half would do."),
+        resized("raise", HOSTILE["long"], 8.0 * MIB),
+    ],
+    STALE_QUOTA: [
+        stale(
+            "idle",
+            "advised-away",
+            value=4.0 * MIB,
+            reason="Nobody of this name was seen.",
+            body=advice("advised-away", remove=True),
+        ),
+        stale("orphan", HOSTILE["invisible"], winners='[{"user": null}]'),
     ],
     BUCKET_HOUR: [
         hour(number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(24)

@@ -25,6 +25,7 @@ SCREENS = {
     "Plan": "/ui/plan",
     "Audit": "/ui/audit",
     "Near a limit": "/ui/usage",
+    "Advice": "/ui/advice",
     "Health": "/ui/health",
     "New quota": "/ui/new",
     "user seen": f"/ui/entity/{ClientQuotaEntity.of({'user': 'seen'}).key}",

@@ -4,7 +4,7 @@ import { TYPES, entityKey } from "./entities.js";
 import { html, useEffect, useId, useRef, useState } from "./lib.js";
 import { useUnsaved } from "./go.js";
 import { escapes, visible } from "./text.js";
-import { inWords, timeInWords, withDigits } from "./quantities.js";
+import { inWords, number, timeInWords, withDigits } from "./quantities.js";
 
 /** Load something when `keys` change; `reload` does so again and keeps what was there meanwhile. */
 export function useLoaded(load, keys) {
@@ -278,6 +278,16 @@ export const Changes = ({ before, after, keys }) =>
     <code>${key}</code> <${Value} of=${key} value=${before?.[key]} /> →${" "}
     <${Value} of=${key} value=${after?.[key]} />
   </li>`)}</ul>`;
+
+/** How a share of a limit is marked: from 80 %, and over it. */
+export const kindOf = (share) => (share > 1 ? "bad" : share > 0.8 ? "warn" : "");
+
+/** A share of a limit as a bar and in words; null is no limit. */
+export function Bar({ share }) {
+  if (share === null) return html`<span class="muted">no limit</span>`;
+  const width = `${Math.min(100, 100 * share)}%`;
+  return html`<span class="value"><span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %</span>`;
+}
 
 export const Time = ({ at }) =>
   at ? html`<time datetime=${at} title="${at} (UTC)">${timeInWords(at)}</time>` : null;

@@ -4,6 +4,7 @@ import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { Field, Heading, Missing, Refusal, Text } from "./components.js";
 import { go, mayLeave, shown } from "./go.js";
 import { timeInWords } from "./quantities.js";
+import { AdviceScreen } from "./advice.js";
 import { AuditScreen, AlterationScreen } from "./audit.js";
 import { EditScreen, NewScreen } from "./edit.js";
 import { EntityScreen } from "./entity.js";
@@ -20,6 +21,7 @@ const NAVIGATION = [
   ["plan", "Plan"],
   ["audit", "Audit"],
   ["usage", "Near a limit"],
+  ["advice", "Advice"],
   ["health", "Health"],
 ];
 
@@ -34,6 +36,7 @@ const SCREENS = {
   audit: AuditScreen,
   alteration: AlterationScreen,
   usage: UsageScreen,
+  advice: AdviceScreen,
   health: HealthScreen,
 };
 /** The rights that a screen needs one of. */

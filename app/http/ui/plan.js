@@ -2,6 +2,7 @@
 import { get, call, quoted } from "./api.js";
 import { Answer, useAlteration } from "./alter.js";
 import { entityText, sameEntity } from "./entities.js";
+import { draftText, emptyDraft } from "./draft.js";
 import { go, useUnsaved } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, ReadOnly, Refusal, Table, Text, Time, Value } from "./components.js";
@@ -12,7 +13,7 @@ import { PastUse } from "./usage.js";
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
 
 export function PlanScreen({ me, query }) {
-  const [text, setText] = useState("");
+  const [text, setText] = useState(() => (query.id ? "" : draftText()));
   const [owner, setOwner] = useState("");
   const [scope, setScope] = useState("");
   const [prune, setPrune] = useState(false);
@@ -22,7 +23,7 @@ export function PlanScreen({ me, query }) {
   const [applied, setApplied] = useState(null);
   const typed = JSON.stringify([text, owner, scope, prune]);
   const isOther = sent !== null && sent.typed !== typed;
-  useUnsaved(Boolean(text.trim()) && applied !== typed);
+  useUnsaved(Boolean(text.trim()) && text !== draftText() && applied !== typed);
   useEffect(() => {
     if (query.id && query.id !== plan?.plan_id) get(`/quotas/plans/${query.id}`).then(setPlan, setError);
   }, [query.id]);
@@ -39,6 +40,10 @@ export function PlanScreen({ me, query }) {
     } catch (problem) {
       setError(problem);
     }
+  };
+  const settled = () => {
+    setApplied(typed);
+    if (text === draftText()) emptyDraft();
   };
   const drop = async (event) => {
     event.preventDefault();
@@ -63,7 +68,7 @@ export function PlanScreen({ me, query }) {
     </form>
     ${error && html`<${Refusal} error=${error} />`}
     ${plan && isOther && html`<p class="notice open" role="status">What you typed has changed since this plan: plan again to see what it would do now.</p>`}
-    ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} isOther=${isOther} onApplied=${() => setApplied(typed)} />`}
+    ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} isOther=${isOther} onApplied=${settled} />`}
     ${sent ? html`<${Curl} path="/quotas/plans" body=${sent.body} title="curl, to plan" />`
       : plan && html`<${Curl} path="/quotas/plans/${plan.plan_id}" title="curl, of this plan" />`}
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;

@@ -2,8 +2,9 @@
 import { withQuery } from "./api.js";
 import { entityKey, entityText, filterOf } from "./entities.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
+import { Budgets } from "./budgets.js";
 import {
-  Curl, Entity, Heading, Loaded, More, Refusal, Select, Table, Time, orNull, useLoaded, usePages,
+  Bar, Curl, Entity, Heading, Loaded, More, Refusal, Select, Table, Time, kindOf, orNull, useLoaded, usePages,
 } from "./components.js";
 import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
@@ -33,6 +34,7 @@ export function UsageScreen({ me, query }) {
       ${page && html`<${UseTable} key=${key} name="Near a limit" page=${page} me=${me} first=${bucket} />
         <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
     <${Curl} path=${use.path} />
+    <${Budgets} />
     <h2 id="incidents">Incidents</h2>
     <${Loaded} of=${incidents}>${(page) => page
       ? html`<${Incidents} page=${page} /> <${More} token=${page.next_page_token} onMore=${incidents.more} />`
@@ -129,14 +131,6 @@ function limiting(bucket) {
   if (bucket.quota_client_default) entity["client-id"] = null;
   else if (bucket.quota_client_id) entity["client-id"] = bucket.quota_client_id;
   return Object.keys(entity).length ? entity : null;
-}
-
-const kindOf = (share) => (share > 1 ? "bad" : share > 0.8 ? "warn" : "");
-
-function Bar({ share }) {
-  if (share === null) return html`<span class="muted">no limit</span>`;
-  const width = `${Math.min(100, 100 * share)}%`;
-  return html`<span class="value"><span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %</span>`;
 }
 
 /** The highest rate of each hour: of two days as bars beside the limit, of two weeks as a map. */
