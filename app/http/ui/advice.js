@@ -72,7 +72,7 @@ const about = (row) => [html`<${Entity} entity=${entityOf(row)} />`, html`<code>
 const resized = (row) => [
   ...about(row),
   html`<${Value} of=${row.key} value=${row.limit} />`,
-  html`<${Value} of=${row.key} value=${row.value} /> ${row.factor !== null && html`<span class="muted">${factorInWords(row.action === "lower" ? 1 / row.factor : row.factor)}</span>`}`,
+  html`<${Value} of=${row.key} value=${row.value} /> ${row.factor !== null && html`<span class="value muted">${factorInWords(row.action === "lower" ? 1 / row.factor : row.factor)}</span>`}`,
   html`<${Evidence} row=${row} figures=${figures(row)} />`,
 ];
 
