@@ -21,7 +21,8 @@ from app.pipeline.ingest.names import BYTE_KEYS
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.options import whole_number
-from app.pipeline.results import Scope, explain, say_if_empty, say_plan
+from app.pipeline.publishing import publish_advice
+from app.pipeline.results import Reach, Scope, explain, say_if_empty, say_plan
 from app.pipeline.summary import bucket_name, key_name
 from app.pipeline.tables import (
     QUOTA_VERSION,
@@ -115,10 +116,11 @@ def run(job: Job) -> None:
         proposal = _proposal(job, now)
         job.read["alterations"] = proposal.as_json()
         job.counts["alterations"] = len(proposal.alterations)
-        _write(job, lakes, out, hours, (proposal, now))
+        of_run = _write(job, lakes, out, hours, (proposal, now))
         say_if_empty(job)
         if job.options.plot:
             draw_timelines(job, [out], job.options.plot, job.run_id)
+    publish_advice(job, WRITES, of_run, Reach(_end(hours), None))
 
 
 def _cluster(hours: Sequence[Partition]) -> str | None:
@@ -151,7 +153,8 @@ def _write(
     out: Lake,
     hours: Sequence[Partition],
     proposed: tuple[Proposal, DataFrame],
-) -> None:
+) -> Sequence[Partition]:
+    """Write the tables, count into the report, and return their partitions."""
     proposal, now = proposed
     cluster = _cluster(hours) or ""
     series = read_first(lakes, SERIES, hours).where(sf.col("key").isin(proposal.keys))
@@ -191,6 +194,7 @@ def _write(
     job.counts |= {name: value for name, value in found.items() if name != "minutes"}
     job.findings = found["longer"]
     job.summary = list(_lines(entities, found))
+    return scope
 
 
 _OF_NEW: Final = (
@@ -258,12 +262,11 @@ def _timelines(rates: DataFrame, touched: Touched, worst: DataFrame, shares: int
 def _run_row(
     job: Job, hours: Sequence[Partition], proposal: Proposal, found: Mapping[str, int]
 ) -> Sequence[Any]:
-    first, last = (_start(hours[index]) for index in (0, -1))
     values = {
         "cluster_id": hours[0]["cluster_id"],
         "run_id": job.run_id,
-        "data_from": first,
-        "data_through": last + timedelta(hours=1),
+        "data_from": _start(hours[0]),
+        "data_through": _end(hours),
         "delivery_timeout_s": float(job.options.delivery_timeout),
         "alterations": proposal.as_json(),
         **found,
@@ -273,6 +276,10 @@ def _run_row(
 
 def _start(hour: Partition) -> datetime:
     return datetime.fromisoformat(f"{hour['dt']}T{int(hour['hour']):02}:00:00+00:00")
+
+
+def _end(hours: Sequence[Partition]) -> datetime | None:
+    return _start(hours[-1]) + timedelta(hours=1) if hours else None
 
 
 def _lines(entities: DataFrame, found: Mapping[str, int]) -> Sequence[str]:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 from pyspark.sql import SparkSession
 
 from app.pipeline.tables import (
@@ -25,6 +27,7 @@ from tests.testkit.bucket_worlds import (
     publish,
     read_arrow,
 )
+from tests.testkit.postgres import AuditDatabase
 
 P = "producer_byte_rate"
 
@@ -282,6 +285,24 @@ def test_recommendations_are_taken_instead_of_a_file(
         "whatif_timeline.csv",
         "whatif_timeline.png",
     ]
+
+
+def test_answers_are_published_with_their_values(
+    spark_command: Command, lake: Path, tmp_path: Path, audit_database: AuditDatabase
+):
+    file = tmp_path / "database"
+    file.write_text(audit_database.service_url, encoding="utf-8")
+    proposal = body(({"user": "alice"}, {P: 60}), ({"user": "open", "client-id": "x"}, {P: 10}))
+    report = asked(spark_command, lake, tmp_path / "out", proposal, "--pg", str(file))
+    assert report["published"] == {"whatif_run": 1, "whatif_entity": 2, "whatif_timeline": 4}
+    with psycopg.connect(audit_database.service_url, options="-c timezone=UTC") as connection:
+        for table in (WHATIF_RUN, WHATIF_ENTITY, WHATIF_TIMELINE):
+            names = [sql.Identifier(name) for name in table.columns]
+            query = sql.SQL("select {} from {}").format(
+                sql.SQL(", ").join(names), sql.Identifier(table.name)
+            )
+            written = {tuple(row.values()) for row in rows_of(tmp_path / "out", table)}
+            assert {*connection.execute(query).fetchall()} == written
 
 
 UNKNOWN = body(({"user": "a"}, {"nope": 1}))
