@@ -10,6 +10,7 @@ from app.pipeline.advice.capacity import Capacity, capacity_of, read_capacity
 from app.pipeline.advice.drift import read_desired
 from app.pipeline.advice.stale import read_inventory
 from app.pipeline.errors import UsageError
+from tests.pipeline.conftest import Command
 
 
 def document(*brokers: Any) -> str:
@@ -122,3 +123,43 @@ def test_a_document_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path)
 def test_a_file_that_is_missing_is_named_by_its_option(tmp_path: Path, read: Any):
     with pytest.raises(UsageError, match=r"The file of --\w+ cannot be read"):
         read(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["overcommit", "--input", "x", "--out", "y"], "--capacity is missing"),
+        (["overcommit", "--out", "y", "--capacity", "x"], "--input is missing"),
+        (["overcommit", "--input", "x", "--out", "y", "--capacity", "{bad}"], "it is not JSON"),
+        (["drift", "--out", "y"], "--quotas is missing"),
+        (
+            ["drift", "--quotas", "x", "--out", "y", "--desired", "{bad}"],
+            "--desired is no document",
+        ),
+        (["stale", "--input", "x", "--out", "y"], "--quotas is missing"),
+        (
+            ["stale", "--input", "x", "--out", "y", "--quotas", "z", "--inventory", "{bad}"],
+            "--inventory is no list of users",
+        ),
+        (["rightsize", "--out", "y"], "--input is missing"),
+        (["rightsize", "--percentile", "101"], "not a whole number from 50 to 100"),
+        (["rightsize", "--margin", "nan"], "not a number from 0 to 100"),
+        (["rightsize", "--days", "0"], "not a whole number from 1 to 1000"),
+        (
+            [
+                "run",
+                "--capacity",
+                "{bad}",
+                *["--format", "csv", "--input", "x", "--quotas", "z", "--out", "y"],
+            ],
+            "JSON",
+        ),
+    ],
+)
+def test_wrong_usage_is_said_before_spark_is_started(
+    command: Command, tmp_path: Path, arguments: list[str], sentence: str
+):
+    bad = written(tmp_path, "{")
+    done = command(*(argument.format(bad=bad) for argument in arguments))
+    assert (done.returncode, "starting Spark" in done.stderr) == (2, False)
+    assert sentence in done.stderr
