@@ -23,6 +23,7 @@ from app.pipeline.spark import spark_failures, spark_session
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
+    QUOTA_CONFLICT,
     QUOTA_FAILED,
     QUOTA_SNAPSHOT,
     QUOTA_VERSION,
@@ -51,7 +52,7 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
 """
 
 QUOTAS_READ: Final[Mapping[str, Sequence[Table]]] = {
-    "drift": (QUOTA_VERSION, QUOTA_SNAPSHOT, QUOTA_FAILED),
+    "drift": (QUOTA_VERSION, QUOTA_SNAPSHOT, QUOTA_FAILED, QUOTA_CONFLICT),
 }
 """The tables below ``--quotas`` that a job reads, where it is more than ``QUOTA_VERSION``."""
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from app.pipeline.tables import (
     BROKER_COMMIT,
     DRIFT_FINDING,
+    QUOTA_CONFLICT,
     QUOTA_FAILED,
     QUOTA_SNAPSHOT,
     QUOTA_VERSION,
@@ -198,6 +199,7 @@ def _drift(command: Command, quotas: Path, out: Path) -> None:
                 for row in rows
             ],
             QUOTA_FAILED: [{**carl, **failed}],
+            QUOTA_CONFLICT: [{**row, "at": taken, "conflict": "other"} for row in live[1:]],
         },
     )
     desired = quotas / "desired.yaml"

@@ -156,7 +156,7 @@ def test_a_file_that_is_missing_is_named_by_its_option(tmp_path: Path, read: Any
         ),
     ],
 )
-def test_wrong_usage_is_said_before_spark_is_started(
+def test_wrong_usage_is_refused_before_spark_is_started(
     command: Command, tmp_path: Path, arguments: list[str], sentence: str
 ):
     bad = written(tmp_path, "{")

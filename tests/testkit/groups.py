@@ -36,6 +36,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline/test_options.py": "jobs without Spark",
     "tests/pipeline/test_plot.py": "jobs without Spark",
     "tests/pipeline/test_advice_arrow.py": "jobs without Spark",
+    "tests/pipeline/test_drift_sources.py": "jobs without Spark",
     "tests/pipeline/test_capacity.py": "jobs without Spark",
     "tests/pipeline/test_schedule.py": "jobs without Spark",
     "tests/pipeline/test_secrets.py": "jobs without Spark",

@@ -22,7 +22,13 @@ from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import SETTLING, SNAPSHOT, entity_of_columns
 from app.pipeline.results import Scope
-from app.pipeline.tables import QUOTA_FAILED, QUOTA_SNAPSHOT, QUOTA_VERSION, Table
+from app.pipeline.tables import (
+    QUOTA_CONFLICT,
+    QUOTA_FAILED,
+    QUOTA_SNAPSHOT,
+    QUOTA_VERSION,
+    Table,
+)
 
 _TYPES: Final = frozenset({"user", "client-id"})
 
@@ -59,18 +65,21 @@ class Sources:
         snapshot: Rows of the newest ``quota_snapshot``.
         taken: When snapshots were taken, the oldest first.
         failed: Rows of ``quota_failed``.
+        conflicts: Rows of ``quota_conflict``.
     """
 
     versions: Sequence[Row]
     snapshot: Sequence[Row]
     taken: Sequence[datetime]
     failed: Sequence[Row]
+    conflicts: Sequence[Row]
 
 
 def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
     """Read what is stored of each cluster."""
     versions = _by_cluster(job, quotas, QUOTA_VERSION)
     failed = _by_cluster(job, quotas, QUOTA_FAILED)
+    conflicts = _by_cluster(job, quotas, QUOTA_CONFLICT)
     taken: dict[str, list[datetime]] = defaultdict(list)
     newest: dict[str, list[Row]] = {}
     if quotas.has(QUOTA_SNAPSHOT):
@@ -83,7 +92,11 @@ def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
         newest = _grouped(found)
     return {
         name: Sources(
-            versions.get(name, []), newest.get(name, []), taken.get(name, []), failed.get(name, [])
+            versions.get(name, []),
+            newest.get(name, []),
+            taken.get(name, []),
+            failed.get(name, []),
+            conflicts.get(name, []),
         )
         for name in sorted({*versions, *newest})
     }
@@ -147,31 +160,37 @@ def _quota(row: Row) -> Quota:
 def _logged(source: Sources) -> dict[Quota, float | None]:
     """Return what the log says at the time of the newest snapshot, whatever snapshots show.
 
-    A version that a snapshot ended goes on for the log. Of what a later snapshot alone has, the log
+    A version that a snapshot ended goes on for the log, if ``history`` has found the conflict: else
+    it has not read the log since, which may explain it. Of what a later snapshot alone has, the log
     says that it is not set; of what the first one has, the log says nothing.
     """
     if not source.taken:
         return {}
-    first, newest = source.taken[0], source.taken[-1]
+    conflicts = {(entity_of_columns(row), row["at"]) for row in source.conflicts}
     versions: dict[Quota, list[Row]] = defaultdict(list)
     for row in source.versions:
         versions[_quota(row)].append(row)
     logged: dict[Quota, float | None] = {}
     for quota, rows in versions.items():
         own = [row for row in rows if row["origin"] != SNAPSHOT]
-        if not own:
-            if min(row["valid_from"] for row in rows) > first:
+        last = max(own, key=lambda row: row["valid_from"], default=None)
+        changed = _changed_by_snapshots(rows, last, source)
+        if not all((quota.entity, at) in conflicts for at in changed):
+            continue
+        if last is None:
+            if changed:
                 logged[quota] = None
             continue
-        last = max(own, key=lambda row: row["valid_from"])
-        if max(last["valid_from"], _ended(last, source) or last["valid_from"]) > newest - SETTLING:
-            # A snapshot may still show what held before.
-            continue
-        logged[quota] = None if _ended(last, source) else last["value"]
+        ended = None if last["valid_to"] in source.taken else last["valid_to"]
+        if max(last["valid_from"], ended or last["valid_from"]) <= source.taken[-1] - SETTLING:
+            # Later a snapshot may still show what held before.
+            logged[quota] = None if ended else last["value"]
     return logged
 
 
-def _ended(row: Row, source: Sources) -> datetime | None:
-    """Return when the log ended a version; null where it goes on, or a snapshot ended it."""
-    ended: datetime | None = row["valid_to"]
-    return None if ended in source.taken else ended
+def _changed_by_snapshots(rows: Sequence[Row], last: Row | None, source: Sources) -> set[datetime]:
+    """Return when snapshots changed what the log said last; without it what the first showed."""
+    since = source.taken[0] if last is None else last["valid_from"]
+    times = {row["valid_from"] for row in rows if row["origin"] == SNAPSHOT}
+    times |= {row["valid_to"] for row in rows if row["valid_to"] in source.taken}
+    return {at for at in times if at > since}

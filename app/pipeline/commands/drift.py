@@ -1,7 +1,8 @@
 """Find where the desired document, the log and the live quotas differ: ``drift_finding``.
 
-Reads ``quota_version``, ``quota_snapshot`` and ``quota_failed`` below ``--quotas``, as ``history``
-and ``snapshot`` write them. Without a snapshot what the log says counts as live. Nothing is
+Reads ``quota_version``, ``quota_snapshot``, ``quota_conflict`` and ``quota_failed`` below
+``--quotas``: take a ``snapshot``, then ``history``, which finds what the log does not explain.
+Without a snapshot what the log says counts as live. Nothing is
 changed: each row has the body that would restore the document or the log.
 """
 
