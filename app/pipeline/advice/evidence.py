@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_type
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
@@ -151,9 +152,14 @@ def write_advice(
 
 def frame_of(session: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Return rows as a table has them; what is missing is null."""
-    schema = schema_of(table)
-    absent: dict[str, Any] = dict.fromkeys(schema.fieldNames())
-    return session.createDataFrame([{**absent, **row} for row in rows], schema)
+    if not rows:
+        # Arrow has no batch that would tell Spark the columns.
+        return session.createDataFrame([], schema_of(table))
+    columns = {
+        each.name: pa.array([row.get(each.name) for row in rows], to_arrow_type(each.dataType))
+        for each in schema_of(table)
+    }
+    return session.createDataFrame(pa.table(columns))
 
 
 USE_DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,

@@ -134,20 +134,20 @@ def rows_of(
         if each.value is not None
     }
     tests = back_test(evidence, values)
+    periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
     for cluster, each in advised:
-        row = _row(evidence, cluster, each)
+        since, until = periods[cluster]
+        row = {"cluster_id": cluster, **_row(each), "since": since, "until": until}
         if test := tests.get((cluster, each.use.bucket_id)):
             row["throttled_s_now"] = test.now
             row |= {f"throttled_s_{name}": value for name, value in test.new._asdict().items()}
         yield row
 
 
-def _row(evidence: Evidence, cluster: str, advice: RightSize) -> dict[str, Any]:
+def _row(advice: RightSize) -> dict[str, Any]:
     use, body = advice.use, advice.body()
-    since, until = evidence.period(cluster)
     same = ("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak")
     return {
-        "cluster_id": cluster,
         **{name: getattr(use, name) for name in (*same, "cluster_total", "skew", "days")},
         **quota_columns(use.entity),
         "bucket_user": use.user,
@@ -164,7 +164,5 @@ def _row(evidence: Evidence, cluster: str, advice: RightSize) -> dict[str, Any]:
         "factor": advice.factor,
         "censored": advice.censored,
         "saving": advice.saving,
-        "since": since,
-        "until": until,
         "body": None if body is None else json.dumps(body, ensure_ascii=False),
     }
