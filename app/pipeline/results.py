@@ -97,6 +97,12 @@ class Scope:
         )
 
 
+def end_of(hour: Partition) -> datetime:
+    """Return the end of an hour of a cluster, exclusive."""
+    begin = datetime.fromisoformat(hour["dt"]).replace(hour=int(hour["hour"]), tzinfo=UTC)
+    return begin + timedelta(hours=1)
+
+
 def merge_buckets(rows: DataFrame) -> DataFrame:
     """Return each bucket of ``DIM_BUCKET`` once, from its first to its last time."""
     names = [name for name in DIM_BUCKET.columns if name not in _OF_HOUR]

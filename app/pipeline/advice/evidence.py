@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, read_first, schema_of
-from app.pipeline.results import Reach, Scope, broker_coverage, explain, reach_of
+from app.pipeline.results import Reach, Scope, broker_coverage, end_of, explain, reach_of
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 from app.pipeline.usage.measures import Numbers, begins_of
 
@@ -94,8 +94,8 @@ class Evidence:
 
     def period(self, cluster: str) -> tuple[datetime, datetime]:
         """Return the start of the first hour of a cluster and the end of its last one."""
-        times = [_begin(hour) for hour in self.hours if hour["cluster_id"] == cluster]
-        return min(times), max(times) + timedelta(hours=1)
+        times = [end_of(hour) for hour in self.hours if hour["cluster_id"] == cluster]
+        return min(times) - timedelta(hours=1), max(times)
 
     def read(self, table: Table) -> DataFrame:
         """Return the rows of a table of these hours; of lakes that overlap the first counts."""
@@ -110,10 +110,6 @@ class Evidence:
         if halving_days is None:
             return [1] * MOST_DAYS
         return [max(1, round(_WEIGHT * 2 ** (-age / halving_days))) for age in range(MOST_DAYS)]
-
-
-def _begin(hour: Partition) -> datetime:
-    return datetime.fromisoformat(hour["dt"]).replace(hour=int(hour["hour"]), tzinfo=UTC)
 
 
 def tags_of(evidence: Evidence) -> DataFrame:

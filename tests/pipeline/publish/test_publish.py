@@ -12,22 +12,27 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
-from app.pipeline.publishing import DETAILS_FOR_DAYS, publish, publish_results
+from app.pipeline.publishing import DETAILS_FOR_DAYS, publish, publish_advice, publish_results
 from app.pipeline.run_records import URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
+    DRIFT_FINDING,
+    RECOMMENDATION,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
     Table,
 )
 from tests.pipeline.publish.results import (
+    ADVICE,
     CLUSTER,
     DAY,
     MIDNIGHT,
     REACH,
+    RUN,
     SAMPLE,
+    WHATIF,
     bucket,
     day,
     hour,
@@ -242,6 +247,31 @@ def test_what_a_job_wrote_is_published_with_its_reach(
     with psycopg.connect(database) as connection:
         table = connection.execute("select to_regclass('bucket_minute')").fetchone()
     assert table == (None,)
+
+
+@pytest.mark.small
+def test_advice_is_published_by_cluster_and_what_if_by_its_run(
+    database: str, spark: SparkSession, tmp_path: Path
+):
+    lake = Lake(spark, str(tmp_path))
+    advice = {RECOMMENDATION: ADVICE[RECOMMENDATION], DRIFT_FINDING: ADVICE[DRIFT_FINDING]}
+    of_runs = {
+        table: [{**row, "run_id": run_id} for row in each for run_id in (RUN, "another")]
+        for table, each in WHATIF.items()
+    }
+    for table, each in {**advice, **of_runs}.items():
+        lake.write(bucket_worlds.frame(spark, table, map(dict, each)), table)
+    cluster = {"cluster_id": CLUSTER}
+    for name, tables, replaced in (
+        ("rightsize", list(advice), cluster),
+        ("whatif", list(of_runs), {**cluster, "run_id": RUN}),
+    ):
+        job = job_of(name, out=str(tmp_path), catalog=None)
+        job.session = spark
+        publish_advice(job, tables, [replaced], REACH)
+        found = {table.name: len(ADVICE.get(table) or WHATIF[table]) for table in tables}
+        assert job.counts["published"] == found
+        assert counts(database, tables) == list(found.values())
 
 
 def test_what_is_published_is_read_while_no_other_run_publishes(database: str):
