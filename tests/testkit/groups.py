@@ -35,7 +35,6 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline/synth": "jobs without Spark",
     "tests/pipeline/test_options.py": "jobs without Spark",
     "tests/pipeline/test_plot.py": "jobs without Spark",
-    "tests/pipeline/test_advice_arrow.py": "jobs without Spark",
     "tests/pipeline/test_drift_sources.py": "jobs without Spark",
     "tests/pipeline/test_capacity.py": "jobs without Spark",
     "tests/pipeline/test_schedule.py": "jobs without Spark",
