@@ -81,7 +81,8 @@ class PostgresPlans:
 
     async def owned(self, cluster_id: str, owners: Collection[str] | None) -> Holdings:
         """See ``PlanStore``."""
-        values = {"cluster_id": cluster_id, "owners": None if owners is None else list(owners)}
+        named = None if owners is None else [owner for owner in owners if owner.isprintable()]
+        values = {"cluster_id": cluster_id, "owners": named}
         rows = await self._pool.rows(OWNED, values, within_s=self._within_s)
         return await off_loop(len(rows), holdings_of, rows)
 

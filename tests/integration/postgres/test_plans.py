@@ -97,7 +97,8 @@ async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
     held = {entity: {P: Holding("team", 1024.0), C: Holding("team", 7.0)}}
     for owners in (None, ["team"], ["team", "another"]):
         assert await plans.owned(CLUSTER, owners) == held
-    assert await plans.owned(CLUSTER, ["another"]) == {}
+    for owners in (["another"], ["te\0am"], [""], []):
+        assert await plans.owned(CLUSTER, owners) == {}
     assert await plans.owned("another", None) == {}
     await settled(journal, owned(user, "team", "team", Op(P, remove=True), *sets(8, C)))
     assert await holders(plans, user) == {C: Holding("team", 8.0)}
