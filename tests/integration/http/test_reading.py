@@ -113,7 +113,7 @@ def test_a_token_of_another_filter_is_refused(api: httpx.Client, team: str) -> N
     "position", [None, 1, [], "x", {"user": 1}, {"user": ["a"]}, {"topic": "t"}, {"user": {}}]
 )
 def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, position: Any) -> None:
-    conditions = {"filter": (), "strict": False, "has_key": ()}
+    conditions = {"filter": (), "strict": False, "has_key": (), "owner": ()}
     token = page_token(position, query_fingerprint("quotas", conditions))
     assert refused(api.get("/quotas", params={"page_token": token}))
     valid = page_token({"user": "a"}, query_fingerprint("quotas", conditions))
