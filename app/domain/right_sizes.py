@@ -255,7 +255,7 @@ def judge(use: BucketUse, rules: SizingRules) -> RightSize:
     target = target_of(use, rules)
     action, reason = _action(use, target, rules)
     value = _next_step(use, target, action, rules)
-    if value is not None and value == use.limit:
+    if value is not None and not _moves(use.limit, action, value):
         action, value, reason = Action.KEEP, None, "No other value is allowed."
     saving = _saving(use, value, use.brokers)
     return RightSize(use, use.entity, 1, action, value, target, saving, reason)
@@ -268,7 +268,7 @@ def target_of(use: BucketUse, rules: SizingRules) -> float:
 
 
 def _action(use: BucketUse, target: float, rules: SizingRules) -> tuple[Action, str]:
-    if not 0 < use.limit < TWO_TO_63:
+    if not 0 < use.limit < TWO_TO_63 or use.limit > QUOTA_KEY_RULES[use.key].maximum:
         return Action.KEEP, "The value limits nothing."
     if use.days < rules.min_days:
         return Action.INSUFFICIENT, f"{use.days} of {rules.min_days} days have data."
@@ -315,12 +315,17 @@ def _next_step(use: BucketUse, target: float, action: Action, rules: SizingRules
     return None
 
 
+def _moves(limit: float, action: Action, value: float) -> bool:
+    """Tell whether a value, which was rounded and bounded, is still where the action leads."""
+    return value > limit if action is Action.RAISE else value < limit
+
+
 def allowed_value(key: str, value: float) -> float:
     """Round a value up to ``DIGITS`` digits, and to what its key may have."""
     rule = QUOTA_KEY_RULES[key]
-    rounded = round_up(value)
+    rounded = round_up(max(value, rule.minimum))
     whole = float(math.ceil(rounded)) if rule.integral else rounded
-    return min(max(whole, rule.minimum), rule.maximum)
+    return min(whole, rule.maximum)
 
 
 def round_up(value: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis.strategies import (
     DrawFn,
     booleans,
@@ -113,7 +113,14 @@ RULES = builds(
 )
 
 
+_CAREFUL = SizingRules(percentile=50, margin=0.0, step_max=1.0)
+
+
 @given(uses(), RULES)
+@example(use(key="request_percentage", limit=1e9 + 1, throttled_minutes=10_000), _CAREFUL)
+@example(use(key="request_percentage", limit=1e9 + 1, p95=0.0, rate=0.0), _CAREFUL)
+@example(use(limit=1001.0, p95=0.0, rate=0.0), _CAREFUL)
+@example(use(key="request_percentage", rate=1e-311), _CAREFUL)
 def test_a_value_moves_towards_what_is_needed_by_a_step_at_most(
     found: BucketUse, rules: SizingRules
 ):
