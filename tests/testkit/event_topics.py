@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.testkit.patience import DEADLINE_S
+from tests.testkit.patience import DEADLINE_S, wait_until
 
 LOGGED = """
     select event.alteration_id || '/' || event.seq || '/' || entity.ordinal as id,
@@ -36,6 +42,10 @@ class EventRecord:
         return self.headers["ce_id"]
 
 
+_LEADER_TO_COME = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+"""What a broker says of a topic that was made just now."""
+
+
 def create_topic(servers: str, name: str, partitions: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
@@ -60,7 +70,7 @@ def read_topic(servers: str, name: str) -> list[EventRecord]:
 
 
 def _read(consumer: Consumer, partition: TopicPartition) -> Iterator[EventRecord]:
-    _, end = consumer.get_watermark_offsets(partition, timeout=DEADLINE_S)
+    end = _end_of(consumer, partition)
     consumer.assign([partition])
     at = 0
     while at < end:
@@ -71,6 +81,22 @@ def _read(consumer: Consumer, partition: TopicPartition) -> Iterator[EventRecord
         key = message.key()
         headers = {header: text.decode() for header, text in message.headers()}
         yield EventRecord(headers, key and key.decode(), json.loads(message.value()))
+
+
+def _end_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the offset behind the last record, once the partition has a leader."""
+    ends: list[int] = []
+
+    def is_known() -> bool:
+        try:
+            ends.append(consumer.get_watermark_offsets(partition, timeout=DEADLINE_S)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_TO_COME:
+                raise
+        return bool(ends)
+
+    wait_until(is_known, f"{partition} has no leader")
+    return ends[0]
 
 
 class LoggedEntity(NamedTuple):
