@@ -43,9 +43,9 @@ CRASH = "tests/faults/crash_recovery"
 QUORUM, REAL_BROKER, EXPIRIES = (
     f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker", "expiries")
 )
-CLUSTERS, STORES, REAL_METRICS, METRIC_SERVERS = (
+CLUSTERS, STORES, REAL_METRICS, REAL_CALLBACKS, METRIC_SERVERS = OF_THEIR_OWN = tuple(
     f"tests/pipeline/test_{name}.py"
-    for name in ("clusters", "stores", "real_metrics", "metric_servers")
+    for name in ("clusters", "stores", "real_metrics", "real_callbacks", "metric_servers")
 )
 WHATIF = "tests/pipeline/whatif/test_real_broker.py"
 IN_HTTP = "tests/integration/http"
@@ -75,7 +75,7 @@ STEPS = (
             f"{IN_HTTP}/test_budgets.py",
         ),
     ),
-    Step("callbacks", 5, ("tests/faults/http/test_quota_callbacks.py",)),
+    Step("callbacks", 14, ("tests/faults/http/test_quota_callbacks.py", REAL_CALLBACKS)),
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
     Step("mixed-load", 4, ("tests/faults/http/test_mixed_load.py",)),
     Step("error-codes", 4, ("tests/faults/http/test_error_codes.py",)),
@@ -118,10 +118,7 @@ STEPS = (
         25,
         (
             "tests/pipeline",
-            *(
-                f"--ignore={each}"
-                for each in (CLUSTERS, STORES, REAL_METRICS, WHATIF, METRIC_SERVERS)
-            ),
+            *(f"--ignore={each}" for each in (*OF_THEIR_OWN, WHATIF)),
         ),
     ),
     Step("clusters", 8, (CLUSTERS,)),
