@@ -87,7 +87,7 @@ def _end_of(consumer: Consumer, partition: TopicPartition) -> int:
     """Return the offset behind the last record, once the partition has a leader."""
     ends: list[int] = []
 
-    def is_known() -> bool:
+    def has_end() -> bool:
         try:
             ends.append(consumer.get_watermark_offsets(partition, timeout=DEADLINE_S)[1])
         except KafkaException as error:
@@ -95,7 +95,7 @@ def _end_of(consumer: Consumer, partition: TopicPartition) -> int:
                 raise
         return bool(ends)
 
-    wait_until(is_known, f"{partition} has no leader")
+    wait_until(has_end, f"{partition} has no leader")
     return ends[0]
 
 
