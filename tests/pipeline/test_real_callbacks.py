@@ -1,8 +1,11 @@
 """Brokers with a quota callback, from their metrics to incidents: the callback's own buckets."""
 
+import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +13,7 @@ import yaml
 
 from app.domain.callbacks.strimzi_static import STRIMZI_STATIC
 from app.localdev.jars import STRIMZI_QUOTAS_LOCK, jars_of
+from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.localdev.traffic import TrafficClient
 from tests.pipeline.real_broker import collecting, pipeline
@@ -31,10 +35,22 @@ LOAD_S, INTERVAL_S = 130, 5
 CLIENTS = [TrafficClient(user, "etl", 300_000) for user in ("alice", "bob")]
 
 
-def incidents(
+class Seen(NamedTuple):
+    """Buckets that are limited, each with its user, its client-id and its limit.
+
+    Attributes:
+        top: Those that the command lists while they are used.
+        incidents: Those that had an incident.
+    """
+
+    top: list[tuple[str, str, float]]
+    incidents: list[tuple[str, str, float]]
+
+
+def observe(
     plugin: Plugin, stored: dict[str, int], callback: Path, postgres: LocalPostgres
-) -> list[tuple[str, str, float]]:
-    """Let alice and bob write under a callback; return each bucket and limit of an incident."""
+) -> Seen:
+    """Let alice and bob write under a callback; return what is limited."""
     folder = callback.parent
     _, url = migrated_database(postgres, folder.name)
     with (
@@ -51,19 +67,34 @@ def incidents(
         with collecting(kafka, folder / "raw", INTERVAL_S), traffic(kafka, *CLIENTS):
             # What takes time here is the measurement itself.
             threading.Event().wait(LOAD_S)
-        (folder / "token").write_text("alice")
+            (folder / "token").write_text("alice")
+            server = ("--server", service.url, "--token-file", folder / "token")
+            listed = top(kafka, *map(str, server))
         out = folder / "out"
-        server = ("--server", service.url, "--token-file", folder / "token")
         pipeline("snapshot", *server, "--out", out)
     inputs = ("--format", "collect", "--input", folder / "raw", "--quotas", out)
     pipeline("run", *inputs, "--callback", callback, "--out", out)
     buckets = {row["bucket_id"]: row for row in rows(out, "dim_bucket")}
     limits = {row["bucket_id"]: row["limit"] for row in rows(out, "series_limit")}
-    return sorted(
-        (bucket["bucket_user"], bucket["bucket_client"], limits[bucket["bucket_id"]])
-        for row in rows(out, "throttle_incident")
-        for bucket in (buckets[row["bucket_id"]],)
+    found = [buckets[row["bucket_id"]] for row in rows(out, "throttle_incident")]
+    names = ("bucket_user", "bucket_client")
+    return Seen(
+        listed,
+        sorted((*(each[name] for name in names), limits[each["bucket_id"]]) for each in found),
     )
+
+
+def top(kafka: LocalKafka, *server: str) -> list[tuple[str, str, float]]:
+    """Return the buckets that may produce no more than so much, as the command lists them."""
+    command = [sys.executable, "-m", "app.client.cli", "top", *server, "--output", "json"]
+    endpoint = ("--endpoint", f"1={kafka.metrics_url}")
+    done = subprocess.run([*command, *endpoint], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [
+        (row["user"], row["client_id"], row["limit"])
+        for row in json.loads(done.stdout)["rows"]
+        if row["key"] == KEY
+    ]
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -79,8 +110,8 @@ def test_the_bucket_of_a_static_limit_has_the_incident(postgres: LocalPostgres, 
     }
     plugin = Plugin(STRIMZI_STATIC, tuple(jars_of(STRIMZI_QUOTAS_LOCK)), properties)
     callback = callback_file(tmp_path, STRIMZI_STATIC, "strimzi-static", {"produce": LIMIT})
-    found = incidents(plugin, {"alice": 1000}, callback, postgres)
-    assert found == [("quota.type:PRODUCE", "", LIMIT)]
+    limited = [("quota.type:PRODUCE", "", float(LIMIT))]
+    assert observe(plugin, {"alice": 1000}, callback, postgres) == Seen(limited, limited)
 
 
 def test_the_bucket_of_a_group_has_the_incident(postgres: LocalPostgres, tmp_path: Path):
@@ -92,5 +123,6 @@ def test_the_bucket_of_a_group_has_the_incident(postgres: LocalPostgres, tmp_pat
     properties = {"client.quota.callback.groups.file": str(members)}
     plugin = Plugin(name, (built_callbacks(tmp_path / "jar"),), properties)
     callback = callback_file(tmp_path, name, "groups", {"groups_file": "groups.yaml"})
-    found = incidents(plugin, {"group:ops": LIMIT, "alice": LIMIT * 5}, callback, postgres)
-    assert found == [("group:ops", "", LIMIT)]
+    stored = {"group:ops": LIMIT, "alice": LIMIT * 5}
+    limited = [("group:ops", "", float(LIMIT))]
+    assert observe(plugin, stored, callback, postgres) == Seen(limited, limited)
