@@ -11,6 +11,7 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, Outcome, Quotas, failed_read_set
 from app.domain.authorization import Operation
+from app.domain.callbacks.kafka_rules import KAFKA_RULES
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -169,7 +170,10 @@ class AlterQuotas:
             judgement = replace(judgement, violations=violations)
         judgement.raise_violations(all_or_nothing=alteration.all_or_nothing)
         judged = alteration.judged(judgement, is_unjudged=needs_stored)
-        return await off_loop(number, judged.warned_of_ignored, await self.model())
+        model = await self.model()
+        if model is KAFKA_RULES:  # nothing is ignored
+            return judged
+        return await off_loop(number, judged.warned_of_ignored, model)
 
     async def _run(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         number = len(alteration.changes) + len(alteration.local_refusals)

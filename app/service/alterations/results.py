@@ -82,8 +82,8 @@ def result_of(change: Change, verdict: Verdict) -> AlterationResult:
     if outcome in _CHANGING:
         after = apply_ops(before or {}, change.ops)
         changed = not same_values(before or {}, after)
-    if outcome in _CHANGING and before is not None:
-        warnings += drastic_warnings(before, change.ops)
+        if before is not None:
+            warnings += drastic_warnings(before, change.ops)
     return AlterationResult(
         entity=change.entity,
         outcome=outcome,
