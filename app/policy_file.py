@@ -242,10 +242,12 @@ class Document(_Strict):
         default_factory=list
     )
     ignored_by_callback: Literal["warn", "deny"] = "warn"
+    drastic: Literal["warn", "deny"] = "warn"
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.rules and not self.budgets and self.ignored_by_callback == "warn":
+        denies = "deny" in (self.ignored_by_callback, self.drastic)
+        if not self.rules and not self.budgets and not denies:
             message = "it needs rules, or budgets"
             raise ValueError(message)
         return self
@@ -289,8 +291,14 @@ def parse_policy(content: bytes, name: str) -> Policy:
         raise PolicyFileError("\n".join(lines))
     rules, digest = tuple(map(_policy_rule, document.rules)), hashlib.sha256(content).hexdigest()
     budgets = tuple(map(_budget, document.budgets))
-    refuses_ignored = document.ignored_by_callback == "deny"
-    return Policy(rules, document.others_may, digest, budgets, refuses_ignored)
+    return Policy(
+        rules,
+        document.others_may,
+        digest,
+        budgets,
+        refuses_ignored=document.ignored_by_callback == "deny",
+        refuses_drastic=document.drastic == "deny",
+    )
 
 
 def _budget(item: BudgetItem) -> Budget:

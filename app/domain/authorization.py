@@ -302,6 +302,7 @@ class Policy:
         digest: The SHA-256 of the file that says so.
         budgets: What values may add up to, whoever asks.
         refuses_ignored: Whether a value that the brokers' quota callback ignores may not be set.
+        refuses_drastic: Whether nobody may lower a value by much, or set next to nothing.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -309,6 +310,7 @@ class Policy:
     digest: str = ""
     budgets: tuple[Budget, ...] = ()
     refuses_ignored: bool = False
+    refuses_drastic: bool = False
 
     def ignored_violations(
         self, model: CallbackModel, alterations: Sequence[ClientQuotaAlteration]

@@ -1,6 +1,7 @@
 """Changes that may take away what somebody works with: a limit lowered by much, or next to nothing.
 
-The service warns of them, the command asks first, and the page shows them in red.
+The service warns of them, or refuses them by its policy; the command asks first, and the page shows
+them in red.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -235,3 +235,9 @@ def test_what_a_callback_ignores_is_refused_only_where_the_file_says_so():
     assert not parse_policy(GOOD.encode(), "p").refuses_ignored
     alone = parse_policy(b"apiVersion: quotas-policy/v1\nignored_by_callback: deny\n", "p")
     assert (alone.refuses_ignored, alone.others_may) == (True, True)
+
+
+def test_drastic_changes_are_refused_only_where_the_file_says_so():
+    assert not parse_policy(GOOD.encode(), "p").refuses_drastic
+    alone = parse_policy(b"apiVersion: quotas-policy/v1\ndrastic: deny\n", "p")
+    assert (alone.refuses_drastic, alone.refuses_ignored, alone.others_may) == (True, False, True)

@@ -154,12 +154,14 @@ class Present(NamedTuple):
         refusal: Why all of it is refused, by what is stored; or null.
         failed: What was not to be expected.
         over_budget: An entry for each budget that it would exceed.
+        too_drastic: An entry for each value that it would lower by more than the policy lets it.
     """
 
     alteration: Alteration
     refusal: InvalidRequestError | None
     failed: Sequence[Violation] = ()
     over_budget: Sequence[Violation] = ()
+    too_drastic: Sequence[Violation] = ()
 
 
 def beside_values(alteration: Alteration, values: Quotas, *, with_plan: bool) -> Present:
@@ -177,7 +179,7 @@ def beside_values(alteration: Alteration, values: Quotas, *, with_plan: bool) ->
         return Present(left.with_warnings(left.over_budget(values)), refusal)
     beside = judged.plan.beside if judged.plan and with_plan else {}
     failed = [*_failed_expectations(judged), *failed_read_set(beside, values)]
-    return Present(judged, refusal, failed, judged.over_budget(values))
+    return Present(judged, refusal, failed, judged.over_budget(values), judged.too_drastic())
 
 
 def _failed_expectations(alteration: Alteration) -> Sequence[Violation]:
@@ -223,39 +225,53 @@ def unexpected(alteration: Alteration, failed: Sequence[Violation]) -> Conclusio
     return Conclusion(alteration.alteration_id, results, (event,), error=error)
 
 
-def exceeding(alteration: Alteration, over_budget: Sequence[Violation]) -> Conclusion:
-    """Conclude an intent that would exceed budgets: what raises them first is refused.
+def against_policy(
+    alteration: Alteration, over_budget: Sequence[Violation], too_drastic: Sequence[Violation]
+) -> Conclusion:
+    """Conclude an intent that would exceed budgets, or change too much at once for the policy.
 
-    The others are not applied; nothing is sent. There may be more left in a minute, so the
-    idempotency key is free again.
+    What does so, or raises a sum first, is refused; the others are not applied; nothing is sent.
+    It may pass in a minute, so the idempotency key is free again.
     """
     why: dict[int | None, Verdict] = {}
-    for each in over_budget:
+    for each in (*over_budget, *too_drastic):
         why.setdefault(each.index, Verdict(Outcome.REFUSED, KafkaRefusal(None, each.detail)))
     others = Verdict(Outcome.NOT_APPLIED)
     results = results_of(alteration, lambda change: why.get(change.ordinal, others))
-    event = (utc_now(), "outcome", "a budget would be exceeded; nothing was sent")
+    what, detail = _OVER_BUDGET if over_budget else _TOO_DRASTIC
+    event = (utc_now(), "outcome", f"{what}; nothing was sent")
     error = PolicyViolationError(
-        _OVER_BUDGET, violations=over_budget, alteration_id=alteration.alteration_id
+        detail, violations=[*over_budget, *too_drastic], alteration_id=alteration.alteration_id
     )
     return Conclusion(alteration.alteration_id, results, (event,), error=error, is_repeatable=True)
 
 
 _OVER_BUDGET: Final = (
-    "A budget of this service's policy would be exceeded; nothing was sent. Each is listed in "
-    "errors, with those who hold most of it."
+    "a budget would be exceeded",
+    (
+        "A budget of this service's policy would be exceeded; nothing was sent. Each is listed in "
+        "errors, with those who hold most of it."
+    ),
 )
+_TOO_DRASTIC: Final = (
+    "the policy refuses drastic changes",
+    (
+        "This service's policy refuses to lower a value so much at once; nothing was sent. Each is "
+        "listed in errors. Lower it in steps, or remove the value."
+    ),
+)
+"""Each in the history of the alteration, and for the caller."""
 
 
 def not_to_be_sent(judged: Present) -> Conclusion | None:
     """Conclude what is not to be sent, by what was read; null for what is."""
-    alteration, refusal, failed, over_budget = judged
+    alteration, refusal, failed, over_budget, too_drastic = judged
     if refusal is not None:
         return breaking_rules(alteration, refusal)
     if failed:
         return unexpected(alteration, failed)
-    if over_budget:
-        return exceeding(alteration, over_budget)
+    if over_budget or too_drastic:
+        return against_policy(alteration, over_budget, too_drastic)
     if alteration.expires is not None and not alteration.changes:
         return nothing_to_end(alteration)
     return None

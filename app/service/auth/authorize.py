@@ -349,7 +349,8 @@ class NarrowingPolicy:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
             await self._record_denied(alteration.caller, refusal, _attempt(alteration, evidence))
             raise refusal
-        return self.within_budgets(replace(alteration, evidence=evidence))
+        admitted = replace(alteration, evidence=evidence, refuses_drastic=policy.refuses_drastic)
+        return self.within_budgets(admitted)
 
     def within_budgets(self, alteration: Alteration) -> Alteration:
         """Return the alteration with the budgets that it is to be judged by."""

@@ -25,6 +25,7 @@ from app.domain.alterations import (
 )
 from app.domain.budgets import Budget, budget_violations
 from app.domain.callbacks.callback import IGNORED, CallbackModel, ignored_by
+from app.domain.drastic import DRASTIC, drastic_changes
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, QuotaError, Violation
 from app.domain.expiry import broken_returns, keys_changed_since
@@ -113,6 +114,7 @@ class Alteration:
         plan: The plan behind it: its owner will hold the keys that are applied; or null.
         budgets: Those of which it sets a value: it is judged by them. The end of a temporary value
             is not.
+        refuses_drastic: Whether the policy lets it lower nothing by much.
         expires_at: When what it sets is to return to what held before, or null.
         expires: The alteration whose values it ends, or null. What its changes expect are the
             values of that one: a key that has another is left.
@@ -148,6 +150,7 @@ class Alteration:
     supersedes: str | None = None
     plan: PlanApplication | None = None
     budgets: tuple[Budget, ...] = ()
+    refuses_drastic: bool = False
     expires_at: datetime | None = None
     expires: str | None = None
     left: Mapping[int, AlterationResult] = field(default_factory=dict)
@@ -311,6 +314,25 @@ class Alteration:
         """
         found = budget_violations(self.budgets, self.changes, stored) if self.budgets else ()
         return [_in_request(each, self.changes) for each in found]
+
+    def too_drastic(self) -> Sequence[Violation]:
+        """Return an entry for each value that would be lowered by more than the policy lets it.
+
+        What holds has been read.
+        """
+        if not self.refuses_drastic:
+            return ()
+        return [
+            Violation(
+                f"/alterations/{change.ordinal}/ops/{at}/value",
+                DRASTIC,
+                drastic.detail,
+                index=change.ordinal,
+            )
+            for change in self.changes
+            for at, op in enumerate(change.ops)
+            for drastic in drastic_changes(change.before or {}, [op])
+        ]
 
     def identified(self, alteration_id: str, cluster_id: str, broker_id: int) -> "Alteration":
         """Return it with its id, for a cluster, through a broker."""

@@ -199,3 +199,52 @@ async def test_a_bad_file_leaves_the_policy_in_force(
     put(path, f"others: allow\n{TEXT}")
     assert await service.guard.reload()
     assert service.count("policy_outdated") == 0
+
+
+LOOSE = TEXT.replace("min: 10, max: 100", "min: 10, max: 100000000")
+
+
+async def refusals(service: Narrowed, *alterations: Any, **options: Any) -> list[tuple[str, str]]:
+    """Alter, and return code and pointer of each error of a refusal; empty where all is applied."""
+    answer = await service.post(ALTERATIONS, {"alterations": list(alterations), **options})
+    if answer.status == 200:
+        return []
+    assert (answer.status, answer.document["code"]) == (403, "policy-violation"), answer.document
+    assert answer.document["sent_to_cluster"] == "no"
+    return [(error["code"], error["pointer"]) for error in answer.document["errors"]]
+
+
+async def test_the_policy_may_refuse_drastic_changes_by_what_holds_then(
+    service: Narrowed, path: Path
+):
+    put(path, LOOSE)
+    await service.guard.reload()
+    (high,) = setting(50_000_000, "team-a-x")["alterations"]
+    (low,) = setting(500_000, "team-a-x")["alterations"]
+    (half,) = setting(5_000_000, "team-a-x")["alterations"]
+    (tiny,) = setting(100, "team-a-y")["alterations"]
+    assert await refusals(service, high) == []
+    assert await refusals(service, low) == []
+    assert await refusals(service, high) == []
+    put(path, LOOSE.replace("rules:", "drastic: deny\nrules:"))
+    await service.guard.reload()
+    refused = [("drastic", f"/alterations/{at}/ops/0/value") for at in (0, 1)]
+    assert await refusals(service, low, tiny) == refused
+    assert await refusals(service, low, tiny, all_or_nothing=False) == refused
+    assert await refusals(service, low, tiny, validate_only=True) == refused
+    assert await refusals(service, half) == []
+    assert await refusals(service, low) == []
+
+
+async def test_what_is_too_drastic_is_a_refused_row_and_its_key_is_free_again(
+    service: Narrowed, path: Path
+):
+    put(path, LOOSE.replace("rules:", "drastic: deny\nrules:"))
+    await service.guard.reload()
+    first = await service.post(ALTERATIONS, setting(100, "team-a-x"), idempotency_key="lower")
+    assert first.status == 403
+    (concluded,) = service.journal.conclusions
+    assert [str(result.outcome) for result in concluded.results.values()] == ["refused"]
+    again = await service.post(ALTERATIONS, setting(100, "team-a-x"), idempotency_key="lower")
+    assert again.status == 403
+    assert again.document["alteration_id"] != first.document["alteration_id"]
