@@ -89,6 +89,8 @@ _IDENTITIES_AT_ONCE: Final = 10_000
 
 Parameters = Sequence[tuple[str, str]]
 
+JSON: Final = "application/json"
+
 
 @dataclass
 class Connection:
@@ -104,9 +106,7 @@ class Connection:
     """How to learn the outcome, once something was sent that alters."""
     _client: httpx.Client | None = None
 
-    def get(
-        self, path: str, parameters: Parameters = (), accept: str = "application/json"
-    ) -> httpx.Response:
+    def get(self, path: str, parameters: Parameters = (), accept: str = JSON) -> httpx.Response:
         """Return the answer to a read."""
         try:
             client = self._open()

@@ -15,7 +15,7 @@ from app.domain.alterations import ClientQuotaAlteration, Quotas, same_value
 from app.domain.callbacks.callback import ResolvingCallback
 from app.domain.callbacks.kafka_rules import KafkaQuotaCallback
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
-from app.domain.plans import PlannedChange
+from app.domain.plans import Holding, PlannedChange
 from app.domain.quantities import factor_in_words, value_in_words
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client
@@ -47,6 +47,7 @@ class KeyImpact:
         effective_before: What applies now; null: unlimited, or not a key that brokers know.
         source: Where that comes from; null: nothing applies.
         more_specific: Stored entities with a value of their own, which go before this one.
+        changed_since: Who applied another value than the one that is stored, and which; or null.
     """
 
     change: str
@@ -55,6 +56,7 @@ class KeyImpact:
     effective_after: float | None
     source: ConfiguredQuota | None
     more_specific: int
+    changed_since: Holding | None = None
 
 
 class Impacts:
@@ -81,6 +83,7 @@ class Impacts:
             effective_after=None if becomes is None else becomes.value,
             source=becomes,
             more_specific=self._rules.before(entity, key),
+            changed_since=change.changed_since.get(key),
         )
 
 
@@ -200,6 +203,9 @@ def _clause(entity: ClientQuotaEntity, key: str, impact: KeyImpact) -> str:
         clause += f", but {_of(key, impact.source)} goes before it"
     elif impact.change == "set" and impact.effective_before is not None:
         clause += f", where {value_in_words(key, impact.effective_before)} applies now"
+    if (held := impact.changed_since) is not None:
+        applied = value_in_words(key, held.value)
+        clause += f", changed outside since {held.owner} applied {applied}"
     if impact.more_specific:
         noun = "entity" if impact.more_specific == 1 else "entities"
         clause += f" ({impact.more_specific} more specific {noun} with a value)"

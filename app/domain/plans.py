@@ -95,12 +95,14 @@ class PlannedChange:
     """What would be done to one entity, and what it means.
 
     ``before`` and ``after`` are the whole entity's values; ``impact`` is a document.
+    ``changed_since`` has the keys whose stored value is not the one that their owner applied.
     """
 
     alteration: ClientQuotaAlteration
     before: Values
     after: Values
     holders: Holders
+    changed_since: Mapping[str, Holding] = field(default_factory=dict)
     impact: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -425,7 +427,8 @@ class _Draft:
         held = self._holdings.get(alteration.entity, {})
         holders = {op.key: held[op.key].owner if op.key in held else None for op in alteration.ops}
         after = apply_ops(before, alteration.ops)
-        return PlannedChange(alteration, before, after, holders)
+        changed = {key: held[key] for key in holders if is_changed(held.get(key), before.get(key))}
+        return PlannedChange(alteration, before, after, holders, changed)
 
     def _conflicts(self, change: PlannedChange) -> list[Conflict]:
         entity = change.alteration.entity
@@ -442,6 +445,13 @@ def _drastic_warnings(changes: Iterable[PlannedChange]) -> Iterator[EntityWarnin
         alteration = change.alteration
         for drastic in drastic_changes(change.before, alteration.ops):
             yield EntityWarning(alteration.entity, DRASTIC, drastic.detail)
+
+
+def is_changed(holding: Holding | None, present: float | None) -> bool:
+    """Tell whether a key has not the value any more that its owner applied, or none at all."""
+    if holding is None:
+        return False
+    return present is None or not same_value(present, holding.value)
 
 
 _OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave the entity out."

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +15,10 @@ from app.client.arguments import add_overridden_option
 from app.client.commands.temporary import note_ends
 from app.client.entities import Entity, show_value
 from app.client.errors import DONE, UsageError
-from app.client.http import document
+from app.client.http import JSON, Parameters, document
 from app.client.kafka_configs import add_other_flags
 from app.client.output import Context, table
+from app.client.problems import ServiceError
 from app.client.selection import add_owner_option, add_selection_options, filters_of
 from app.documents import API_VERSION
 from app.domain.entities import show_entity, visible
@@ -68,22 +70,45 @@ def _sources(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
 
 
 def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a block for each entity: the entity, then its values by key; a blank line between."""
+    """Yield a block for each entity: the entity, then its values by key; a blank line between.
+
+    Where the owners were asked for, a value says whose it is.
+    """
     for at, quota in enumerate(quotas):
         if at:
             yield ""
         yield show_entity(quota["entity"])
         for key, value in sorted(quota["values"].items()):
-            yield f"{visible(key)}={show_value(value)}"
+            owner = quota.get("owners", {}).get(key)
+            applied = "" if owner is None else f" (applied by {visible(owner)})"
+            yield f"{visible(key)}={show_value(value)}{applied}"
 
 
 _MEDIA_TYPES: Final = {"yaml": "application/yaml", "csv": "text/csv"}
 _NOTHING: Final = "Nothing found: no entity with quotas matches."
+_OF_THE_LOG: Final = ("audit-log-unavailable", "query-too-slow")
+"""Why nobody can say who owns what, while quotas can be read."""
+
+
+def _alone(context: Context, parameters: Parameters, media_type: str) -> Any:
+    return context.service.get("/quotas", parameters, media_type)
+
+
+def _with_owners(context: Context, parameters: Parameters, media_type: str = JSON) -> Any:
+    """Return the answer with owners; without them, which is said, where the log has no answer."""
+    try:
+        return _alone(context, [*parameters, ("owners", "true")], media_type)
+    except ServiceError as error:
+        if error.code not in _OF_THE_LOG or context.option("owner"):
+            raise
+        context.note(f"Owners are left out: {error.problem.get('detail')}")
+        return _alone(context, parameters, media_type)
 
 
 def _written(context: Context, parameters: Sequence[tuple[str, str]], output: str) -> bytes:
     """Return YAML or CSV as the service writes it; a document of nothing is said to be one."""
-    content: bytes = context.service.get("/quotas", parameters, _MEDIA_TYPES[output]).content
+    with_owners = _with_owners if output == "yaml" else _alone
+    content: bytes = with_owners(context, parameters, _MEDIA_TYPES[output]).content
     lines = content.rstrip().splitlines()
     if (len(lines) <= 1) if output == "csv" else lines[-1:] == [b"quotas: []"]:
         context.tell_always(_NOTHING)
@@ -104,7 +129,10 @@ def run_describe(context: Context) -> int:
     if context.output in _MEDIA_TYPES:
         context.print_bytes(_written(context, parameters, context.output))
         return DONE
-    quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
+    # In a pipe the lines are those of KIP-546, and JSON is what `plan` takes.
+    is_for_people = context.output == "text" and sys.stdout.isatty()
+    read = _with_owners if is_for_people else _alone
+    quotas = document(read(context, parameters, JSON), "quotas")["quotas"]
     if not quotas:
         context.tell_always(_NOTHING)
     if context.output == "json":

@@ -183,12 +183,21 @@ def _factor(factor: float | None) -> str:
 def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
     """Tell where the callers of the entity get something else, and where nothing is left."""
     source, effective = impact["source"], impact["effective_after"]
+    changed = _changed_since(impact.get("changed_since"))
     if impact["change"] == "removed":
-        return ", then unlimited" if source is None else f", then {_of(effective, source)}"
+        then = "unlimited" if source is None else _of(effective, source)
+        return f"{changed}, then {then}"
     if source is not None and source["entity"] != entity:
-        return f", but {_of(effective, source)} goes before it"
+        return f"{changed}, but {_of(effective, source)} goes before it"
     more = impact["more_specific"]
-    return f", but {counted(more, 'entity goes', 'entities go')} before it" if more else ""
+    before = f", but {counted(more, 'entity goes', 'entities go')} before it" if more else ""
+    return f"{changed}{before}"
+
+
+def _changed_since(held: Mapping[str, Any] | None) -> str:
+    if held is None:
+        return ""
+    return f", changed outside since {visible(held['owner'])} applied {_value_text(held['value'])}"
 
 
 def _of(value: Any, source: Mapping[str, Any]) -> str:

@@ -174,6 +174,13 @@ class ImpactSource(ResponseModel):
     """Of the level."""
 
 
+class AppliedValue(ResponseModel):
+    """The value that an owner applied."""
+
+    owner: str
+    value: StoredValue
+
+
 class KeyImpact(ResponseModel):
     """What a change means for the callers of its entity."""
 
@@ -189,6 +196,9 @@ class KeyImpact(ResponseModel):
     """Where the effective value comes from; null where nothing applies."""
     more_specific: Annotated[int, Field(ge=0)]
     """Stored entities with this key that go before this one for some callers."""
+    changed_since: Annotated[AppliedValue | MISSING, UNSET_IS_MISSING] = MISSING
+    """What its owner applied, where another value is stored now: an alteration by hand, or another
+    tool, has changed it since."""
 
 
 class Impact(ResponseModel):

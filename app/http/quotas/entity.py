@@ -14,6 +14,7 @@ from app.domain.alterations import Outcome, Values
 from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NoSuchEntityError, Violation
+from app.domain.plans import Holdings
 from app.http.alterations.expiry import ExpiresAt, ExpiresIn, end_asked_for
 from app.http.alterations.models import ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_of, alteration_response, altered
@@ -21,7 +22,13 @@ from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS, JsonResponse, answer_head, json_bytes, quota_json
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
-from app.http.quotas.expiries import MEMBER, temporaries_json
+from app.http.quotas.expiries import (
+    MEMBER,
+    OWNERS,
+    owners_bytes,
+    owners_of,
+    temporaries_json,
+)
 from app.http.quotas.formats import (
     Format,
     MaxAgeMs,
@@ -68,6 +75,9 @@ class EntityParameters(QueryParameters):
     """The query of ``GET /quotas/{entity_key}``."""
 
     max_age_ms: MaxAgeMs = 0
+    owners: Flag = False
+    """With the owners of its keys, as in `GET /quotas`; the `ETag` is then that of the owners, too,
+    and fits no `If-Match`."""
 
 
 class RemoveParameters(QueryParameters):
@@ -131,12 +141,21 @@ async def describe_entity(
     values = listing.entries[0][1]
     held = _temporaries(request, entity, values)
     etag = _etag(request, listing.cluster_id, entity, values)
+    more: dict[str, Any] = {MEMBER: held} if held else {}
+    if query.owners:
+        owned = owners_of(listing.entries, await _holdings(request, listing.cluster_id, entity))
+        etag = etag_with(etag, owners_bytes(owned))
+        more |= {OWNERS: owned[0]} if owned else {}
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
     head = answer_head(listing.cluster_id, listing.as_of)
-    more = {MEMBER: held} if held else {}
     return JsonResponse({**head, **quota_json(entity, values), **more}, headers=headers)
+
+
+async def _holdings(request: Request, cluster_id: str, entity: ClientQuotaEntity) -> Holdings:
+    nobody = ""
+    return await services_of(request).plans.holdings(cluster_id, nobody, [entity])
 
 
 def _temporaries(

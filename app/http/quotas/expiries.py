@@ -59,21 +59,42 @@ def texts_with_temporaries(
     return _with_member(texts, MEMBER, changed)
 
 
-def texts_with_owners(
-    entries: Sequence[Entry], texts: Sequence[bytes], held: Holdings
-) -> tuple[Sequence[bytes], bytes]:
-    """Return entries in JSON with the owners of their keys, and those alone for an entity tag.
+OWNERS: Final = "owners"
+
+Owned = Mapping[int, Mapping[str, str]]
+"""Who holds which key, by the position of the entity among entries."""
+
+NO_OWNERS: Final[Owned] = {}
+
+
+def owners_of(entries: Sequence[Entry], held: Holdings) -> Owned:
+    """Return the owners of what entries have.
 
     What an owner applied and another tool has removed since is left out.
+
+    Args:
+        entries: In the order of ``sort_key``.
+        held: Who holds what.
     """
-    owned: dict[int, bytes] = {}
+    owned: dict[int, Mapping[str, str]] = {}
     for entity, keys in held.items():
         at = _position(entries, entity)
         stored = () if at is None else entries[at][1]
         owners = {key: keys[key].owner for key in sorted(keys) if key in stored}
         if at is not None and owners:
-            owned[at] = json_bytes(owners)
-    return _with_member(texts, "owners", owned)
+            owned[at] = owners
+    return owned
+
+
+def texts_with_owners(texts: Sequence[bytes], owned: Owned) -> Sequence[bytes]:
+    """Return entries in JSON with the owners of their keys."""
+    written, _ = _with_member(texts, OWNERS, {at: json_bytes(owned[at]) for at in owned})
+    return written
+
+
+def owners_bytes(owned: Owned) -> bytes:
+    """Return what an entity tag has to say of owners; empty without any."""
+    return b"".join(b"%d%b" % (at, json_bytes(owned[at])) for at in sorted(owned))
 
 
 def _with_member(

@@ -45,7 +45,7 @@ from app.http.query_params import (
     PageToken,
     QueryParameters,
 )
-from app.http.quotas.expiries import NO_NOTES, Notes, Temporary, note_text
+from app.http.quotas.expiries import NO_NOTES, NO_OWNERS, Notes, Owned, Temporary, note_text
 from app.service.queries.describe import Entry, SortedSnapshot
 
 OLDEST_IMAGE_MS: Final = 2**31 - 1
@@ -84,7 +84,8 @@ class DescribeParameters(QueryParameters):
     """Only entities of which this owner holds a key, by the plans that it applied; several: any of
     them. The audit log is asked, so there is no answer without it."""
     owners: Flag = False
-    """With the owners of each entity that has some, as with `owner`; the same holds for it."""
+    """With the owners of each entity that has some, as with `owner`; the same holds for it. In YAML
+    they are comments."""
     max_age_ms: MaxAgeMs = 0
     page_size: Annotated[
         Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None, Field(examples=[1000])
@@ -259,8 +260,17 @@ def encode(
     answer: QuotaListingResponse,
     texts: Sequence[bytes],
     notes: Notes = NO_NOTES,
+    owned: Owned = NO_OWNERS,
 ) -> Iterator[bytes]:
-    """Yield the body in chunks; ``texts`` are its entries in JSON, ``notes`` for a document."""
+    """Yield the body in chunks.
+
+    Args:
+        media_type: Of the body.
+        answer: What it has.
+        texts: Its entries in JSON.
+        notes: What is for a time, for the comments of a document.
+        owned: Who holds which key, for the same.
+    """
     match media_type:
         case Format.JSON:
             head, tail = json_frame(answer)
@@ -270,7 +280,7 @@ def encode(
         case Format.CSV:
             return _in_chunks(csv_rows(answer.entries))
         case Format.YAML:
-            return _in_chunks(yaml_rows(answer.entries, notes))
+            return _in_chunks(yaml_rows(answer.entries, notes, owned))
 
 
 def metadata_headers(media_type: Format, answer: QuotaListingResponse) -> dict[str, str]:
@@ -379,13 +389,16 @@ _LONGEST_SIMPLE_KEY: Final = 500
 Source: YAML 1.1, 7.4.2 of YAML 1.2."""
 
 
-def yaml_rows(entries: Iterable[Entry], notes: Notes = NO_NOTES) -> Iterator[bytes]:
-    """Yield the document in UTF-8, entity by entity; what is for a time is a comment."""
+def yaml_rows(
+    entries: Iterable[Entry], notes: Notes = NO_NOTES, owned: Owned = NO_OWNERS
+) -> Iterator[bytes]:
+    """Yield the document in UTF-8, entity by entity; owners and what is for a time are comments."""
     yield f"apiVersion: {API_VERSION}\n".encode()
     heading, left = "quotas:\n", dict(notes)
-    for entity, values in entries:
+    for at, (entity, values) in enumerate(entries):
         numbers = _mapping((key, _number(value)) for key, value in values_json(values).items())
-        comments = "".join(f"    # {text}\n" for text in _comments(left.pop(entity, {})))
+        texts = chain(_comments(left.pop(entity, {})), _owners(owned.get(at, {})))
+        comments = "".join(f"    # {text}\n" for text in texts)
         names = _names(entity)
         yield f"{heading}  - entity: {names}\n    values: {numbers}\n{comments}".encode()
         heading = ""
@@ -398,6 +411,10 @@ def yaml_rows(entries: Iterable[Entry], notes: Notes = NO_NOTES) -> Iterator[byt
 
 def _comments(held: Mapping[str, TemporaryValue]) -> Iterator[str]:
     return (note_text(_scalar(key), value) for key, value in held.items())
+
+
+def _owners(owners: Mapping[str, str]) -> Iterator[str]:
+    return (f"{_scalar(key)} applied by {owner}" for key, owner in owners.items())
 
 
 def _names(entity: ClientQuotaEntity) -> str:

@@ -30,6 +30,8 @@ from app.http.quotas.expiries import (
     Notes,
     exported,
     notes_bytes,
+    owners_bytes,
+    owners_of,
     texts_with_owners,
     texts_with_temporaries,
 )
@@ -159,18 +161,16 @@ async def describe_quotas(
         answer, snapshot, page = _answer(query, listing, after, fingerprint)
         written, etag = await _write(media_type, answer.cluster_id, page, snapshot)
         texts, tagged = written.texts, notes_bytes(notes)
+        owned = await off_loop(len(held), owners_of, answer.entries, held)
         if media_type not in _EXPORTS:
             texts, tagged = texts_with_temporaries(answer.entries, texts, expiries)
-            number = len(held)
-            texts, of_owners = await off_loop(
-                number, texts_with_owners, answer.entries, texts, held
-            )
-            tagged += of_owners
+            texts = await off_loop(len(owned), texts_with_owners, texts, owned)
+        tagged += owners_bytes(owned)
         etag = etag_with(etag, tagged)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    body = encode(media_type, answer, texts, notes)
+    body = encode(media_type, answer, texts, notes, owned)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
     if media_type is not Format.JSON:

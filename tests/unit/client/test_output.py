@@ -139,3 +139,14 @@ def test_an_import_has_types_in_the_order_of_an_export():
     collection.add({"user": "a", "client-id": "b"}, "producer_byte_rate", "5", 1)
     (quota,) = collection.quotas()
     assert list(quota["entity"]) == ["user", "client-id"]
+
+
+def test_a_plan_says_what_was_changed_outside_since_an_owner_applied_it():
+    change: Any = PLAN["changes"][0]
+    since = {"changed_since": {"owner": "team\x1b-a", "value": 8388608}}
+    keys = {key: {**impact, **since} for key, impact in change["impact"]["keys"].items()}
+    plan = {**PLAN, "changes": [{**change, "impact": {"keys": keys}}]}
+    _, raised, removed, *_ = plan_lines(plan, Style(coloured=False))
+    sentence = ", changed outside since team\\x1b-a applied 8388608"
+    assert raised.endswith(f"raised × 2{sentence}, but 1 entity goes before it")
+    assert removed.endswith(f"removed{sentence}, then 80.5 of {{user=<default>}}")

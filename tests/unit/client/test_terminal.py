@@ -448,6 +448,36 @@ SHARED = {
 }
 
 
+def test_a_describe_says_on_a_terminal_who_applied_a_value(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    values = {P: 5, "consumer_byte_rate": 7}
+    quota = {"entity": {"user": "alice"}, "values": values, "owners": {P: "team\x1b-a"}}
+    plain = ["{user=alice}", "consumer_byte_rate=7", f"{P}=5"]
+    owned = Reply(200, {"quotas": [quota]})
+    without = Reply(200, {"quotas": [{**quota, "owners": {}}]})
+    ran = run("describe", without)
+    assert (ran.out.splitlines(), "owners" in ran.service.asked[0][1]) == (plain, False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ran = run("describe", owned)
+    assert ran.out.splitlines() == [*plain[:2], f"{P}=5 (applied by team\\x1b-a)"]
+    assert ran.service.asked[0][1] == "/quotas?owners=true"
+    silent = Reply(503, {"code": "audit-log-unavailable", "detail": "It does not answer."})
+    ran = run("describe", silent, without)
+    assert (ran.code, ran.out.splitlines()) == (0, plain)
+    assert ran.err == "Owners are left out: It does not answer.\n"
+    assert run("describe --owner team-a", silent).code == 5
+
+
+def test_an_export_has_owners_unless_the_log_is_silent(run: Run):
+    silent = Reply(503, {"code": "audit-log-unavailable", "detail": "It does not answer."})
+    ran = run("export", silent, Reply(200, b"quotas:\n  - entity: {}\n"))
+    paths = [asked[1] for asked in ran.service.asked]
+    assert paths == ["/quotas?owners=true", "/quotas"]
+    assert (ran.code, ran.err) == (0, "Owners are left out: It does not answer.\n")
+    assert run("export --output csv", Reply(200, b"a\nb\n")).service.asked[0][1] == "/quotas"
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_resolution_says_on_a_terminal_how_much_that_is_and_who_shares_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool

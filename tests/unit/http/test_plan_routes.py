@@ -51,6 +51,25 @@ async def test_a_plan_reaches_no_log_and_changes_nothing(service: FakeService):
     }
 
 
+async def test_a_plan_says_what_was_changed_since_its_owner_applied_it(service: FakeService):
+    bert = ClientQuotaEntity.of({"user": "bert"})
+    service.brokers.quotas |= {ALICE: {RATE: 1000.0}, bert: {RATE: 7.0}}
+    service.plans.held = {
+        ALICE: {RATE: Holding("team-a", 8388608.0)},
+        bert: {RATE: Holding("team-a", 7.0)},
+    }
+    quotas = [{"entity": {"user": name}, "values": {RATE: 9}} for name in ("alice", "bert")]
+    body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": "team-a"}
+    answer = await service.post(PLANS, body, "bob")
+    for read in (answer, await service.get(f"{PLANS}/{answer.document['plan_id']}", "bob")):
+        changed, same = (change["impact"] for change in read.document["changes"])
+        assert changed["keys"][RATE]["changed_since"] == {"owner": "team-a", "value": 8388608}
+        assert changed["summary"] == (
+            f"{RATE} lowered ÷ 111, changed outside since team-a applied 8 MiB/s."
+        )
+        assert "changed_since" not in same["keys"][RATE]
+
+
 async def test_one_plan_more_than_a_principal_may_have_is_refused(service: FakeService):
     service.plans.most = 1
     await planned(service, 10)
@@ -315,6 +334,28 @@ async def test_only_what_a_text_changes_is_judged(service: FakeService):
     text = f"user,{RATE},request_percentage\nalice,NaN,1.7976931348623157E308\n"
     answer = await service.post(PLANS, {"document": text, "format": "csv"}, "bob")
     assert (answer.status, answer.document["changes"]) == (200, [])
+
+
+async def test_one_entity_and_a_document_say_who_owns_what(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5000.0, "consumer_byte_rate": 1.0}
+    service.plans.held = {ALICE: {RATE: Holding("team: a", 5000.0)}}
+    address = f"/quotas/{ALICE.key}"
+    plain, read = await service.get(address), await service.get(f"{address}?owners=true")
+    assert "owners" not in plain.document
+    assert read.document["owners"] == {RATE: "team: a"}
+    assert read.headers["etag"] != plain.headers["etag"]
+    texts = {}
+    for query in ("owners=true", "max_age_ms=0"):
+        exported = await service.get(
+            f"/quotas?filter=user=alice&{query}", accept="application/yaml"
+        )
+        texts[query] = exported.body.decode()
+        body = {"document": texts[query], "format": "yaml"}
+        assert (await service.post(PLANS, body, "bob")).document["changes"] == []
+    comment = f"    # {RATE} applied by team: a\n"
+    assert texts["owners=true"] == texts["max_age_ms=0"] + comment
+    service.plans.held = {}
+    assert "owners" not in (await service.get(f"{address}?owners=true")).document
 
 
 async def test_quotas_are_found_by_who_owns_a_key_of_theirs(service: FakeService):
