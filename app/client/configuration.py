@@ -9,7 +9,11 @@ Options say it, then the environment, then a profile of
     server = "https://quotas.test.example"
     token_file = "~/.config/kafka-client-quotas/test.token"
 
+    endpoints = "1=http://broker-1:9404/metrics,2=http://broker-2:9404/metrics"  # of `top`
+
     [profiles.prod]
+    prometheus = "https://prometheus.example"  # of `top`, too
+    prometheus_token_file = "prometheus.token"
     server = "https://quotas.example"
     user = "alice"                        # Basic: asks for the password
     password_file = "~/alice.password"    # or reads it
@@ -33,12 +37,26 @@ from app.domain.entities import visible
 DEFAULT_SERVER: Final = "http://localhost:8080"
 PREFIX: Final = "KAFKA_CLIENT_QUOTAS_"
 
-_TEXTS: Final = ("server", "user")
-_FILES: Final = ("token_file", "password_file", "cacert", "cert", "key")
+_TEXTS: Final = ("server", "user", "endpoints", "prometheus")
+_FILES: Final = (
+    *("token_file", "password_file", "cacert", "cert", "key"),
+    "prometheus_token_file",
+)
 MEMBERS: Final = (*_TEXTS, *_FILES)
 
-_CREDENTIALS: Final = (("token_file",), ("user", "password_file"))
-"""Each group is a credential; one from a nearer layer hides the others."""
+_ALTERNATIVES: Final = (
+    (("token_file",), ("user", "password_file")),
+    (("endpoints",), ("prometheus", "prometheus_token_file")),
+)
+"""Groups of members that stand for each other: one from a nearer layer hides the others."""
+
+
+_NEEDS: Final = (
+    ("password_file", "user", "A password file needs a user: give --user."),
+    ("key", "cert", "--key needs --cert."),
+    ("prometheus_token_file", "prometheus", "--prometheus-token-file needs --prometheus."),
+)
+"""What is of no use without what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,9 @@ class Configuration:
     cacert: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    endpoints: str | None = None
+    prometheus: str | None = None
+    prometheus_token_file: Path | None = None
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -74,11 +95,12 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
     for layer in (near, middle, _profile(config_file(environ), asked)):
         if "token_file" in layer and "user" in layer:
             raise UsageError("Both a token file and a user are set: name one of them.")
+        if "endpoints" in layer and "prometheus" in layer:
+            raise UsageError("Both endpoints and prometheus are set: name one of them.")
         merged = _without_hidden(layer, merged) | merged
-    if "password_file" in merged and "user" not in merged:
-        raise UsageError("A password file needs a user: give --user.")
-    if "key" in merged and "cert" not in merged:
-        raise UsageError("--key needs --cert.")
+    for name, other, sentence in _NEEDS:
+        if name in merged and other not in merged:
+            raise UsageError(sentence)
     for name in _FILES:
         if name in merged:
             merged[name] = Path(merged[name]).expanduser()
@@ -86,11 +108,12 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
 
 
 def _without_hidden(layer: Mapping[str, Any], nearer: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the credentials of a layer where a nearer one has another."""
+    """Leave out what a nearer layer says in another way, such as by another credential."""
     hidden: set[str] = set()
-    for group in _CREDENTIALS:
-        if any(name in nearer for name in group):
-            hidden |= {name for other in _CREDENTIALS if other != group for name in other}
+    for groups in _ALTERNATIVES:
+        for group in groups:
+            if any(name in nearer for name in group):
+                hidden |= {name for other in groups if other != group for name in other}
     return {name: value for name, value in layer.items() if name not in hidden}
 
 
@@ -138,7 +161,7 @@ def _check(file: Path, content: Mapping[str, Any]) -> None:
 def authorization(configured: Configuration) -> bytes | None:
     """Return the ``Authorization`` header, or null where there is none; may ask for a password."""
     if configured.token_file is not None:
-        return b"Bearer " + _line(configured.token_file, "--token-file")
+        return b"Bearer " + read_line(configured.token_file, "--token-file")
     if configured.user is not None:
         return b"Basic " + _basic(configured.user, configured.password_file)
     return None
@@ -150,7 +173,7 @@ def _basic(user: str, password_file: Path | None) -> bytes:
     if ":" in user:
         raise UsageError("--user: a user name of Basic authentication holds no colon (RFC 7617).")
     if password_file is not None:
-        password = _line(password_file, "--password-file")
+        password = read_line(password_file, "--password-file")
     else:
         password = _ask_password(user)
     return b64encode(user.encode() + b":" + password)
@@ -170,13 +193,15 @@ def _ask_password(user: str) -> bytes:
             raise UsageError(message) from None
 
 
-def _line(file: Path, option: str) -> bytes:
+def read_line(file: Path, option: str) -> bytes:
+    """Return the one line of a file that holds a secret; a token is ASCII, without blanks."""
     try:
         text = file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
         raise UsageError(f"The file of {option} cannot be read: {reason(error)}.") from error
-    text = text.strip() if option == "--token-file" else text
-    if not text or not text.isprintable() or (option == "--token-file" and not text.isascii()):
+    is_token = option.endswith("-token-file")
+    text = text.strip() if is_token else text
+    if not text or not text.isprintable() or (is_token and not text.isascii()):
         raise UsageError(f"The file of {option} does not hold one line of text.")
     return text.encode()
 

@@ -178,7 +178,7 @@ def quota_samples(text: str) -> Iterator[Sample]:
         value = None if sample is None else _number_of(sample[3])
         if sample is None or value is None:
             raise ValueError(f"line {number} is not a metric")
-        yield Sample(sample[1], *_labels_of(sample[2] or ""), value)
+        yield sample_of_labels(sample[1], _labels_of(sample[2] or ""), value)
 
 
 @lru_cache(maxsize=65_536)
@@ -203,17 +203,20 @@ _LABEL: Final = re.compile(r'([A-Za-z_][\w.-]*)\s*=\s*"((?:\\.|[^"\\])*)"')
 _LABEL_ESCAPE: Final = re.compile(r'\\(["\\n])')
 
 
-def _labels_of(labels: str) -> tuple[str, str, str]:
-    """Return resource, user and client-id."""
-    exported = {
+def _labels_of(labels: str) -> Mapping[str, str]:
+    return {
         name: _LABEL_ESCAPE.sub(_unescape_label, value) for name, value in _LABEL.findall(labels)
     }
+
+
+def sample_of_labels(metric: str, exported: Mapping[str, str], value: float) -> Sample:
+    """Return the sample of a metric with labels as exported, in any spelling."""
     fields = labels_by_field(name for name, value in exported.items() if value)
     resource, user, client_id = (
         exported[fields[field][0]] if field in fields else ""
         for field in (RESOURCE, USER, CLIENT_ID)
     )
-    return resource, user, client_id
+    return Sample(metric, resource, user, client_id, value)
 
 
 def _number_of(text: str) -> float | None:

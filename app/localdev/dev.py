@@ -238,12 +238,20 @@ def _write_env(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> N
     variables |= {
         "KAFKA_CLIENT_QUOTAS_SERVER": service.url,
         "KAFKA_CLIENT_QUOTAS_TOKEN_FILE": str(token_file),
-        "metrics": "" if dev.kafka is None else dev.kafka.metrics_url,
+        **_metrics(dev),
         "QUOTAS_PIPELINE_DATABASE_URL": dev.environ.get("QUOTAS_DATABASE_URL", ""),
     }
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
     path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
     write_private(dev.directory / "env", f"{''.join(lines)}{path}{_FIELD}\n")
+
+
+def _metrics(dev: _Dev) -> dict[str, str]:
+    """Return where the broker's metrics are, for collect and for top."""
+    if dev.kafka is None:
+        return {"metrics": ""}
+    url = dev.kafka.metrics_url
+    return {"metrics": url, "KAFKA_CLIENT_QUOTAS_ENDPOINTS": f"1={url}"}
 
 
 _FIELD = """field() { sed -n 's/.*"'"$1"'": *"\\([^"]*\\)".*/\\1/p'; }"""
@@ -282,7 +290,7 @@ def _screen(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> str:
         f"less {dev.directory / 'curl.sh'}": "a curl line for each route",
     }
     if dev.load is not None:
-        steps['kafka-client-quotas top --endpoint "1=$metrics"'] = "the load beside its limits"
+        steps["kafka-client-quotas top"] = "the load beside its limits"
     return "\n".join(
         [
             "",

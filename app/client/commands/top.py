@@ -8,10 +8,11 @@ import re
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from app.client.arguments import seconds
 from app.client.entities import show_value
@@ -31,6 +32,9 @@ from app.domain.broker_metrics import (
 from app.domain.entities import show_name, visible
 from app.domain.quantities import value_in_words
 
+if TYPE_CHECKING:
+    from app.client.configuration import Configuration
+
 _DEFAULT_LIMIT: Final = 20
 _BROKER_TIMEOUT_S: Final = 10.0
 _HEADING: Final = ("user", "client-id", "key", "broker", "rate", "limit", "use", "throttle_ms")
@@ -38,6 +42,9 @@ _NUMBERS: Final = (3, 4, 5, 6, 7)
 _ENDPOINT: Final = re.compile(r"([0-9]{1,10})=(https?://[^/?#\s]+)(/\S*)?")
 _NEAR: Final = 0.8
 
+
+Broker = int | str
+"""Its number; of Prometheus its instance, where no label says the number."""
 
 Endpoint = tuple[int, str]
 """A broker, and where its metrics are."""
@@ -56,7 +63,7 @@ class Usage:
     user: str
     client_id: str
     key: str
-    broker: int
+    broker: Broker
     rate: float
     throttle_ms: float | None = None
     limit: float | None = None
@@ -76,6 +83,14 @@ def add_top_options(parser: ArgumentParser) -> None:
         metavar="BROKER_ID=URL",
         help="a broker's Prometheus metrics, as 1=http://broker-1:9404/metrics; repeats",
     )
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="a server that scrapes the brokers instead, as http://prometheus:9090",
+    )
+    parser.add_argument(
+        "--prometheus-token-file", metavar="FILE", help="holds a bearer token for it"
+    )
     parser.add_argument("--every", type=seconds, metavar="S", help="again and again, until Ctrl-C")
     parser.add_argument(
         "--limit", type=int, metavar="N", help=f"rows at most (default: {_DEFAULT_LIMIT}; 0: all)"
@@ -93,12 +108,12 @@ def _endpoint(text: str) -> Endpoint:
 
 def run_top(context: Context) -> int:
     """Print the busiest broker of each bucket and key, nearest to its limit first."""
-    endpoints, limit = context.option("endpoint", []), context.option("limit", _DEFAULT_LIMIT)
-    if not endpoints or limit < 0:
-        raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
+    limit = context.option("limit", _DEFAULT_LIMIT)
+    if limit < 0:
+        raise UsageError("--limit is a number, or 0 for all.")
+    scrape = _source_of(context)
     while True:
-        scrapes = _scrape_all(context, endpoints)
-        missing = [broker for broker, _ in endpoints if not scrapes.get(broker)]
+        scrapes, missing = scrape()
         found = [usage for broker, scrape in scrapes.items() for usage in usages_of(broker, scrape)]
         usages = busiest_of(_with_limits(context, found))
         listed = usages[:limit] if limit else usages
@@ -112,13 +127,69 @@ def run_top(context: Context) -> int:
         time.sleep(context.options.every)
 
 
-def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> dict[int, list[Sample]]:
+Scrapes = dict[Broker, list[Sample]]
+Scrape = Callable[[], tuple[Scrapes, Sequence[Broker]]]
+"""Returns what brokers report now, and which of them tell nothing."""
+
+
+def _source_of(context: Context) -> Scrape:
+    """Return where the rates come from: the options, else what the configuration says."""
+    named: list[Endpoint] = context.option("endpoint", [])
+    if named and context.option("prometheus"):
+        raise UsageError("Give --endpoint or --prometheus, not both.")
+    configured = context.service.configured
+    if not named and configured.prometheus is not None:
+        return partial(_ask_prometheus, context, configured)
+    try:
+        endpoints = named or [_endpoint(text) for text in (configured.endpoints or "").split(",")]
+    except ArgumentTypeError as error:
+        if configured.endpoints is None:
+            raise UsageError(_NO_SOURCE) from None
+        raise UsageError(f"endpoints: {error}.") from None
+    return partial(_scrape_endpoints, context, endpoints)
+
+
+_NO_SOURCE: Final = (
+    "top needs --endpoint BROKER_ID=URL of each broker, or --prometheus URL; a profile and "
+    "KAFKA_CLIENT_QUOTAS_ENDPOINTS or KAFKA_CLIENT_QUOTAS_PROMETHEUS say the same for good."
+)
+
+
+def _ask_prometheus(
+    context: Context, configured: "Configuration"
+) -> tuple[Scrapes, Sequence[Broker]]:
+    from app.client.prometheus import samples_by_broker  # noqa: PLC0415 - slow to import
+
+    scrapes = samples_by_broker(configured.prometheus or "", configured.prometheus_token_file)
+    if not scrapes:
+        context.note(f"No quota metrics in Prometheus: {NO_QUOTA_METRICS}.")
+    for broker, samples in scrapes.items():
+        _note_unsplit(context, broker, samples)
+    return scrapes, []
+
+
+def _note_unsplit(context: Context, broker: Broker, samples: Sequence[Sample]) -> None:
+    if any(is_unsplit(sample.user) for sample in samples):
+        context.note(
+            f"Broker {visible(str(broker))}: Users that hold `, client-id=` are left out: in the "
+            "exporter's rules that for user and client-id must come before that for users."
+        )
+
+
+def _scrape_endpoints(
+    context: Context, endpoints: Sequence[Endpoint]
+) -> tuple[Scrapes, Sequence[Broker]]:
+    scrapes = _scrape_all(context, endpoints)
+    return scrapes, [broker for broker, _ in endpoints if not scrapes.get(broker)]
+
+
+def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> Scrapes:
     """Return what each broker reports of quotas; what is missing or odd is noted."""
     with ThreadPoolExecutor(len(endpoints)) as pool:
         answers = list(pool.map(_metrics, [url for _, url in endpoints]))
     if all(isinstance(answer, Exception) for answer in answers):
         raise UnreachableError(f"No broker's metrics can be read: {visible(str(answers[0]))}.")
-    found = {}
+    found: Scrapes = {}
     for (broker, _), answer in zip(endpoints, answers, strict=True):
         if isinstance(answer, Exception):
             context.note(f"Broker {broker} is left out: {answer}")
@@ -126,11 +197,7 @@ def _scrape_all(context: Context, endpoints: Sequence[Endpoint]) -> dict[int, li
         found[broker] = answer
         if not answer:
             context.note(f"Broker {broker}: No quota metrics in this scrape: {NO_QUOTA_METRICS}.")
-        if any(is_unsplit(sample.user) for sample in answer):
-            context.note(
-                f"Broker {broker}: Users that hold `, client-id=` are left out: in the exporter's "
-                "rules that for user and client-id must come before that for users."
-            )
+        _note_unsplit(context, broker, answer)
     return found
 
 
@@ -149,7 +216,7 @@ def _metrics(url: str) -> list[Sample] | Exception:
         return error
 
 
-def usages_of(broker: int, samples: Iterable[Sample]) -> Iterator[Usage]:
+def usages_of(broker: Broker, samples: Iterable[Sample]) -> Iterator[Usage]:
     """Yield the rates in a broker's metrics that are not idle, with their delays."""
     values: dict[tuple[str, str, str], dict[str, float]] = {}
     for sample in samples:
@@ -166,8 +233,8 @@ def usages_of(broker: int, samples: Iterable[Sample]) -> Iterator[Usage]:
 
 def _with_limits(context: Context, usages: Sequence[Usage]) -> Sequence[Usage]:
     identities = sorted({(usage.user, usage.client_id) for usage in usages})
-    named = [{"user": user, "client-id": client_id} for user, client_id in identities]
-    limits = dict(zip(identities, context.service.resolve(named), strict=True))
+    identified = [{"user": user, "client-id": client_id} for user, client_id in identities]
+    limits = dict(zip(identities, context.service.resolve(identified), strict=True))
     for usage in usages:
         value = limits[usage.user, usage.client_id]["quotas"][usage.key]["value"]
         usage.limit = None if value is None else float(value)
@@ -183,7 +250,7 @@ def busiest_of(usages: Iterable[Usage]) -> list[Usage]:
 
 
 def _print(
-    context: Context, usages: Sequence[Usage], *, more: int, left_out: Sequence[int]
+    context: Context, usages: Sequence[Usage], *, more: int, left_out: Sequence[Broker]
 ) -> None:
     rows = [{**asdict(usage), "use": usage.use} for usage in usages]
     lines = _lines(usages, context.style) if usages else ()
@@ -214,7 +281,7 @@ def _cells(usage: Usage) -> list[str]:
         show_name(usage.user) if usage.user else "",
         show_name(usage.client_id) if usage.client_id else "",
         usage.key,
-        str(usage.broker),
+        visible(str(usage.broker)),
         _number(usage.rate),
         _number(usage.limit),
         "" if usage.use is None else f"{usage.use:.0%}",
