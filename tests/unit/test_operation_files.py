@@ -113,6 +113,13 @@ def test_every_alarm_says_what_is_wrong_and_how_bad_it_is():
         assert rule["annotations"]["summary"].endswith(".")
 
 
+def test_the_runbook_says_of_every_alarm_what_to_do():
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    (runbook,) = re.findall(r"^## Alerts\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", runbook, re.MULTILINE)
+    assert rows == [rule["alert"] for rule in rules() if "alert" in rule]
+
+
 def test_every_value_in_an_alarm_is_one_that_the_service_counts():
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     pattern = r"(\w+)\{(\w+)!?=\"([^\"]+)\""
