@@ -102,6 +102,7 @@ class FakeBrokers:
         self.permits_quorum = True
         self.all_fenced = False
         self.leader_epoch = 1
+        self.committed = 9
         self._visible: dict[ClientQuotaEntity, dict[str, float]] = {}
 
     async def describe_client_quotas(
@@ -165,11 +166,12 @@ class FakeBrokers:
         if not self.permits_quorum:
             raise BarrierUnavailableError
         self.stale_reads = 0
-        return QuorumState(self.leader_epoch, 10)
+        return QuorumState(self.leader_epoch, self.committed + 1)
 
     async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
+        """Return the last committed offset, or one before it while reads are stale."""
         self._check_reachable()
-        return 9
+        return self.committed - 1 if self.stale_reads else self.committed
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
         return self.cluster

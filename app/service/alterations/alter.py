@@ -21,7 +21,7 @@ from app.domain.errors import (
     Sent,
 )
 from app.domain.validation import judge
-from app.service.alterations.pipeline import AlterPipeline
+from app.service.alterations.pipeline import AlterPipeline, look_at
 from app.service.alterations.results import (
     NOT_AS_EXPECTED,
     applied_quotas,
@@ -142,7 +142,8 @@ class AlterQuotas:
 
     async def _confirm(self, actor: Actor, alteration: Alteration) -> AlterationRecord:
         alteration = self.pipeline.begun(actor, await self._identified(actor, alteration))
-        values = await self.pipeline.values(actor.barrier, [alteration])
+        look = look_at(actor.barrier, [alteration])
+        values = await self.pipeline.values(actor.barrier, look)
         beside = alteration.plan.beside if alteration.plan else {}
         failed = await off_loop(len(beside), failed_read_set, beside, values)
         if failed:

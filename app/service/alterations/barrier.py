@@ -10,6 +10,7 @@ import logging
 import time
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
@@ -193,8 +194,41 @@ class BarrierRead(NamedTuple):
     quorum: QuorumState | None
 
 
+class Seen(NamedTuple):
+    """What a broker showed before a barrier was set.
+
+    Attributes:
+        published: The offset that it had published before: the values are at least that new.
+        values: By entity, as ``BarrierRead.values``.
+    """
+
+    published: int
+    values: Quotas
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """A read that has begun ahead of its barrier.
+
+    Attributes:
+        entities: What is read.
+        beside: As of ``CurrentValues.read``.
+        broker_id: Through which broker.
+        seeing: What comes of it; null where it failed, or would hardly have held.
+    """
+
+    entities: Collection[ClientQuotaEntity]
+    beside: Collection[ClientQuotaFilter]
+    broker_id: int
+    seeing: "asyncio.Task[Seen | None]"
+
+
 class Barrier:
     """Reads behind a barrier: once the broker has published all that was committed.
+
+    A look ahead of it saves the read behind it, where it then turns out that nothing more was
+    committed than the broker had published before the look. Where one has not held, the next ones
+    see nothing, until a broker is found to keep up.
 
     Args:
         quorum: Tells what is committed, and what a broker has published.
@@ -205,22 +239,40 @@ class Barrier:
         self.present = present
         self.deadline = present.deadline
         self._quorum = quorum
+        self._keeps_up = True
 
-    async def read(
+    def look(
         self,
-        entities: Sequence[ClientQuotaEntity],
+        entities: Collection[ClientQuotaEntity],
         beside: Collection[ClientQuotaFilter] = (),
         *,
         broker_id: int,
+    ) -> Look:
+        """Begin to read, for a barrier to come; whoever needs none cancels ``seeing``."""
+        seeing = asyncio.create_task(self._see(entities, beside, broker_id))
+        return Look(entities, beside, broker_id, seeing)
+
+    async def read(
+        self,
+        entities: Collection[ClientQuotaEntity],
+        *,
+        broker_id: int,
+        within_s: float | None = None,
+    ) -> BarrierRead:
+        """Read through the broker what holds at least since now; see ``read_behind``."""
+        return await self.read_behind(self.look(entities, broker_id=broker_id), within_s=within_s)
+
+    async def read_behind(
+        self,
+        look: Look,
+        *,
         acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
         within_s: float | None = None,
     ) -> BarrierRead:
-        """Read through the broker what holds at least since now.
+        """Return what holds at least since now: what the look has seen, or what is read now.
 
         Args:
-            entities: What is read.
-            beside: As of ``CurrentValues.read``.
-            broker_id: Through which broker.
+            look: What is read, through which broker.
             acknowledged: Returns what was last acknowledged; where no barrier can be set, the read
                 waits until the broker shows it, and goes on without in the end: it is not verified.
             within_s: How long it may all take, in seconds; null is what the deadline says now.
@@ -231,28 +283,50 @@ class Barrier:
         within_s = self.deadline.seconds if within_s is None else within_s
         pass_s = min(within_s, self.deadline.seconds)
         began, is_silent = time.monotonic(), True
-        state: QuorumState | None = None
+        broker_id, state = look.broker_id, None
         try:
             async with asyncio.timeout(within_s):
                 try:
                     async with asyncio.timeout(pass_s):
                         state = await self._quorum.quorum(broker_id=broker_id, timeout_s=pass_s)
                         is_silent = False
+                        if (seen := await look.seeing) and _has_published(seen.published, state):
+                            self.deadline.note(time.monotonic() - began)
+                            return BarrierRead(seen.values, state)
+                        self._keeps_up = self._keeps_up and not seen
                         await self._catch_up(broker_id, state, pass_s, began)
                 except BarrierUnavailableError:
-                    state, is_silent = None, False
+                    state, is_silent, self._keeps_up = None, False, False
                     if acknowledged:
                         await self.present.until_readable(
                             await acknowledged(), within_s=within_s / 2, brokers=(broker_id,)
                         )
-                values = await self.present.read(entities, broker_id, beside=beside)
+                values = await self.present.read(look.entities, broker_id, beside=look.beside)
         except TimeoutError:
             if is_silent:
                 detail = f"Broker {broker_id} did not answer within {pass_s:.3g} s."
                 raise NotSentError(detail, code="cluster-unreachable") from None
             detail = f"Broker {broker_id} did not catch up within {within_s:.3g} s."
             raise NotSentError(detail) from None
+        finally:
+            look.seeing.cancel()
         return BarrierRead(values, state)
+
+    async def _see(
+        self,
+        entities: Collection[ClientQuotaEntity],
+        beside: Collection[ClientQuotaFilter],
+        broker_id: int,
+    ) -> Seen | None:
+        if not self._keeps_up:
+            return None
+        try:
+            published = await self._quorum.published_offset(
+                broker_id=broker_id, timeout_s=self.deadline.seconds
+            )
+            return Seen(published, await self.present.read(entities, broker_id, beside=beside))
+        except (QuotaError, BarrierUnavailableError):
+            return None
 
     async def _catch_up(
         self, broker_id: int, state: QuorumState, within_s: float, began: float
@@ -263,12 +337,18 @@ class Barrier:
         not, which counts by itself.
         """
         try:
-            for pause in _pauses():
+            for number, pause in enumerate(_pauses()):
                 published = await self._quorum.published_offset(
                     broker_id=broker_id, timeout_s=within_s
                 )
-                if published >= state.high_watermark - 1:
+                if _has_published(published, state):
+                    self._keeps_up = number == 0
                     return
                 await asyncio.sleep(pause)
         finally:
             self.deadline.note(time.monotonic() - began)
+
+
+def _has_published(published: int, state: QuorumState) -> bool:
+    """Tell whether a broker that has published up to an offset shows all that is committed."""
+    return published >= state.high_watermark - 1

@@ -25,7 +25,7 @@ from app.domain.alterations import (
 from app.domain.errors import NotSentError, QuotaError
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES
 from app.metrics import AlterationMetrics, Phase
-from app.service.alterations.barrier import Barrier
+from app.service.alterations.barrier import Barrier, Look
 from app.service.alterations.results import (
     Present,
     answered,
@@ -127,12 +127,16 @@ class AlterPipeline:
         actor, group = acting[0][0], [alteration for _, alteration in acting]
         for each in group:
             self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
-        committed = await self.commit_intents(group)
-        intents = [each for each in committed if isinstance(each, Alteration)]
-        executed: Executed = {}
-        if intents:
-            self.failpoints.reach("after_intent")
-            executed = await self.execute(actor, broker_id, intents)
+        look = look_at(actor.barrier, group)
+        try:
+            committed = await self.commit_intents(group)
+            intents = [each for each in committed if isinstance(each, Alteration)]
+            executed: Executed = {}
+            if intents:
+                self.failpoints.reach("after_intent")
+                executed = await self.execute(actor, look, intents)
+        finally:
+            look.seeing.cancel()
         concluded = self.record(actor, broker_id, executed)
         return [
             concluded[each.alteration_id] if isinstance(each, Alteration) else each
@@ -172,16 +176,21 @@ class AlterPipeline:
             self.outcomes.write([not_sent(intent, answer)])
         return answer
 
-    async def execute(
-        self, actor: Actor, broker_id: int | None, group: Sequence[Alteration]
-    ) -> Executed:
-        """Read behind a barrier, judge what was expected, and send what is left in one request."""
+    async def execute(self, actor: Actor, look: Look, group: Sequence[Alteration]) -> Executed:
+        """Read behind a barrier, judge what was expected, and send what is left in one request.
+
+        Args:
+            actor: Who acts.
+            look: At what the group alters, begun while its intents were being committed.
+            group: Whose intents are committed.
+        """
+        broker_id = look.broker_id
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
         try:
             self.metrics.barrier_may_take(actor.barrier.deadline.seconds)
             acknowledged = partial(self._acknowledged, group)
-            values = await self.values(actor.barrier, group, acknowledged)
+            values = await self.values(actor.barrier, look, acknowledged)
             for each in group:
                 number = len(each.locked) + (len(values) if each.budgets else 0)
                 judged = await off_loop(number, beside_values, each, values, with_plan=True)
@@ -206,7 +215,7 @@ class AlterPipeline:
 
     async def validate(self, actor: Actor, alteration: Alteration) -> Conclusion:
         """Check everything as ``run`` does, without locks and without a change."""
-        values = await self.values(actor.barrier, [alteration])
+        values = await self.values(actor.barrier, look_at(actor.barrier, [alteration]))
         number = len(alteration.changes) + (len(values) if alteration.budgets else 0)
         judged = await off_loop(number, beside_values, alteration, values, with_plan=False)
         self._count_budgets(judged)
@@ -228,24 +237,16 @@ class AlterPipeline:
     async def values(
         self,
         barrier: Barrier,
-        group: Sequence[Alteration],
+        look: Look,
         acknowledged: Callable[[], Awaitable[Quotas]] | None = None,
     ) -> Quotas:
-        """Read behind a barrier what holds of the entities that these concern, and their budgets.
+        """Return what holds behind a barrier of the entities that a look is at.
 
         Raises:
             NotSentError: It cannot be read in time.
         """
-        broker_id = group[0].broker_id
-        if broker_id is None:
-            raise NotSentError("No broker was chosen.", code="cluster-unreachable")
-        entities = [entity for each in group for entity in each.entities]
-        budgets = {budget.name: budget for each in group for budget in each.budgets}
-        counted = {each for budget in budgets.values() for each in budget.filters}
         with self.metrics.timed(Phase.BARRIER):
-            read = await barrier.read(
-                entities, counted, broker_id=broker_id, acknowledged=acknowledged
-            )
+            read = await barrier.read_behind(look, acknowledged=acknowledged)
         return read.values
 
     async def _acknowledged(self, group: Sequence[Alteration]) -> Quotas:
@@ -358,6 +359,21 @@ class AlterPipeline:
     async def _record_late(self, alteration: Alteration, late: Awaitable[Handover]) -> None:
         await self.outcomes.until_written(alteration.alteration_id)
         await record_late_answer(alteration, late, self.recoveries, self.metrics)
+
+
+def look_at(barrier: Barrier, group: Sequence[Alteration]) -> Look:
+    """Begin to read what alterations concern: their entities, and what counts for their budgets.
+
+    Raises:
+        NotSentError: No broker was chosen.
+    """
+    broker_id = group[0].broker_id
+    if broker_id is None:
+        raise NotSentError("No broker was chosen.", code="cluster-unreachable")
+    entities = [entity for each in group for entity in each.entities]
+    budgets = {budget.name: budget for each in group for budget in each.budgets}
+    counted = {each for budget in budgets.values() for each in budget.filters}
+    return barrier.look(entities, counted, broker_id=broker_id)
 
 
 def _too_late() -> NotSentError:

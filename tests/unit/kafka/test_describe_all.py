@@ -292,6 +292,7 @@ async def test_others_have_their_turn_while_a_large_response_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(describe_all, "_BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(describe_all, "_TURN_S", 0.0)  # each step takes a turn
     stored: Stored = {user(f"u{number}"): {"producer_byte_rate": 1.0} for number in range(2500)}
     other = {**stored, user("u7"): {"producer_byte_rate": 2.0}}
     decoder = DescribedAll()
@@ -303,3 +304,12 @@ async def test_others_have_their_turn_while_a_large_response_is_read(
             await asyncio.sleep(0)
         assert reading.result()[0].quotas == world
         assert steps > 2500 / 100
+
+
+async def test_what_is_read_in_one_turn_waits_for_nobody(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(describe_all, "_TURN_S", 30.0)
+    stored: Stored = {user(f"u{number}"): {"producer_byte_rate": 1.0} for number in range(2500)}
+    reading = asyncio.ensure_future(DescribedAll().read(described_bytes(stored, 1), 1))
+    await asyncio.sleep(0)
+    assert reading.done()
+    assert reading.result()[0].quotas == stored

@@ -164,6 +164,23 @@ async def test_who_comes_while_an_alteration_is_in_flight_shares_one_barrier_and
     assert world.brokers.quotas[entities[0]] == {KEY: 4.0}
 
 
+async def test_what_was_seen_while_the_intent_was_committed_counts_only_if_it_still_holds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_intents = world.journal.record_intents
+
+    async def recorded_late(intents: Sequence[Alteration]) -> Sequence[Exception | None]:
+        await until_quiet()  # what is looked at ahead of the barrier has been seen
+        world.brokers.quotas[ALICE] = {KEY: 4.0}
+        world.brokers.committed += 1
+        return await record_intents(intents)
+
+    monkeypatch.setattr(world.journal, "record_intents", recorded_late)
+    with pytest.raises(ExpectationFailedError):
+        await world.alter(setting(ALICE, "5"), expected={0: {KEY: None}})
+    assert "send" not in world.log
+
+
 async def test_where_the_broker_reports_no_offset_there_is_no_barrier(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

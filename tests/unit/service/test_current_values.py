@@ -9,7 +9,7 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity, ClientQuotaFilter
 from app.domain.errors import NotSentError
 from app.service.alterations.barrier import MAX_SINGLE_READS, Barrier, CurrentValues
-from app.service.ports.brokers import Described, QuorumState
+from app.service.ports.brokers import BarrierUnavailableError, Described, QuorumState
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -72,15 +72,23 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
 
 
 class Quorum:
-    """Answers at once that nothing is to be waited for."""
+    """A metadata log: what is committed of it, and what the broker has published."""
+
+    def __init__(self, committed: int = 1, published: int = 1) -> None:
+        self.committed, self.published = committed, published
+        self.permitted = True
 
     async def quorum(
         self, *, broker_id: int | None = None, timeout_s: float | None = None
     ) -> QuorumState:
-        return QuorumState(1, 1)
+        """Answer at once; a broker publishes what is committed before it is asked again."""
+        if not self.permitted:
+            raise BarrierUnavailableError
+        return QuorumState(1, self.committed + 1)
 
     async def published_offset(self, *, broker_id: int | None, timeout_s: float) -> int:
-        return 1
+        published, self.published = self.published, self.committed
+        return published
 
 
 @in_virtual_time
@@ -90,3 +98,50 @@ async def test_a_broker_that_falls_silent_behind_the_barrier_has_no_longer_deadl
     with pytest.raises(NotSentError):
         await barrier.read(ENTITIES[:1], broker_id=1)
     assert barrier.deadline.seconds == least_s
+
+
+@in_virtual_time
+async def test_what_was_seen_ahead_of_a_barrier_holds_where_nothing_was_committed_since():
+    broker, quorum = Broker(), Quorum()
+    broker.answers.set()
+    barrier = Barrier(quorum, CurrentValues(broker))
+    look = barrier.look(ENTITIES[:1], broker_id=1)
+    await look.seeing
+    assert len(broker.asked) == 1
+    read = await barrier.read_behind(look)
+    assert (read.values, read.quorum) == ({ENTITIES[0]: STORED[ENTITIES[0]]}, QuorumState(1, 2))
+    assert len(broker.asked) == 1
+
+
+@in_virtual_time
+async def test_what_was_seen_before_something_was_committed_is_read_again():
+    """And the next look sees nothing, as with a broker that lags: it would be read twice again."""
+    stored = {ALICE: {"request_percentage": 1.0}}
+    broker, quorum = Broker(stored), Quorum()
+    broker.answers.set()
+    barrier = Barrier(quorum, CurrentValues(broker))
+    look = barrier.look([ALICE], broker_id=1)
+    await look.seeing
+    stored[ALICE] = {"request_percentage": 2.0}
+    quorum.committed += 1
+    assert (await barrier.read_behind(look)).values == {ALICE: {"request_percentage": 2.0}}
+    assert len(broker.asked) == 2
+    quorum.committed += 1
+    assert (await barrier.read([ALICE], broker_id=1)).values == stored
+    assert len(broker.asked) == 3, "the broker lagged: who looks ahead would have read in vain"
+    assert (await barrier.read([ALICE], broker_id=1)).values == stored
+    assert len(broker.asked) == 4
+    look = barrier.look([ALICE], broker_id=1)
+    assert (await look.seeing) is not None, "it was found to keep up"
+
+
+@in_virtual_time
+async def test_nobody_looks_ahead_of_a_barrier_that_cannot_be_set():
+    broker, quorum = Broker(), Quorum()
+    broker.answers.set()
+    quorum.permitted = False
+    barrier = Barrier(quorum, CurrentValues(broker))
+    for asked in (2, 3):
+        assert (await barrier.read(ENTITIES[:1], broker_id=1)).quorum is None
+        assert len(broker.asked) <= asked
+    assert await barrier.look(ENTITIES[:1], broker_id=1).seeing is None
