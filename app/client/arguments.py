@@ -52,6 +52,8 @@ SUBCOMMANDS: Final = {
     "keep": ("temporary", "keep what an alteration set for a time, for good or longer"),
     "show": ("alter", "show an alteration and its outcome"),
     "owners": ("describe", "show who applied which values by plans"),
+    "clusters": ("clusters", "show the clusters of the service, and what you may do there"),
+    "diff": ("clusters", "show what two clusters of the service have different"),
     "top": ("top", "show which clients are nearest to their limits now"),
     "whoami": ("about", "show who the service takes you for, and what you may do"),
     "completion": ("about", "write what completes these words in bash, zsh or fish"),
@@ -158,6 +160,7 @@ def parser(words: tuple[str, ...]) -> Parser:
     add_changes(main)
     add_other_flags(main)
     add_common_options(main)
+    add_cluster_option(main)
     subcommands = main.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", title="subcommands", prog="kafka-client-quotas"
     )
@@ -174,6 +177,8 @@ def parser(words: tuple[str, ...]) -> Parser:
             if add_options is not None:
                 add_options(sub)
             add_common_options(sub, listed=False)
+            if name not in _OF_TWO_CLUSTERS:
+                add_cluster_option(sub, listed=False)
     main.subcommands = subcommands.choices
     return main
 
@@ -360,6 +365,15 @@ def add_common_options(to: argparse.ArgumentParser, *, listed: bool = True) -> N
         default=_ANYWHERE,
         help=_listed("colours (default: on a terminal, unless NO_COLOR is set)", listed),
     )
+
+
+_OF_TWO_CLUSTERS: Final = ("diff",)
+
+
+def add_cluster_option(to: argparse.ArgumentParser, *, listed: bool = True) -> None:
+    """Add which cluster of the service is meant, in the help or not."""
+    line = "of a service that has several (default: QUOTAS_CLUSTER, else the service's default)"
+    to.add_argument("--cluster", metavar="NAME", default=_ANYWHERE, help=_listed(line, listed))
 
 
 def _listed(line: str, listed: bool) -> str:  # noqa: FBT001 - beside its line

@@ -12,6 +12,7 @@ Options say it, then the environment, then a profile of
     endpoints = "1=http://broker-1:9404/metrics,2=http://broker-2:9404/metrics"  # of `top`
 
     [profiles.prod]
+    cluster = "prod"                      # of a service that has several
     prometheus = "https://prometheus.example"  # of `top`, too
     prometheus_token_file = "prometheus.token"
     server = "https://quotas.example"
@@ -22,6 +23,7 @@ Options say it, then the environment, then a profile of
     key = "alice.key"
 """
 
+import re
 import ssl
 import sys
 import tomllib
@@ -36,8 +38,11 @@ from app.domain.entities import visible
 
 DEFAULT_SERVER: Final = "http://localhost:8080"
 PREFIX: Final = "KAFKA_CLIENT_QUOTAS_"
+CLUSTER_VARIABLE: Final = "QUOTAS_CLUSTER"
 
-_TEXTS: Final = ("server", "user", "endpoints", "prometheus")
+CLUSTER_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
+
+_TEXTS: Final = ("server", "cluster", "user", "endpoints", "prometheus")
 _FILES: Final = (
     *("token_file", "password_file", "cacert", "cert", "key"),
     "prometheus_token_file",
@@ -64,6 +69,7 @@ class Configuration:
     """Where to call, and as which user; every file as a path."""
 
     server: str = DEFAULT_SERVER
+    cluster: str | None = None
     token_file: Path | None = None
     user: str | None = None
     password_file: Path | None = None
@@ -85,11 +91,7 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
     """Put together what the options, the environment and the profile say; nearest first."""
     arguments = vars(options)
     near = {name: arguments[name] for name in MEMBERS if arguments.get(name) is not None}
-    middle = {
-        name: environ[PREFIX + name.upper()]
-        for name in MEMBERS
-        if environ.get(PREFIX + name.upper())
-    }
+    middle = {name: value for name in MEMBERS if (value := environ.get(_variable_of(name)))}
     asked = arguments.get("profile") or environ.get(f"{PREFIX}PROFILE")
     merged: dict[str, Any] = {}
     for layer in (near, middle, _profile(config_file(environ), asked)):
@@ -98,13 +100,30 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
         if "endpoints" in layer and "prometheus" in layer:
             raise UsageError("Both endpoints and prometheus are set: name one of them.")
         merged = _without_hidden(layer, merged) | merged
-    for name, other, sentence in _NEEDS:
-        if name in merged and other not in merged:
-            raise UsageError(sentence)
+    _refuse_incomplete(merged)
+    if "cluster" in merged:
+        merged["cluster"] = cluster_name(merged["cluster"])
     for name in _FILES:
         if name in merged:
             merged[name] = Path(merged[name]).expanduser()
     return Configuration(**merged)
+
+
+def _refuse_incomplete(merged: Mapping[str, Any]) -> None:
+    for name, other, sentence in _NEEDS:
+        if name in merged and other not in merged:
+            raise UsageError(sentence)
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster; refuse what would be another path."""
+    if not CLUSTER_NAME.fullmatch(text):
+        raise UsageError("--cluster is no name of a cluster: 1 to 63 of [a-z0-9-].")
+    return text
+
+
+def _variable_of(member: str) -> str:
+    return CLUSTER_VARIABLE if member == "cluster" else PREFIX + member.upper()
 
 
 def _without_hidden(layer: Mapping[str, Any], nearer: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import httpx
@@ -111,7 +111,8 @@ class Connection:
         try:
             client = self._open()
             headers = {"Accept": accept}
-            request = client.build_request("GET", path, params=list(parameters), headers=headers)
+            address = self._below(path)
+            request = client.build_request("GET", address, params=list(parameters), headers=headers)
             answer = send(client, request)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
@@ -128,7 +129,7 @@ class Connection:
     def _once(self, method: str, path: str, body: Any) -> httpx.Response:
         try:
             client = self._open()
-            answer = send(client, client.build_request(method, path, json=body))
+            answer = send(client, client.build_request(method, self._below(path), json=body))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return self._good(answer)
@@ -168,7 +169,8 @@ class Connection:
 
         def post() -> httpx.Response:
             return send(
-                client, client.build_request("POST", path, content=content, headers=headers)
+                client,
+                client.build_request("POST", self._below(path), content=content, headers=headers),
             )
 
         try:
@@ -182,6 +184,15 @@ class Connection:
                 f"{visible(self.configured.server)} gave no answer ({lost}). {self.unanswered}"
             )
             raise UnknownOutcomeError(message) from lost
+
+    def of_cluster(self, name: str | None) -> "Connection":
+        """Return the same connection, for a cluster of the service; null: the service itself."""
+        self._open()
+        return replace(self, configured=replace(self.configured, cluster=name))
+
+    def _below(self, path: str) -> str:
+        cluster = self.configured.cluster
+        return path if cluster is None else f"/clusters/{cluster}{path}"
 
     def close(self) -> None:
         """Close the connection."""

@@ -121,6 +121,7 @@ PROGRAM: Final = "kafka-client-quotas"
 
 _OF_THE_SERVICE: Final = (
     "server",
+    "cluster",
     "token_file",
     "user",
     "password_file",
@@ -154,6 +155,15 @@ class Context:
             for word in (f"--{name.replace('_', '-')}", str(self.option(name)))
         ]
         return shlex.join([PROGRAM, *words, *options])
+
+    def hint(self, *words: str) -> str:
+        """Return a command for a person, with the cluster that was asked for."""
+        return self.on_cluster(shlex.join([PROGRAM, *words]))
+
+    def on_cluster(self, command: str) -> str:
+        """Return a command with the cluster that was asked for, where one was typed."""
+        cluster = self.option("cluster")
+        return command if cluster is None else f"{command} --cluster {shlex.quote(cluster)}"
 
     @cached_property
     def service(self) -> Any:

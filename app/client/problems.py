@@ -36,6 +36,7 @@ _NEXT: Final[Mapping[str, str]] = {
     "owner-conflict": "Leave those keys out of the file, or take them over with --force.",
     "entity-busy": "Another alteration of the same entity is in progress: try again.",
     "idempotency-key-reused": "The key stands for another alteration: leave it out, or choose one.",
+    "no-such-cluster": "Take one of those that `clusters` lists.",
     "not-found": "Check the id. Only its principal and auditors see an alteration.",
     "rate-limited": "Try again later, and put several entities into one file for `apply`.",
     "throttled-by-broker": "Try again later.",

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from app.client.configuration import CLUSTER_VARIABLE
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.application import openapi_document
@@ -204,4 +205,4 @@ def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
                 )
             )
             defined = {PREFIX + name.upper() for name in (*fields(), *GONE)}
-            assert named <= defined | LOCAL_ONLY | SCRIPT_VARIABLES
+            assert named <= defined | LOCAL_ONLY | SCRIPT_VARIABLES | {CLUSTER_VARIABLE}

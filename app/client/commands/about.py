@@ -2,26 +2,63 @@
 
 import argparse
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from app.client.arguments import SUBCOMMANDS, Parser, version_of_package
 from app.client.arguments import parser as whole_parser
+from app.client.commands.clusters import clusters_of
 from app.client.errors import DONE
 from app.client.http import document
 from app.client.output import PROGRAM, Context, yaml_lines
+from app.client.problems import ServiceError
 from app.domain.entities import visible
 
 _TAKES_A_FILE: Final = "FILE"
 """The metavar of what is completed with files."""
 
 
+def add_whoami_options(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument("--all", action="store_true", help="on every cluster of the service")
+
+
 def run_whoami(context: Context) -> int:
     """Print the caller as the service sees it, with its permissions."""
     context.refuse_output("csv")
-    me = document(context.service.get("/me"), "principal", "permissions", "policy")
+    if context.option("all"):
+        return _whoami_on_all(context)
+    me = _me(context.service)
     context.write(me, _me_lines(me))
     return DONE
+
+
+def _me(service: Any) -> Any:
+    return document(service.get("/me"), "principal", "permissions", "policy")
+
+
+def _whoami_on_all(context: Context) -> int:
+    """Print the caller on each cluster; of one that does not answer why."""
+    rows = []
+    for cluster in clusters_of(context)[1]:
+        row = {"name": cluster["name"], "reason": cluster["reason"], "me": None}
+        if cluster["ready"]:
+            try:
+                row["me"] = _me(context.service.of_cluster(cluster["name"]))
+            except ServiceError as error:
+                row["reason"] = str(error.problem.get("detail"))
+        rows.append(row)
+    context.write({"clusters": rows}, _lines_of_all(rows))
+    return DONE
+
+
+def _lines_of_all(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        yield f"{visible(row['name'])}:"
+        if row["me"] is None:
+            yield f"  unknown: {visible(row['reason'] or 'it does not answer')}"
+        else:
+            yield from (f"  {line}" for line in _me_lines(row["me"]))
 
 
 def _me_lines(me: Mapping[str, Any]) -> Iterator[str]:

@@ -225,9 +225,9 @@ def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] |
     has_changed = any(result.get("changed") for result in report["results"])
     if has_changed and not report["validate_only"]:
         if "expires_at" in report:
-            again = f"kafka-client-quotas keep {report['alteration_id']}"
+            again = context.hint("keep", report["alteration_id"])
             tell(f"It ends at {report['expires_at']}; for good: {again}")
-        tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
+        tell(f"To undo it: {context.hint('revert', report['alteration_id'])}")
     return code
 
 

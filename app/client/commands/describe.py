@@ -190,7 +190,7 @@ def run_export(context: Context) -> int:
     parameters = filters_of(context)
     if context.output == "json":
         quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
-        quotas = [found for quota in quotas if (found := _returned(quota))["values"]]
+        quotas = [found for quota in quotas if (found := returned(quota))["values"]]
         written = {"apiVersion": API_VERSION, "quotas": quotas}
         content = (json.dumps(written, indent=2) + "\n").encode()
     else:
@@ -207,7 +207,7 @@ def run_export(context: Context) -> int:
     return DONE
 
 
-def _returned(quota: Mapping[str, Any]) -> Mapping[str, Any]:
+def returned(quota: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an entity as a document has it: with the values that those for a time return to."""
     temporary = quota.get("temporary", {})
     values = {**quota["values"], **{key: end["returns_to"] for key, end in temporary.items()}}

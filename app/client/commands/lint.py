@@ -3,7 +3,7 @@
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -299,6 +299,7 @@ def run_lint(context: Context) -> int:
     users = _scram_users(context)
     budgets = _budgets(context)
     found = [*_findings(context, quotas, users), *of_budgets(budgets or ())]
+    found = [replace(each, fixes=tuple(map(context.on_cluster, each.fixes))) for each in found]
     not_judged = [] if users else [_NO_CREDENTIALS]
     if budgets is None:
         not_judged += [_EXCEEDED, _WITHOUT_VALUE]
