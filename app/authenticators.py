@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 import httpx
 
@@ -19,6 +19,7 @@ from app.http.authentication.authenticator import Authenticator
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
 from app.http.authentication.certificates import ClientCertificates
+from app.http.authentication.discovery import PageClient, SignIn
 from app.http.authentication.oidc import JsonWebTokens, SigningKeys, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import LoginFailedError
@@ -64,7 +65,9 @@ def _bearer(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Bear
     keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
     metrics.watch_key_age(keys.age_s)
     stack.push_async_callback(keys.close)
-    return Bearer(tokens, JsonWebTokens(rules, keys))
+    sign_in = SignIn(rules.issuer, page_client(settings), client)
+    stack.push_async_callback(sign_in.close)
+    return Bearer(tokens, JsonWebTokens(rules, keys), sign_in)
 
 
 def _basic(
@@ -103,6 +106,16 @@ def token_rules(settings: Settings) -> TokenRules | None:
         settings.oidc_principal_prefix,
         frozenset() if settings.oidc_principal_prefix else privileged,
     )
+
+
+def page_client(settings: Settings) -> PageClient:
+    """Return what the page is at the identity provider."""
+    audience = settings.oidc_audience or ""
+    client_id = settings.oidc_page_client_id or audience
+    token: Literal["id_token", "access_token"] = (
+        "id_token" if client_id == audience else "access_token"
+    )
+    return PageClient(client_id, settings.oidc_page_scope, token)
 
 
 def oidc_authorities(settings: Settings) -> ssl.SSLContext:

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from app.domain.authorization import parse_super_users
 from app.http.authentication.authenticator import principal_of
-from app.http.authentication.oidc import ALGORITHMS, is_confidential
+from app.http.authentication.discovery import is_confidential
+from app.http.authentication.oidc import ALGORITHMS
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaSettings, SecurityProtocol

@@ -146,6 +146,11 @@ class Settings(BaseModel):
     user."""
     oidc_privileged_principals: Principals = frozenset()
     """`User:alice;…`: super users and auditors that a token may name where there is no prefix."""
+    oidc_page_client_id: str | None = None
+    """The page's client at the issuer: public, with PKCE, its redirect URI `…/ui/signed-in`;
+    default: the audience."""
+    oidc_page_scope: str = "openid"
+    """The scopes that the page asks for, with blanks between them."""
     oidc_ca_file: Path | None = None
     """PEM file of authorities trusted for the issuer; default: those of this
     machine."""

@@ -16,6 +16,8 @@ from fastapi import Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
+from app.http.authentication.bearer import Bearer
+from app.http.authentication.discovery import SignIn
 from app.http.guards import PUBLIC, PUBLIC_PAGE, services_of
 from app.http.headers import best_match, list_field, names_tag
 from app.http.models import JsonResponse, ResponseModel
@@ -148,7 +150,7 @@ async def show_start(request: Request) -> Response:
     """Show the page to browsers, and to everybody else which service of which cluster this is."""
     accepted = best_match(list_field(request.headers, "accept"), ("application/json", "text/html"))
     if accepted == "text/html":
-        return page_assets()["index.html"].response(request)
+        return await _page_of(request)
     try:
         cluster_id = await services_of(request).cluster.cluster_id(timeout_s=_WITHIN_S)
     except NotSentError:
@@ -162,13 +164,44 @@ async def show_start(request: Request) -> Response:
     return JsonResponse(document, headers={"Vary": "Accept"})
 
 
+def _sign_in(request: Request) -> SignIn | None:
+    authenticators = services_of(request).authenticators
+    found = (each.sign_in for each in authenticators if isinstance(each, Bearer))
+    return next(found, None)
+
+
+async def _page_of(request: Request) -> Response:
+    """Send the page; it may take a token from the identity provider, where there is one."""
+    sign_in = _sign_in(request)
+    endpoints = None if sign_in is None else await sign_in.endpoints()
+    elsewhere = "" if endpoints is None else f"; connect-src 'self' {endpoints.token_origin}"
+    return page_assets()["index.html"].response(request, _SAME_ORIGIN + elsewhere)
+
+
+@router.get("/ui/sign-in.json", include_in_schema=False, dependencies=PUBLIC_PAGE)
+async def show_sign_in(request: Request) -> Response:
+    """Say with which credentials people can sign in on the page."""
+    methods = [each.name for each in services_of(request).authenticators]
+    sign_in = _sign_in(request)
+    endpoints = None if sign_in is None else await sign_in.endpoints()
+    oidc = None
+    if sign_in is not None and endpoints is not None:
+        oidc = {
+            "issuer": sign_in.issuer,
+            "authorization_endpoint": endpoints.authorization,
+            "token_endpoint": endpoints.token,
+            **sign_in.page._asdict(),
+        }
+    return JsonResponse({"methods": methods, "oidc": oidc}, headers={"Cache-Control": "no-cache"})
+
+
 @router.get("/ui/{name:path}", include_in_schema=False, dependencies=PUBLIC_PAGE)
 async def show_screen(request: Request, name: str) -> Response:
     """Send a file of the page; any other address below is one of its screens."""
     asset = page_assets().get(name)
     if asset is None and "." in name:
         raise NotFoundError("The page has no such file; it begins at /.")
-    return (asset or page_assets()["index.html"]).response(request)
+    return await _page_of(request) if asset is None else asset.response(request)
 
 
 @router.get("/favicon.ico", include_in_schema=False, dependencies=PUBLIC_PAGE)

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationErr
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Violation
 from app.http.authentication.authenticator import Presented, host_of, is_admissible
+from app.http.authentication.discovery import SignIn
 from app.http.authentication.oidc import OIDC, JsonWebTokens
 from app.http.errors import InvalidTokenError
 from app.http.models import read_time
@@ -209,11 +210,18 @@ class Bearer:
     Args:
         tokens: Those of the file; null where there is none.
         signed: Judges those of an identity provider; null where there is none.
+        sign_in: How the page gets one there; null where there is none.
     """
 
-    def __init__(self, tokens: BearerTokens | None, signed: JsonWebTokens | None = None) -> None:
+    def __init__(
+        self,
+        tokens: BearerTokens | None,
+        signed: JsonWebTokens | None = None,
+        sign_in: SignIn | None = None,
+    ) -> None:
         self._tokens = tokens
         self._signed = signed
+        self.sign_in = sign_in
 
     name = BEARER
     advice = "Send the header Authorization: Bearer with a token"

@@ -1,12 +1,11 @@
 """Tokens that an identity provider signed, and the keys that it signs them with.
 
-Source: RFC 7519, RFC 8725, RFC 9068; of the keys RFC 7517; OpenID Connect Discovery 1.0, 4.
+Source: RFC 7519, RFC 8725, RFC 9068; of the keys RFC 7517.
 """
 
 import asyncio
 import base64
 import binascii
-import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 import jwt
@@ -26,6 +24,13 @@ from jwt.exceptions import PyJWTError
 
 from app.domain.errors import NotSentError, UnreadableRequestError
 from app.http.authentication.authenticator import principal_of
+from app.http.authentication.discovery import (
+    ANSWER_WITHIN_S,
+    FetchError,
+    discover,
+    endpoint,
+    fetch_object,
+)
 from app.http.errors import InvalidTokenError
 from app.http.validation import JsonObject, parse_object
 from app.service.runtime.clock import utc_now
@@ -39,11 +44,9 @@ STALE_S: Final = 3600.0
 FETCH_EVERY_S: Final = 30.0
 """At most one fetch in so many seconds, whatever callers send."""
 
-_ANSWER_WITHIN_S: Final = 5.0
 _BESIDE_AFTER_S: Final = 0.25
 """So long the caller who begins a fetch waits for it where the old keys have what is needed."""
 
-_MAX_BYTES: Final = 1024 * 1024
 _ASYMMETRIC: Final = frozenset({"RSA", "EC", "OKP"})
 _OF_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _LEAST_RSA_BITS: Final = 2048
@@ -52,13 +55,7 @@ _LEAST_RSA_BITS: Final = 2048
 _NO_KEY: Final = (PyJWTError, ValueError, TypeError, NotImplementedError)
 """What PyJWT raises where a member of a key is missing, of another type, or not supported."""
 
-_DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
-
 logger = structlog.get_logger(__name__)
-
-
-class _FetchError(Exception):
-    """The identity provider's answer cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ class SigningKeys:
     async def _refresh(self) -> None:
         try:
             self._keys = await self._fetch_keys()
-        except _FetchError as error:
+        except FetchError as error:
             self._failed = True
             self.count_fetch("failed")
             logger.warning("the identity provider's keys cannot be read", reason=str(error))
@@ -163,59 +160,19 @@ class SigningKeys:
 
     async def _fetch_keys(self) -> KeySet:
         try:
-            async with asyncio.timeout(_ANSWER_WITHIN_S):
-                return _keys_of(await self._get(await self._jwks_url()))
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return _keys_of(await fetch_object(self.client, await self._jwks_url()))
         except TimeoutError:
-            message = f"no answer within {_ANSWER_WITHIN_S:g} s"
-            raise _FetchError(message) from None
+            message = f"no answer within {ANSWER_WITHIN_S:g} s"
+            raise FetchError(message) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"{type(error).__name__}: {error}"
-            raise _FetchError(message) from None
+            raise FetchError(message) from None
 
     async def _jwks_url(self) -> str:
         if self.jwks_url is not None:
             return self.jwks_url
-        document = await self._get(self.issuer.rstrip("/") + _DISCOVERY_PATH)
-        url = document.get("jwks_uri")
-        if document.get("issuer") != self.issuer:
-            message = "the discovery document is another issuer's"
-            raise _FetchError(message)
-        if not isinstance(url, str) or not is_confidential(url):
-            message = "the discovery document names no jwks_uri with https"
-            raise _FetchError(message)
-        return url
-
-    async def _get(self, url: str) -> Mapping[str, Any]:
-        async with self.client.stream("GET", url, follow_redirects=False) as answer:
-            if answer.status_code != httpx.codes.OK:
-                message = f"{url} answered {answer.status_code}"
-                raise _FetchError(message)
-            body = bytearray()
-            async for chunk in answer.aiter_bytes():
-                body += chunk
-                if len(body) > _MAX_BYTES:
-                    message = f"{url} answered more than {_MAX_BYTES} bytes"
-                    raise _FetchError(message)
-        try:
-            document = json.loads(bytes(body))
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            message = f"{url} did not answer a JSON object"
-            raise _FetchError(message)
-        return document
-
-
-def is_confidential(url: str) -> bool:
-    """Tell whether nobody in between can change what a URL answers: https, or this machine."""
-    try:
-        parsed = urlsplit(url)
-    except ValueError:
-        return False
-    local = parsed.hostname in ("127.0.0.1", "::1", "localhost")
-    return bool(parsed.hostname) and (
-        parsed.scheme == "https" or (parsed.scheme == "http" and local)
-    )
+        return endpoint(await discover(self.client, self.issuer), "jwks_uri")
 
 
 def _keys_of(document: Mapping[str, Any]) -> KeySet:
@@ -223,7 +180,7 @@ def _keys_of(document: Mapping[str, Any]) -> KeySet:
     listed = document.get("keys")
     if not isinstance(listed, list):
         message = "the key set has no list of keys"
-        raise _FetchError(message)
+        raise FetchError(message)
     read: list[tuple[str | None, SigningKey]] = []
     for entry in listed:
         if isinstance(entry, dict) and isinstance(entry.get("kid", ""), str | None):
@@ -232,7 +189,7 @@ def _keys_of(document: Mapping[str, Any]) -> KeySet:
                     read.append((entry.get("kid"), _signing_key(entry)))
     if not read:
         message = "the key set has no key for signatures"
-        raise _FetchError(message)
+        raise FetchError(message)
     named: dict[str | None, SigningKey] = {name: key for name, key in read if name is not None}
     return {**named, None: read[0][1]} if len(read) == 1 else named
 

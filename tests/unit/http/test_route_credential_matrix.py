@@ -42,6 +42,7 @@ PUBLIC: Final = {
     "/openapi.json",
     "/",
     "/ui/{name}",
+    "/ui/sign-in.json",
     "/favicon.ico",
     "/problems/",
     "/problems/{code}",

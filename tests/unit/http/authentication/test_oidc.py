@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.domain.errors import NotSentError
-from app.http.authentication.oidc import ALGORITHMS, SigningKeys, is_confidential
+from app.http.authentication.discovery import is_confidential
+from app.http.authentication.oidc import ALGORITHMS, SigningKeys
 from app.http.errors import InvalidTokenError
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.authentication.tokens import (
