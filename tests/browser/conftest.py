@@ -239,14 +239,16 @@ class Visitors:
 
 
 @contextmanager
-def visitors_of(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
-    """Open tabs on a service; none of them may send anything elsewhere or have a fault."""
+def visitors_of(
+    chrome: Browser, site: RunningService, others: tuple[str, ...] = ()
+) -> Iterator[Visitors]:
+    """Open tabs on a service; none may send anything to others than these, or have a fault."""
     visitors = Visitors(chrome, site)
     yield visitors
     for context in chrome.contexts:
         context.close()
     assert visitors.faults == []
-    origins = (f"{site.url}/", f"blob:{site.url}/")
+    origins = (f"{site.url}/", f"blob:{site.url}/", *(f"{other}/" for other in others))
     assert [url for url in visitors.urls if not url.startswith(origins)] == []
 
 

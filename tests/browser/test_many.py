@@ -72,7 +72,7 @@ def count(page: Page, table: str, rows: int) -> None:
 
 
 def test_every_bucket_and_every_incident_can_be_listed(operators: Visitors):
-    page = operators.visit("/ui/usage")
+    page = operators.visit("/ui/usage?all=1")
     count(page, "Near a limit", 500)
     count(page, "Incidents", 50)
     button(page, "Show more").last.click()
@@ -91,7 +91,7 @@ def test_every_run_can_be_listed(operators: Visitors):
 
 
 def test_a_figure_that_nobody_reported_is_no_zero(operators: Visitors):
-    page = operators.visit("/ui/usage")
+    page = operators.visit("/ui/usage?all=1")
     count(page, "Near a limit", 500)
     count(page, "Incidents", 50)
     expect(row(page, "Incidents", "u51").get_by_text("not known")).to_have_count(3)
@@ -102,7 +102,7 @@ def test_a_figure_that_nobody_reported_is_no_zero(operators: Visitors):
 
 
 def test_incidents_are_one_step_from_the_top(operators: Visitors):
-    page = operators.visit("/ui/usage")
+    page = operators.visit("/ui/usage?all=1")
     count(page, "Near a limit", 500)
     page.get_by_role("link", name="Incidents below", exact=True).click()
     expect(page.get_by_role("heading", name="Incidents", exact=True)).to_be_in_viewport()

@@ -21,7 +21,7 @@ from tests.testkit.service import RunningService
 
 SCREENS = {
     "Quotas": "/ui/quotas",
-    "Who gets what": "/ui/resolve?user=seen&client-id=etl",
+    "Why this limit?": "/ui/resolve?user=seen&client-id=etl",
     "Plan": "/ui/plan",
     "Audit": "/ui/audit",
     "Near a limit": "/ui/usage",
@@ -327,29 +327,75 @@ def test_a_refused_token_leads_back_to_signing_in(visitors: Visitors):
     expect(button(page, "Sign in")).to_be_visible()
 
 
+def faults(page: Page) -> list[tuple[object, ...]]:
+    """Return what keeps somebody out of what the page shows now, or is wider than it."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return [
+        *(
+            (each["id"], node["target"], node["failureSummary"])
+            for each in report["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ),
+        *([("too wide", wide)] if wide > 0 else []),
+    ]
+
+
+AXE = axe()
+LOOKS = ((1280, "light"), (390, "dark"))
+
+
+def looked_at(page: Page, name: str) -> dict[tuple[str, str], list[tuple[object, ...]]]:
+    """Look at the page in each width and scheme."""
+    found = {}
+    for width, scheme in LOOKS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(18, 21, 23)") == (scheme == "dark")
+        found[name, scheme] = faults(page)
+    return {look: each for look, each in found.items() if each}
+
+
 def test_every_screen_fits_its_width_and_keeps_nobody_out(visitors: Visitors):
-    page = visitors.visit("/ui/quotas")
-    source, found = axe(), {}
+    page, found = visitors.visit("/ui/quotas"), {}
     for heading, path in SCREENS.items():
         page.goto(visitors.site.url + path)
-        for width, scheme in ((1280, "light"), (390, "dark")):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
-            expect(page.get_by_text("Loading …")).to_have_count(0)
-            page.evaluate(source)
-            report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
-            found[heading, scheme] = [
-                (each["id"], node["target"], node["failureSummary"])
-                for each in report["violations"]
-                if each["impact"] in ("serious", "critical")
-                for node in each["nodes"]
-            ]
-            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0, (heading, wide)
-            background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert (background == "rgb(18, 21, 23)") == (scheme == "dark")
-    assert {screen: each for screen, each in found.items() if each} == {}
+        expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+        expect(page.get_by_text("Loading …")).to_have_count(0)
+        found |= looked_at(page, heading)
+    assert found == {}
+
+
+def test_what_opens_over_a_screen_keeps_nobody_out_either(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "opened"}, producer_byte_rate=8 * MIB)
+    page = visitors.visit("/ui/quotas?search=opened")
+    expect(row(page, "Quotas", "opened")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("opened")
+    expect(page.get_by_role("option", name="user opened quota")).to_be_visible()
+    found = looked_at(page, "palette")
+    page.keyboard.press("Escape")
+    page.get_by_label("Select user opened", exact=True).check()
+    button(page, "Change …").click()
+    dialog = page.get_by_role("dialog")
+    field(dialog, "New value").fill("1")
+    button(dialog, "Check").click()
+    expect(row(page, "After", "producer_byte_rate")).to_be_visible()
+    found |= looked_at(page, "dialog")
+    field(dialog, "That is meant").check()
+    button(dialog, "Apply").click()
+    expect(page.get_by_role("log", name="Messages")).to_contain_text("Changed user opened.")
+    found |= looked_at(page, "message")
+    button(page, "Menu").click()
+    found |= looked_at(page, "menu")
+    signed_out = visitors.visit("/", who=None)
+    expect(field(signed_out, "Token")).to_be_visible()
+    found |= looked_at(signed_out, "signing in")
+    assert found == {}
 
 
 ROOT = Path(__file__).resolve().parents[2]

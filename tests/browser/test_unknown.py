@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.browser.conftest import Visitors, visitors_of
-from tests.browser.page_calls import button, link, row
+from tests.browser.page_calls import button, field, link, row
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
@@ -82,6 +82,9 @@ def hour_button(page: Page, user: str) -> Locator:
 
 def test_use_by_hour_opens_under_its_row_in_view_and_focused(visitors: Visitors):
     page = visitors.visit("/ui/usage")
+    expect(row(page, "Near a limit", "alice")).to_be_visible()
+    expect(page.get_by_role("table", name="Near a limit", exact=True)).not_to_contain_text("bob")
+    field(page, "Below 70 %, too").check()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         expect(hour_button(page, "bob")).to_have_attribute("aria-expanded", "false")

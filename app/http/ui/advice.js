@@ -2,9 +2,10 @@
 import { withQuery } from "./api.js";
 import { entityText } from "./entities.js";
 import { html } from "./lib.js";
-import { Curl, Entity, Heading, Loaded, More, Text, Time, Value, Table, orNull, usePages } from "./components.js";
+import { Curl, Entity, Heading, Key, Loaded, More, Text, Time, Value, orNull, usePages } from "./components.js";
 import { addToDraft, emptyDraft, isInDraft, useDraft } from "./draft.js";
 import { duration, factorInWords, inWords, number } from "./quantities.js";
+import { Table } from "./tables.js";
 
 const COMMANDS = { rightsize: "quota-pipeline rightsize … --pg", stale: "quota-pipeline stale … --pg" };
 
@@ -67,7 +68,7 @@ function entityOf(row) {
   return Object.keys(entity).length ? entity : null;
 }
 
-const about = (row) => [html`<${Entity} entity=${entityOf(row)} />`, html`<code>${row.key}</code>`];
+const about = (row) => [html`<${Entity} entity=${entityOf(row)} />`, html`<${Key} of=${row.key} />`];
 
 const resized = (row) => [
   ...about(row),

@@ -2,7 +2,9 @@
 import { Problem, call, get, newKey } from "./api.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { PastUse } from "./usage.js";
-import { BeforeAndAfter, Entity, Outcome, Refusal, Time } from "./components.js";
+import { Entity, Outcome, Refusal, Time } from "./components.js";
+import { BeforeAndAfter, Changes, Table } from "./tables.js";
+import { announce } from "./toasts.js";
 
 const OPEN = ["unknown", "intent", "sent"];
 const AGAIN_AFTER_MS = [500, 1000, 2000, 4000];
@@ -26,6 +28,7 @@ export function useAlteration() {
       const { document } = await call(path, { method: "POST", body, headers });
       repeat.current = {};
       setState({ report: document });
+      announce(document);
       return document;
     } catch (error) {
       if (error instanceof Problem && error.alterationId && error.document.sent_to_cluster !== "no") {
@@ -57,14 +60,38 @@ export function Report({ report }) {
       ${report.expires_at && html`It ends at <${Time} at=${report.expires_at} /> UTC. `}
       ${!report.validate_only && html`<a href="/ui/alteration/${report.alteration_id}">See its record</a>`}
     </div>
-    ${(report.results ?? []).map((result) => html`
-      ${report.results.length > 1 && html`<h2><${Entity} entity=${result.entity} /> <${Outcome} of=${result.outcome} /></h2>`}
-      ${(result.warnings ?? []).map((each) => html`<p class="notice ${each.startsWith("drastic:") ? "danger" : "open"}">${each}</p>`)}
-      ${result.error && html`<p class="refusal">${result.error.message}</p>`}
-      <${BeforeAndAfter} before=${result.before} after=${result.after} />`)}
+    <${Results} of=${report.results ?? []} />
     <${PastUse} impact=${report.impact} />
   </section>`;
 }
+
+const Warnings = ({ of }) => (of.warnings ?? []).map((each) => html`<p class="notice ${each.startsWith("drastic:") ? "danger" : "open"}">${each}</p>`);
+const Failure = ({ of }) => of.error && html`<p class="refusal">${of.error.message}</p>`;
+
+/** How many entities are listed before somebody asks for all. */
+const FEW = 50;
+
+/** What became of each entity: before and after of a single one, a line each of several. */
+function Results({ of }) {
+  const [all, setAll] = useState(false);
+  if (of.length === 1) {
+    return html`<${Warnings} of=${of[0]} /><${Failure} of=${of[0]} /><${BeforeAndAfter} before=${of[0].before} after=${of[0].after} />`;
+  }
+  if (!of.length) return null;
+  const shown = all ? of : of.slice(0, FEW);
+  return html`<${Table} name="Results" columns=${["Entity", "Change", "Outcome"]} rows=${shown.map((result, i) => ({
+    key: i,
+    cells: [
+      html`<${Entity} entity=${result.entity} />`,
+      html`<${Changes} before=${result.before} after=${result.after} keys=${changedKeys(result)} />`,
+      html`<${Outcome} of=${result.outcome} /><${Warnings} of=${result} /><${Failure} of=${result} />`,
+    ],
+  }))} />
+  ${shown.length < of.length && html`<p><button type="button" onClick=${() => setAll(true)}>Show all ${of.length}</button></p>`}`;
+}
+
+const changedKeys = ({ before, after }) =>
+  [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])].filter((key) => before?.[key] !== after?.[key]);
 
 function sentence({ outcome, readable, results }) {
   const unchanged = outcome === "applied" && results?.length && results.every((each) => each.changed === false);
@@ -86,7 +113,10 @@ function Follow({ id, error, settled }) {
     const ask = async () => {
       const found = await get(`/quotas/alterations/${id}`).catch(() => null);
       if (found) setRecord(found);
-      if (found && !OPEN.includes(found.outcome)) return settled?.(found);
+      if (found && !OPEN.includes(found.outcome)) {
+        announce(found);
+        return settled?.(found);
+      }
       if (Date.now() > deadline) return setTimedOut(true);
       timer = setTimeout(ask, AGAIN_AFTER_MS[Math.min(tries++, AGAIN_AFTER_MS.length - 1)]);
     };

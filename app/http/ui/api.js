@@ -1,17 +1,27 @@
-// Requests to the service that this page came from, with the token of this tab.
+// Requests to the service that this page came from, with the credential of this tab.
 
 const TOKEN = "token";
 
+/** The header of who signed in with a password: this script alone has it, so a new page asks again. */
+let password = null;
+
 /**
- * Tells of every answer (`answer`, with its document), of a token that is refused (`refused`), and
- * whether the page waits for another one (`locked`).
+ * Tells of every answer (`answer`, with its document), of a credential that is refused (`refused`), whether
+ * the page waits for another one (`locked`), and that a change was taken back (`undone`).
  */
 export const events = new EventTarget();
 
-export const token = {
-  read: () => sessionStorage.getItem(TOKEN),
-  keep: (text) => sessionStorage.setItem(TOKEN, text),
-  forget: () => sessionStorage.removeItem(TOKEN),
+export const credential = {
+  header: () => password ?? (sessionStorage.getItem(TOKEN) && `Bearer ${sessionStorage.getItem(TOKEN)}`),
+  keepToken: (text) => sessionStorage.setItem(TOKEN, text),
+  keepPassword: (user, secret) => {
+    const bytes = new TextEncoder().encode(`${user}:${secret}`);
+    password = `Basic ${btoa(String.fromCharCode(...bytes))}`;
+  },
+  forget: () => {
+    password = null;
+    sessionStorage.removeItem(TOKEN);
+  },
 };
 
 /** A refusal, as the service's problem document; `code` is `unreachable` without an answer. */
@@ -40,7 +50,7 @@ const UNREACHABLE = {
  */
 export async function call(path, { method, body, headers, accept, signal } = {}) {
   const sent = { ...headers, Accept: accept ?? "application/json" };
-  if (token.read()) sent.Authorization = `Bearer ${token.read()}`;
+  if (credential.header()) sent.Authorization = credential.header();
   if (body !== undefined) sent["Content-Type"] = "application/json";
   let response, text;
   try {
@@ -91,9 +101,9 @@ export function newKey() {
 /** Return a text as one word of a shell. */
 export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Return the command that does the same in a shell, with the token in `$TOKEN`. */
+/** Return the command that does the same in a shell, with the token in `$TOKEN`, or who types a password. */
 export function curl(path, { method, body, headers, accept } = {}) {
-  const words = ["curl -sS", '-H "Authorization: Bearer $TOKEN"'];
+  const words = ["curl -sS", password ? '-u "$KAFKA_USER"' : '-H "Authorization: Bearer $TOKEN"'];
   if (method) words.push(`-X ${method}`);
   if (accept) words.push(`-H ${quoted(`Accept: ${accept}`)}`);
   for (const [name, value] of Object.entries(headers ?? {}))

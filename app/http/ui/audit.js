@@ -4,13 +4,14 @@ import { Answer, History, Report, useAlteration } from "./alter.js";
 import { go } from "./go.js";
 import { filterOfText } from "./entities.js";
 import { html, useEffect, useState } from "./lib.js";
-import {
-  AskReason, Changes, Curl, Entity, Field, Heading, Loaded, More, Outcome, Select, Table, Text, Time, useLoaded, usePages,
-} from "./components.js";
+import { Ago, AskReason, Curl, Empty, Entity, Field, Heading, Loaded, More, Outcome, Select, Text, Time, useLoaded, usePages } from "./components.js";
+import { number } from "./quantities.js";
+import { Changes, Table } from "./tables.js";
 
 const ACTIONS = ["alter", "validate", "denied", "revert", "apply_plan", "expire", "drift"];
 const OUTCOMES = ["applied", "validated", "refused", "not_applied", "unknown", "not_sent", "observed_other", "superseded"];
-const PAGE_SIZE = 50;
+const PAGE_SIZE = 500;
+const PERIODS = [["24h", "24 h"], ["7d", "7 days"], ["", "All"]];
 
 /** Load rows of the audit log, newest first. */
 export const useAudit = (parameters) =>
@@ -18,10 +19,10 @@ export const useAudit = (parameters) =>
     (before, next) => ({ rows: [...before.rows, ...next.rows] }));
 
 export function AuditScreen({ me, query }) {
-  const { entity = "", actor = "", action = "", outcome = "", since = "" } = query;
-  const [typed, setTyped] = useState({ entity, actor, since });
-  useEffect(() => setTyped({ entity, actor, since }), [entity, actor, since]);
-  const audit = useAudit({ entity: filterOfText(entity), actor, action, outcome, since });
+  const { entity = "", actor = "", action = "", outcome = "", since = "", until = "" } = query;
+  const [typed, setTyped] = useState({ entity, actor, since, until });
+  useEffect(() => setTyped({ entity, actor, since, until }), [entity, actor, since, until]);
+  const audit = useAudit({ entity: filterOfText(entity), actor, action, outcome, since, until });
   const show = (changes) => go(withQuery("/ui/audit", { ...query, ...typed, ...changes }));
   const type = (name) => (event) => setTyped({ ...typed, [name]: event.target.value });
   const submit = (event) => {
@@ -35,52 +36,89 @@ export function AuditScreen({ me, query }) {
     <form class="filters" role="search" onSubmit=${submit}>
       <${Field} label="Entity" value=${typed.entity} placeholder="text in a name, or user=alice" onInput=${type("entity")} />
       <${Field} label="Actor" value=${typed.actor} placeholder="User:alice" onInput=${type("actor")} />
-      <${Field} label="Since" value=${typed.since} placeholder="2026-11-23T00:00:00Z" onInput=${type("since")} />
+      <${Field} label="Since" value=${typed.since} placeholder="2h, or 2026-11-23T00:00Z" onInput=${type("since")} />
+      <${Field} label="Until" value=${typed.until} placeholder="now" onInput=${type("until")} />
       <${Select} label="Action" value=${action} options=${choices(ACTIONS)} onChange=${(event) => show({ action: event.target.value })} />
       <${Select} label="Outcome" value=${outcome} options=${choices(OUTCOMES)} onChange=${(event) => show({ outcome: event.target.value })} />
-      <button>Filter</button>
+      <div class="buttons"><button>Filter</button>
+        ${PERIODS.map(([period, text]) => html`<button type="button" class="plain" aria-pressed=${since === period && !until ? "true" : "false"}
+          onClick=${() => show({ since: period, until: "" })}>${text}</button>`)}</div>
     </form>
     <${Loaded} of=${audit}>${({ rows, next_page_token }) => html`
-      <${AuditTable} name="Audit" rows=${rows} me=${me} onReverted=${audit.reload}
-        empty=${nothing(me, Boolean(entity || actor || action || outcome || since))} />
+      <${AuditTable} name="Audit" rows=${rows} me=${me} onReverted=${audit.reload} isCut=${Boolean(next_page_token)}
+        empty=${html`<${Nothing} me=${me} isFiltered=${Boolean(entity || actor || action || outcome || since || until)} />`} />
       <${More} token=${next_page_token} onMore=${audit.more} />`}<//>
     <${Curl} path=${audit.path} />`;
 }
 
-/** Rows of the log; what belongs to one alteration stands together, under one time and actor. */
-export function AuditTable({ name, rows, me, onReverted, empty }) {
+/** Return runs of rows of one alteration, in their order. */
+function byAlteration(rows) {
+  const groups = [];
+  for (const row of rows) {
+    const last = groups.at(-1);
+    if (last && last[0].alteration_id === row.alteration_id && last[0].action === row.action) last.push(row);
+    else groups.push([row]);
+  }
+  return groups;
+}
+
+/**
+ * Alterations of the log, a row each; the entities of one that has several stand under it when it is unfolded.
+ * `isCut`: more rows may follow, of the last alteration, too. `isOfOne`: all are of one entity.
+ */
+export function AuditTable({ name, rows, me, onReverted, empty, isCut = false, isOfOne = false }) {
   const [reverting, setReverting] = useState(null);
   const [reverted, setReverted] = useState(null);
-  const revertible = new Set(rows.filter(hasChanged).map((row) => row.alteration_id));
-  const cells = rows.map((row, i) => {
-    const isFirst = row.alteration_id !== rows[i - 1]?.alteration_id;
+  const [open, setOpen] = useState(new Set());
+  const toggle = (id) => {
+    const next = new Set(open);
+    if (!next.delete(id)) next.add(id);
+    setOpen(next);
+  };
+  const groups = byAlteration(rows);
+  const cells = groups.map((group, i) => {
+    const [row] = group;
+    const id = `${row.alteration_id} ${row.action} ${i}`;
+    const isOpen = open.has(id);
+    const several = group.length > 1;
+    const count = `${number(group.length)}${isCut && i === groups.length - 1 ? " or more" : ""} entities`;
     return {
-      key: `${row.alteration_id} ${i}`,
-      class: isFirst ? "" : "same",
+      key: id,
+      below: several && isOpen && html`<${Entities} rows=${group} />`,
       cells: [
-        isFirst ? html`<a href="/ui/alteration/${row.alteration_id}"><${Time} at=${row.at} /></a>` : "",
-        isFirst ? actor(row) : "",
+        html`<a href="/ui/alteration/${row.alteration_id}"><${Ago} at=${row.at} /></a>`,
+        actor(row),
         html`<${Action} row=${row} />`,
-        row.entity ? html`<${Entity} entity=${row.entity} />` : html`<span class="muted">${deniedText(row.denied)}</span>`,
-        html`<${Change} row=${row} />`,
-        html`<${Outcome} of=${row.outcome} />`,
-        isFirst && row.reason ? html`<${Text} of=${row.reason} whole />` : "",
-        isFirst && me.mayAlter && revertible.has(row.alteration_id)
-          ? html`<button onClick=${() => setReverting(row)}>Revert</button>` : "",
+        ...(isOfOne ? [] : [several
+          ? html`<button type="button" class="link" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => toggle(id)}>${count}</button>`
+          : row.entity ? html`<${Entity} entity=${row.entity} />` : html`<span class="muted">${deniedText(row.denied)}</span>`]),
+        several ? html`<span class="muted">${keysOfGroup(group)}</span>` : html`<${Change} row=${row} />`,
+        [...new Set(group.map((each) => each.outcome))].map((outcome) => html`<${Outcome} of=${outcome} /> `),
+        row.reason ? html`<${Text} of=${row.reason} whole />` : "",
+        me.mayAlter && group.some(hasChanged)
+          ? html`<button class="quiet" onClick=${() => setReverting(group)}>Revert</button>` : "",
       ],
     };
   });
   return html`
     ${reverted && html`<${Report} report=${reverted} />`}
     <${Table} name=${name} rows=${cells} empty=${empty}
-      columns=${["Time (UTC)", "Actor", "Action", "Entity", "Change", "Outcome", "Reason", html`<span class="hidden">Actions</span>`]} />
-    ${reverting && html`<${Revert} id=${reverting.alteration_id} at=${reverting.at} close=${() => setReverting(null)}
+      columns=${["Time", "Actor", "Action", ...(isOfOne ? [] : ["Entity"]), "Change", "Outcome", "Reason", html`<span class="hidden">Actions</span>`]} />
+    ${reverting && html`<${Revert} rows=${reverting} id=${reverting[0].alteration_id} at=${reverting[0].at} close=${() => setReverting(null)}
       onDone=${(report) => { setReverted(report); onReverted(); }} />`}`;
 }
 
-function nothing(me, isFiltered) {
+const Entities = ({ rows }) => html`<${Table} name="Entities" columns=${["Entity", "Change", "Outcome"]} rows=${rows.map((row, i) => ({
+  key: i,
+  cells: [html`<${Entity} entity=${row.entity} />`, html`<${Change} row=${row} />`, html`<${Outcome} of=${row.outcome} />`],
+}))} />`;
+
+const keysOfGroup = (rows) => [...new Set(rows.flatMap(({ ops }) => (ops ?? []).map(({ key }) => key)))].join(", ");
+
+function Nothing({ me, isFiltered }) {
   const whose = me.permissions.audit ? "change" : "change of yours";
-  return isFiltered ? `No ${whose} matches.` : `No ${whose} is recorded.`;
+  if (isFiltered) return html`<${Empty} title="No ${whose} matches."><a href="/ui/audit">Show all</a><//>`;
+  return html`<${Empty} title="No ${whose} is recorded.">What is changed through this service stands here, with who did it and why.<//>`;
 }
 
 const Message = ({ of }) => of && html`<${Text} of=${of.message} whole />`;
@@ -112,17 +150,27 @@ function deniedText(denied) {
   return denied.entities === null ? attempts : `${attempts}, ${denied.entities} entities`;
 }
 
+/** How many entities a dialog lists. */
+const LISTED = 10;
+
 /** Take an alteration back, after a reason; refused where its values have changed since. */
-export function Revert({ id, at, close, onDone }) {
+export function Revert({ id, at, rows, close, onDone }) {
   const alteration = useAlteration();
   const act = async (reason) => {
     const report = await alteration.send(`/quotas/alterations/${id}/revert`, { reason });
     if (report) onDone(report);
     return Boolean(report);
   };
+  const changed = rows.filter((row) => row.outcome === "applied" && isAnother(row));
   return html`<${AskReason} title="Revert this change?" button="Revert" act=${act} close=${close}>
-    <p class="muted">What was changed at <${Time} at=${at} /> UTC gets its values from before again,
+    <p class="muted">What was changed <${Ago} at=${at} /> gets its values from before again,
       unless they have changed since.</p>
+    <${Table} name="What it puts back" columns=${["Entity", "Now and then"]} rows=${changed.slice(0, LISTED).map(({ entity, before, after }, i) => ({
+      key: i,
+      cells: [html`<${Entity} entity=${entity} link=${false} />`, html`<${Changes} before=${after} after=${before}
+        keys=${[...new Set([...Object.keys(before), ...Object.keys(after)])].filter((key) => before[key] !== after[key])} />`],
+    }))} />
+    ${changed.length > LISTED && html`<p class="muted">And ${number(changed.length - LISTED)} more.</p>`}
     <${Answer} alteration=${alteration} settled=${onDone} />
     <${Curl} path="/quotas/alterations/${id}/revert" body=${{}} />
   <//>`;
@@ -145,6 +193,7 @@ export function AlterationScreen({ me, parameter }) {
         <dt>Outcome</dt><dd><${Outcome} of=${found.outcome} /></dd>
         <dt>Actor</dt><dd><${Text} of=${found.principal} whole /> <span class="muted">from ${found.client_address}</span></dd>
         <dt>Reason</dt><dd>${found.reason ? html`<${Text} of=${found.reason} whole />` : html`<span class="muted">none</span>`}</dd>
+        ${found.history?.[0] && html`<dt>Time</dt><dd><${Time} at=${found.history[0].at} /> UTC, <${Ago} at=${found.history[0].at} /></dd>`}
         <dt>Request</dt><dd><code>${found.request_id}</code></dd>
       </dl>
       <h2>Changes</h2>
@@ -159,6 +208,6 @@ export function AlterationScreen({ me, parameter }) {
       <h2>History</h2>
       <${History} events=${found.history} />`}<//>
     <${Curl} path="/quotas/alterations/${parameter}" />
-    ${reverting && html`<${Revert} id=${parameter} at=${record.data.history[0]?.at} close=${() => setReverting(false)}
+    ${reverting && html`<${Revert} id=${parameter} at=${record.data.history[0]?.at} rows=${record.data.results} close=${() => setReverting(false)}
       onDone=${(report) => { setReverted(report); record.reload(); }} />`}`;
 }

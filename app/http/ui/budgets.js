@@ -1,8 +1,9 @@
 // How full the policy's budgets are; nothing where it has none.
 import { get } from "./api.js";
 import { html } from "./lib.js";
-import { Bar, Curl, Loaded, Table, Text, useLoaded } from "./components.js";
+import { Bar, Curl, Key, Loaded, Text, useLoaded } from "./components.js";
 import { inWords, number } from "./quantities.js";
+import { Table } from "./tables.js";
 
 const PATH = "/quotas/budgets";
 
@@ -20,7 +21,7 @@ function cells({ name, key, limit, overbooking, sum, entities, unlimited }) {
   const most = limit * overbooking;
   return [
     html`<${Text} of=${name} />`,
-    html`<code>${key}</code>`,
+    html`<${Key} of=${key} />`,
     html`<${Bar} share=${Number(sum) / most} />`,
     html`<span class="value">${inWords(key, sum)}</span>`,
     html`<span class="value">${inWords(key, most)}</span>`,

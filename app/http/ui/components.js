@@ -4,7 +4,7 @@ import { TYPES, entityKey } from "./entities.js";
 import { html, useEffect, useId, useRef, useState } from "./lib.js";
 import { useUnsaved } from "./go.js";
 import { escapes, visible } from "./text.js";
-import { inWords, number, timeInWords, withDigits } from "./quantities.js";
+import { TITLES, ago, inWords, number, timeInWords, withDigits } from "./quantities.js";
 
 /** Load something when `keys` change; `reload` does so again and keeps what was there meanwhile. */
 export function useLoaded(load, keys) {
@@ -19,7 +19,12 @@ export function useLoaded(load, keys) {
     );
     return () => controller.abort();
   }, [...keys, round]);
-  return { ...state, reload: () => setRound((number) => number + 1) };
+  const reload = () => setRound((number) => number + 1);
+  useEffect(() => {
+    events.addEventListener("undone", reload);
+    return () => events.removeEventListener("undone", reload);
+  }, []);
+  return { ...state, reload };
 }
 
 /**
@@ -100,9 +105,20 @@ export function ReadOnly({ me }) {
 /** What a screen shows of something that is loaded: its error, that it loads, or the thing. */
 export function Loaded({ of, children }) {
   if (of.error) return html`<${Refusal} error=${of.error} />`;
-  if (of.data === undefined) return html`<p class="muted" role="status">Loading …</p>`;
+  if (of.data === undefined) return html`<${Loading} />`;
   return children(of.data);
 }
+
+/** Grey lines in place of what is not there yet; they appear when it takes longer than people notice. */
+export const Loading = () => html`<div class="skeleton" role="status">
+  <span class="hidden">Loading …</span><i></i><i></i><i></i><i></i></div>`;
+
+/** An empty list: why it is, and what to do next. */
+export const Empty = ({ title, children }) => html`<div class="empty"><strong>${title}</strong>${children && html`<div>${children}</div>`}</div>`;
+
+/** A quota key: a name for people, and Kafka's. */
+export const Key = ({ of }) => html`<span class="key-name">${TITLES[of] && html`<span>${TITLES[of]}</span>`}${" "}<code>${
+  of.split("_").map((word, i) => (i ? html`_<wbr />${word}` : word))}</code></span>`;
 
 /** An entity's names, each with its type; a default one is a badge. */
 export function Entity({ entity, link = true }) {
@@ -128,53 +144,6 @@ export const Value = ({ of, value }) =>
   value === undefined || value === null
     ? html`<span class="muted">not set</span>`
     : html`<span class="value" title=${withDigits(of, value)}>${inWords(of, value)}</span>`;
-
-/** From so many columns on there is less width for a name. */
-const WIDE = 8;
-
-/**
- * A table that is a list of cards on a narrow screen; a row is `{ cells, key, below, ...attributes }`,
- * where `below` stands under the row, over all columns.
- *
- * The roles are those that its elements lose where they are no table's boxes any more.
- */
-export function Table({ name, columns, rows, empty = "Nothing here.", caption = false, pairs = false }) {
-  return html`<div class="table ${pairs ? "pairs" : ""} ${columns.length >= WIDE ? "wide" : ""}">
-    <table aria-label=${name} role="table">
-      ${caption && html`<caption>${name}</caption>`}
-      <thead role="rowgroup"><tr role="row">
-        ${columns.map((column) => html`<th scope="col" role="columnheader">${column}</th>`)}
-      </tr></thead>
-      <tbody role="rowgroup">
-        ${rows.flatMap(({ cells, key, below, ...attributes }) => [html`<tr key=${key} role="row" ...${attributes}>
-          ${cells.map((cell, i) => html`<td role="cell" data-column=${label(columns[i])} class=${cell === null || cell === "" ? "none" : ""}>
-            ${cell ?? html`<span aria-hidden="true">–</span><span class="hidden">not set</span>`}
-          </td>`)}
-        </tr>`, below && html`<tr key="${key} below" class="below" role="row"><td role="cell" colspan=${columns.length}>${below}</td></tr>`])}
-        ${rows.length === 0 && html`<tr role="row"><td role="cell" colspan=${columns.length} class="muted">${empty}</td></tr>`}
-      </tbody>
-    </table>
-  </div>`;
-}
-
-const label = (column) => (typeof column === "string" ? column : column.props["data-label"] ?? "");
-
-/** Values of an entity as a table of that name. */
-export function ValueTable({ name, values, compare }) {
-  const keys = [...new Set([...Object.keys(values), ...Object.keys(compare ?? {})])].sort();
-  return html`<${Table} name=${name} caption pairs columns=${["Key", "Value"]} empty="No values."
-    rows=${keys.map((key) => ({
-      key,
-      class: compare && values[key] !== compare[key] ? "changed" : "",
-      cells: [html`<code>${key}</code>`, html`<${Value} of=${key} value=${values[key]} />`],
-    }))} />`;
-}
-
-/** What was and what is, side by side, for one entity. */
-export const BeforeAndAfter = ({ before, after }) => html`<div class="columns">
-  <${ValueTable} name="Before" values=${before ?? {}} />
-  <${ValueTable} name="After" values=${after ?? {}} compare=${before ?? {}} />
-</div>`;
 
 /** The command that does the same, to copy. */
 export function Curl({ path, title = "curl", ...request }) {
@@ -226,14 +195,11 @@ export const Checkbox = ({ label, ...input }) => html`<label class="check">
   <input type="checkbox" ...${input} /> ${label}
 </label>`;
 
-/** A dialog that asks for a reason before `act(reason)`; it stays open where that is false. */
-export function AskReason({ title, button, act, close, children }) {
+/** A modal dialog; it hides while the page waits for somebody to sign in again, and keeps what is in it. */
+export function Dialog({ title, close, wide = false, children }) {
   const dialog = useRef(null);
-  const [reason, setReason] = useState("");
-  const [error, setError] = useState(null);
-  const [busy, setBusy] = useState(false);
   const isLocked = useRef(false);
-  useUnsaved(Boolean(reason.trim()));
+  const id = useId();
   useEffect(() => {
     // A modal dialog keeps everybody from the sign-in above it, even while it cannot be seen.
     const lock = ({ detail }) => {
@@ -245,6 +211,18 @@ export function AskReason({ title, button, act, close, children }) {
     events.addEventListener("locked", lock);
     return () => events.removeEventListener("locked", lock);
   }, []);
+  return html`<dialog class=${wide ? "wide" : ""} ref=${dialog} aria-labelledby=${id} onClose=${() => isLocked.current || close()}>
+    <h2 id=${id}>${title}</h2>
+    ${children}
+  </dialog>`;
+}
+
+/** A dialog that asks for a reason before `act(reason)`; it stays open where that is false. */
+export function AskReason({ title, button, act, close, children }) {
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useUnsaved(Boolean(reason.trim()));
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -256,10 +234,8 @@ export function AskReason({ title, button, act, close, children }) {
     }
     setBusy(false);
   };
-  const id = useId();
-  return html`<dialog ref=${dialog} aria-labelledby=${id} onClose=${() => isLocked.current || close()}>
+  return html`<${Dialog} title=${title} close=${close}>
     <form onSubmit=${submit}>
-      <h2 id=${id}>${title}</h2>
       ${children}
       <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log." autofocus
         onInput=${(event) => setReason(event.target.value)} />
@@ -269,28 +245,36 @@ export function AskReason({ title, button, act, close, children }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
     </form>
-  </dialog>`;
+  <//>`;
 }
-
-/** What changed, one line for each key. */
-export const Changes = ({ before, after, keys }) =>
-  html`<ul class="changes">${keys.map((key) => html`<li>
-    <code>${key}</code> <${Value} of=${key} value=${before?.[key]} /> →${" "}
-    <${Value} of=${key} value=${after?.[key]} />
-  </li>`)}</ul>`;
 
 /** How a share of a limit is marked: from 80 %, and over it. */
 export const kindOf = (share) => (share > 1 ? "bad" : share > 0.8 ? "warn" : "");
 
+/** Where a bar has its limit: what is over it is longer still, up to 150 %. */
+const FULL = 1.5;
+
 /** A share of a limit as a bar and in words; null is no limit. */
 export function Bar({ share }) {
   if (share === null) return html`<span class="muted">no limit</span>`;
-  const width = `${Math.min(100, 100 * share)}%`;
+  const width = `${Math.min(100, (100 * share) / FULL)}%`;
   return html`<span class="value"><span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %</span>`;
 }
 
 export const Time = ({ at }) =>
   at ? html`<time datetime=${at} title="${at} (UTC)">${timeInWords(at)}</time>` : null;
+
+const TICK_MS = 20_000;
+
+/** How long ago, or how far ahead, a time is; the time in UTC is its title. */
+export function Ago({ at }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), TICK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return html`<time class="ago" datetime=${at} title="${timeInWords(at)} UTC">${ago(at, Math.max(now, Date.now()))}</time>`;
+}
 
 const GOOD = ["applied", "validated", "succeeded"];
 const OPEN = ["unknown", "running"];

@@ -1,14 +1,17 @@
 // New quotas and changed ones: check what would happen, then apply exactly that.
-import { get } from "./api.js";
+import { events, get } from "./api.js";
 import { Answer, useAlteration } from "./alter.js";
 import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
 import { go, useUnsaved } from "./go.js";
-import { html, useState } from "./lib.js";
-import { Checkbox, Curl, Entity, Field, Heading, Loaded, ReadOnly, Text, ValueTable, orNull, useLoaded } from "./components.js";
+import { inheritedText, useInherited } from "./inherited.js";
+import { html, useEffect, useState } from "./lib.js";
+import { Checkbox, Curl, Entity, Field, Heading, Loaded, ReadOnly, Text, orNull, useLoaded } from "./components.js";
 import { readHours } from "./temporary.js";
 import { visible } from "./text.js";
-import { UNITS, asTyped, howToWrite, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
+import { TITLES, UNITS, asTyped, changeOf, factorInWords, howToWrite, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
+import { Factor, ValueTable } from "./tables.js";
 
+const LOOK_AFTER_MS = 300;
 const CHECK = { validate_only: true, impact: true };
 
 /** What an entity has now; no values where it has no quota. */
@@ -50,7 +53,10 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const [base, setBase] = useState(null);
   const [fault, setFault] = useState("");
   const [touched, setTouched] = useState(false);
+  const [isSure, setSure] = useState(false);
   const alteration = useAlteration();
+  const inherited = useInherited(entity, held);
+  const existing = useExisting(setEntity && !base ? entity : null);
   const now = base ?? held;
   const textOf = (key) => typed[key] ?? asTyped(key, now[key]);
   const valueOf = (key) => (key in typed ? readValue(key, typed[key]) : (now[key] ?? null));
@@ -64,10 +70,21 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const faults = faultsOf(alteration.error, ops);
   const unreadable = Number.isNaN(seconds) || keys.some((key) => Number.isNaN(values[key]));
   const isNamed = setEntity && !base && Object.keys(entity).length > 0;
+  const drastic = ops.map(({ key, value }) => ({ key, value, change: changeOf(key, now[key], value) })).filter((each) => each.change.isDrastic);
+  const mustConfirm = drastic.length > 0 && !isSure;
+  useEffect(() => {
+    const undone = () => {
+      setBase(null);
+      alteration.clear();
+    };
+    events.addEventListener("undone", undone);
+    return () => events.removeEventListener("undone", undone);
+  }, []);
   useUnsaved(Boolean(touched && (ops.length || unreadable || body.reason || hours || isNamed)));
   const change = (set) => {
     set();
     setTouched(true);
+    setSure(false);
     if (alteration.report?.validate_only) alteration.clear();
   };
   const send = async (validate_only) => {
@@ -106,13 +123,13 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <legend>Entity</legend>
       ${setEntity ? html`<${EntityFields} entity=${entity} onEntity=${(next) => change(() => { setEntity(next); alteration.clear(); })} errors=${faults} />`
         : html`<${Entity} entity=${entity} />`}
+      ${existing && html`<p class="notice open" role="status">${entityText(entity)} already has quotas. <a href="/ui/edit/${entityKey(entity)}">Edit them</a>.</p>`}
     </fieldset>
     <fieldset>
       <legend>Limits</legend>
-      <div class="fields">${keys.map((key) => html`<${Field} key=${key} label=${key} value=${textOf(key)}
-        inputmode="text" placeholder="not set" class="digits" readonly=${!me.mayAlter}
-        error=${Number.isNaN(values[key]) ? howToWrite(key) : faults[key]}
-        hint=${hint(key, values[key], capabilities.data?.keys[key])}
+      <div class="limits">${keys.map((key) => html`<${Limit} key=${key} of=${key} text=${textOf(key)} value=${values[key]} was=${now[key]}
+        readonly=${!me.mayAlter} placeholder=${inheritedText(key, inherited.of(key)) || "not set"}
+        error=${Number.isNaN(values[key]) ? howToWrite(key) : faults[key]} rule=${capabilities.data?.keys[key]}
         onInput=${(event) => change(() => setTyped({ ...typed, [key]: event.target.value }))} />`)}</div>
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
       ${me.policy && html`<${Policy} rules=${me.policy} />`}
@@ -123,9 +140,12 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       onInput=${(event) => change(() => setHours(event.target.value))} />`}
     ${me.mayAlter && html`<${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log, for example a ticket."
       error=${faults.reason} onInput=${(event) => change(() => setReason(event.target.value))} />`}
+    ${drastic.length > 0 && html`<div class="notice danger">
+      ${drastic.map(({ key, value, change: { factor } }) => html`<p>${key} is lowered from ${inWords(key, now[key])} to ${inWords(key, value)}, ${factorInWords(factor)}.</p>`)}
+      <${Checkbox} label="That is meant" checked=${isSure} onChange=${({ target }) => setSure(target.checked)} /></div>`}
     <div class="buttons">
       ${me.mayAlter && html`<button disabled=${alteration.busy}>Check</button>
-        <button type="button" class="primary" disabled=${alteration.busy} onClick=${() => send(false)}>Apply</button>`}
+        <button type="button" class="primary" disabled=${alteration.busy || mustConfirm} onClick=${() => send(false)}>Apply</button>`}
       <button type="button" onClick=${() => (reload ? go(`/ui/entity/${entityKey(entity)}`) : go("/ui/quotas"))}>Back</button>
     </div>
     ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
@@ -135,6 +155,34 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />`
       : html`<${Curl} path="/quotas/${entityKey(entity)}" />`}
   </form>`;
+}
+
+/** One key: its name, a field for its value, and what that value is. */
+function Limit({ of: key, text, value, was, rule, ...field }) {
+  const change = Number.isNaN(value) ? { word: "unchanged" } : changeOf(key, was, value);
+  return html`<div class="limit ${change.word} ${change.isDrastic ? "drastic" : ""}">
+    <span class="title" aria-hidden="true">${TITLES[key] ?? ""}</span>
+    <${Field} label=${key} value=${text} inputmode="text" class="digits" hint=${hint(key, value, rule)} ...${field} />
+    <${Factor} of=${change} />
+  </div>`;
+}
+
+/** Whether an entity has quotas already, once nobody types any more. */
+function useExisting(entity) {
+  const [found, setFound] = useState(false);
+  const key = entity && Object.keys(entity).length ? entityKey(entity) : null;
+  useEffect(() => {
+    setFound(false);
+    if (!key) return undefined;
+    const controller = new AbortController();
+    const ask = () => presentQuota(key, controller.signal).then(({ values }) => setFound(Object.keys(values).length > 0), () => undefined);
+    const timer = setTimeout(ask, LOOK_AFTER_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [key]);
+  return found;
 }
 
 /** Return the field that a violation belongs to: a key, a type or the reason. */

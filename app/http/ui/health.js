@@ -2,11 +2,10 @@
 import { Problem, call, get, withQuery } from "./api.js";
 import { shadowedKeys } from "./entities.js";
 import { html, useState } from "./lib.js";
-import {
-  Curl, Entity, Heading, Loaded, More, Outcome, Table, Text, Time, Value, orNull, useLoaded, usePages,
-} from "./components.js";
+import { Ago, Curl, Entity, Heading, Key, Loaded, More, Outcome, Text, Value, orNull, useLoaded, usePages } from "./components.js";
 import { duration, number } from "./quantities.js";
 import { Through } from "./usage.js";
+import { Table } from "./tables.js";
 
 const ENTITIES = 10_000;
 
@@ -29,6 +28,7 @@ export function HealthScreen({ me }) {
   return html`
     <${Heading} title="Health"><button onClick=${reload}>Refresh</button><//>
     <${Loaded} of=${ready}>${({ reads, writes }) => html`
+      <${Verdict} reads=${reads} writes=${writes} metrics=${metrics.data} />
       <dl class="tiles">
         <${Tile} name="Reads"><${Ready} of=${reads} /><//>
         <${Tile} name="Changes"><${Ready} of=${writes} /><//>
@@ -58,7 +58,7 @@ function Stored({ round }) {
       <${Table} name="Values that never apply" empty=${isCut ? "None among these." : "None."}
         columns=${["Entity", "Key", "Value"]} rows=${found.map(({ entity, key, value }, i) => ({
           key: i,
-          cells: [html`<${Entity} entity=${entity} />`, html`<code>${key}</code>`, html`<${Value} of=${key} value=${value} />`],
+          cells: [html`<${Entity} entity=${entity} />`, html`<${Key} of=${key} />`, html`<${Value} of=${key} value=${value} />`],
         }))} />`}<//>
     ${SHADOWING.map((filter) => html`<${Curl} path=${shadowing(filter)} title="curl, of ${filter}" />`)}`;
 }
@@ -73,8 +73,8 @@ function Runs({ round }) {
       <${Through} page=${page?.rows.length ? { data_through: page.rows[0].data_through, coverage: null } : null} />
       ${page?.rows.length > 0 && html`<${Table} name="Runs" columns=${["Job", "State", "Began", "Ended", "Note"]} rows=${page.rows.map((run) => ({
         key: run.run_id,
-        cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Time} at=${run.started_at} />`,
-          run.ended_at && html`<${Time} at=${run.ended_at} />`, run.error && html`<${Text} of=${run.error} whole />`],
+        cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Ago} at=${run.started_at} />`,
+          run.ended_at && html`<${Ago} at=${run.ended_at} />`, run.error && html`<${Text} of=${run.error} whole />`],
       }))} /><${More} token=${page.next_page_token} onMore=${runs.more} />`}`}<//>
     <${Curl} path=${runs.path} title="curl, of the runs" />`;
 }
@@ -101,8 +101,17 @@ async function probe(path, signal) {
   }
 }
 
+/** The state in a sentence. */
+function Verdict({ reads, writes, metrics }) {
+  const open = metrics?.get("quotas_open_intents") ?? 0;
+  if (reads.status !== "ok") return html`<p class="verdict bad" role="status">Nothing can be read or changed now.</p>`;
+  if (writes.status !== "ok") return html`<p class="verdict bad" role="status">Quotas can be read; changes are not accepted now.</p>`;
+  if (open > 0) return html`<p class="verdict warn" role="status">${open === 1 ? "1 change has" : `${number(open)} changes have`} no certain outcome yet; the rest is well.</p>`;
+  return html`<p class="verdict" role="status">All is well.</p>`;
+}
+
 const Tile = ({ name, children }) => html`<div class="tile"><dt>${name}</dt><dd>${children}</dd></div>`;
-const Ready = ({ of }) => html`<span class="outcome ${of.status === "ok" ? "good" : "bad"}">${of.status === "ok" ? "ready" : "not ready"}</span>`;
+const Ready = ({ of }) => (of.status === "ok" ? "ready" : html`<span class="outcome bad">not ready</span>`);
 
 function Problems({ of }) {
   const names = Object.entries(of);

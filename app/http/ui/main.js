@@ -1,9 +1,11 @@
 // The page: who is signed in, the bar that is always there, and which screen an address has.
-import { events, get, token } from "./api.js";
-import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { Field, Heading, Missing, Refusal, Text } from "./components.js";
+import { credential, events, get } from "./api.js";
+import { html, render, useEffect, useState } from "./lib.js";
+import { Ago, Heading, Loading, Missing, Text } from "./components.js";
 import { go, mayLeave, shown } from "./go.js";
-import { timeInWords } from "./quantities.js";
+import { Palette } from "./palette.js";
+import { SignIn, comeBack, isBack } from "./sign_in.js";
+import { Toasts } from "./toasts.js";
 import { AdviceScreen } from "./advice.js";
 import { AuditScreen, AlterationScreen } from "./audit.js";
 import { EditScreen, NewScreen } from "./edit.js";
@@ -49,31 +51,31 @@ function App() {
   const [me, setMe] = useState(null);
   const [locked, setLocked] = useState(false);
   const [error, setError] = useState(null);
-  const [starting, setStarting] = useState(Boolean(token.read()));
-  const signIn = async (text) => {
-    if (text !== undefined) token.keep(text);
+  const [starting, setStarting] = useState(Boolean(credential.header()) || isBack());
+  const signIn = async () => {
     try {
+      if (isBack()) await comeBack();
       setMe(callerOf(await get("/me")));
       setLocked(false);
       setError(null);
     } catch (problem) {
-      token.forget();
+      credential.forget();
       setError(problem);
     }
     setStarting(false);
   };
   const signOut = () => {
     if (!mayLeave()) return;
-    token.forget();
+    credential.forget();
     setMe(null);
     setError(null);
   };
   useEffect(() => {
-    if (token.read()) signIn();
+    if (starting) signIn();
     const refused = () => {
-      setError((before) => before ?? new Error("The token is no longer valid: sign in again."));
+      setError((before) => before ?? new Error("Your credential is no longer valid: sign in again."));
       setLocked(true);
-      token.forget();
+      credential.forget();
     };
     events.addEventListener("refused", refused);
     return () => events.removeEventListener("refused", refused);
@@ -81,7 +83,7 @@ function App() {
   useEffect(() => {
     events.dispatchEvent(new CustomEvent("locked", { detail: locked }));
   }, [locked]);
-  if (starting) return html`<p class="starting" role="status">Loading …</p>`;
+  if (starting) return html`<div class="starting"><${Loading} /></div>`;
   const isIn = me && !locked;
   return html`
     ${me && html`<div hidden=${locked}><${SignedIn} key=${me.principal} me=${me} signOut=${signOut} ask=${() => signIn()} /></div>`}
@@ -90,27 +92,6 @@ function App() {
 
 /** Add to what the service says of a caller whether a change can be applied: a right, and a rule that allows some. */
 const callerOf = (me) => ({ ...me, mayAlter: me.permissions.alter && me.policy?.length !== 0 });
-
-function SignIn({ error, signIn }) {
-  const [text, setText] = useState("");
-  const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
-  const submit = (event) => {
-    event.preventDefault();
-    signIn(text.trim());
-  };
-  return html`<main class="sign-in">
-    <form onSubmit=${submit}>
-      <h1>Kafka quotas</h1>
-      <p class="muted">Client quotas of a Kafka cluster: who has which limit, why, and who changed it.</p>
-      <${Field} label="Token" type="password" name="token" required inputRef=${field} value=${text}
-        hint="A bearer token of this service. It stays in this tab."
-        onInput=${(event) => setText(event.target.value)} />
-      ${error && html`<${Refusal} error=${error} />`}
-      <button class="primary">Sign in</button>
-    </form>
-  </main>`;
-}
 
 function SignedIn({ me, signOut, ask }) {
   const [current, setCurrent] = useState(address());
@@ -130,13 +111,7 @@ function SignedIn({ me, signOut, ask }) {
   const isMissing = needs && !needs.some((right) => me.permissions[right]);
   return html`
     <a class="skip" href="#main">Skip to the content</a>
-    <header>
-      <${TopBar} me=${me} signOut=${signOut} />
-      <nav aria-label="Screens">
-        ${NAVIGATION.map(([name, text]) => html`<a href="/ui/${name}"
-          aria-current=${name === section ? "page" : undefined}>${text}</a>`)}
-      </nav>
-    </header>
+    <${Bar} me=${me} section=${section} signOut=${signOut} />
     <main id="main" tabindex="-1">
       ${isMissing ? html`<${Missing} me=${me} needs=${needs} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
         : html`<${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />`}
@@ -144,11 +119,40 @@ function SignedIn({ me, signOut, ask }) {
     <footer>
       <a href="/docs">API</a> <a href="/problems/">Problems</a>
       <a href="/openapi.json">OpenAPI</a>
-    </footer>`;
+      <span class="keys"><kbd>/</kbd> search <kbd>Ctrl K</kbd> go to</span>
+    </footer>
+    <${Toasts} />
+    <${Palette} me=${me} screens=${SCREENS_BY_NAME} />`;
 }
 
-/** Cluster, when the newest answer was true, readiness, and who asks. */
-function TopBar({ me, signOut }) {
+const SCREENS_BY_NAME = [...NAVIGATION, ["temporary", "For a time"]].map(([name, text]) => [`/ui/${name}`, text]);
+
+/** The bar: the screens, the cluster and its state, and who asks; on a narrow screen behind a button. */
+function Bar({ me, section, signOut }) {
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => {
+    const close = () => setOpen(false);
+    shown.addEventListener("moved", close);
+    return () => shown.removeEventListener("moved", close);
+  }, []);
+  const title = NAVIGATION.find(([name]) => name === section)?.[1];
+  return html`<header class=${isOpen ? "open" : ""} onKeyDown=${(event) => event.key === "Escape" && setOpen(false)}>
+    <a class="brand" href="/ui/quotas">Kafka quotas</a>
+    <span class="where" aria-hidden="true">${title}</span>
+    <button type="button" class="menu" aria-expanded=${isOpen ? "true" : "false"} aria-controls="menu" onClick=${() => setOpen(!isOpen)}>Menu</button>
+    <div class="folds" id="menu">
+      <nav aria-label="Screens">
+        ${NAVIGATION.map(([name, text]) => html`<a href="/ui/${name}"
+          aria-current=${name === section ? "page" : undefined}>${text}</a>`)}
+      </nav>
+      <${State} me=${me} />
+      <button type="button" onClick=${signOut}>Sign out</button>
+    </div>
+  </header>`;
+}
+
+/** The cluster, whether it takes changes, how fresh the newest answer is, and who asks with which rights. */
+function State({ me }) {
   const [asOf, setAsOf] = useState(null);
   const [ready, setReady] = useState(null);
   useEffect(() => {
@@ -167,17 +171,12 @@ function TopBar({ me, signOut }) {
       events.removeEventListener("answer", answered);
     };
   }, []);
-  return html`<div class="top">
-    <span class="brand">Kafka quotas</span>
-    <dl>
-      <div><dt>Cluster</dt><dd><code>${me.cluster_id}</code></dd></div>
-      ${asOf && html`<div><dt>As of</dt><dd><time datetime=${asOf} title=${asOf}>${timeInWords(asOf)} UTC</time></dd></div>`}
-      ${ready && html`<div><dt>State</dt><dd><span class="outcome ${ready.kind}" title=${ready.why}>${ready.word}</span></dd></div>`}
-      <div><dt>Signed in as</dt><dd><${Text} of=${me.principal} /></dd></div>
-      <div><dt>May</dt><dd>${rights(me.permissions)}</dd></div>
-    </dl>
-    <button type="button" onClick=${signOut}>Sign out</button>
-  </div>`;
+  return html`<dl class="state">
+    <div title="The id of the cluster"><dt>Cluster</dt><dd><code>${me.cluster_id}</code></dd></div>
+    ${ready && html`<div><dt class="hidden">State</dt><dd><span class="outcome ${ready.kind}" title=${ready.why}>${ready.word}</span></dd></div>`}
+    ${asOf && html`<div class="fresh"><dt>As of</dt><dd><${Ago} at=${asOf} /></dd></div>`}
+    <div title="May ${rights(me.permissions)}"><dt class="hidden">Signed in as</dt><dd class="who"><${Text} of=${me.principal} /><span class="rights">${rights(me.permissions)}</span></dd></div>
+  </dl>`;
 }
 
 function readiness(problem) {

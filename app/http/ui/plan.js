@@ -5,10 +5,12 @@ import { entityText, sameEntity } from "./entities.js";
 import { draftText, emptyDraft } from "./draft.js";
 import { go, useUnsaved } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, ReadOnly, Refusal, Table, Text, Time, Value } from "./components.js";
-import { factorInWords, inWords } from "./quantities.js";
+import { Checkbox, Command, Curl, Entity, Field, Heading, ReadOnly, Refusal, Text, Time, Value } from "./components.js";
+import { DocumentField } from "./document_field.js";
+import { changeOf, factorInWords, inWords, number } from "./quantities.js";
 import { visible } from "./text.js";
 import { PastUse } from "./usage.js";
+import { Changes, Table } from "./tables.js";
 
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
 
@@ -54,8 +56,9 @@ export function PlanScreen({ me, query }) {
     <${Heading} title="Plan" />
     <p class="muted">Write the quotas as they should be, see what would change, then apply exactly that.</p>
     <form onSubmit=${submit} onDrop=${drop} onDragOver=${(event) => event.preventDefault()}>
-      <${Field} label="Document" multiline value=${text} placeholder=${SAMPLE} onInput=${(event) => setText(event.target.value)}
-        hint="YAML, JSON or CSV, as Quotas exports it, or rows of a spreadsheet with a heading such as user,client-id,producer_byte_rate; values may have units (4MiB, 80%). A file can be dropped here." />
+      <${DocumentField} value=${text} placeholder=${SAMPLE} onInput=${(event) => setText(event.target.value)}
+        faults=${(error?.document?.errors ?? []).filter(({ line }) => line)}
+        hint="YAML, JSON or CSV, as Quotas exports it, or cells pasted from a spreadsheet with a heading such as user, client-id, producer_byte_rate; values may have units (4MiB, 80%). A file can be dropped here." />
       <div class="fields">
         <${Field} label="Owner" value=${owner} placeholder=${me.principal} onInput=${(event) => setOwner(event.target.value)}
           hint="In whose name; every key has at most one owner." />
@@ -104,8 +107,27 @@ function effects({ entity, impact }) {
   });
 }
 
+/** Return how many keys a plan sets, raises, lowers and removes, in words. */
+function summary(changes) {
+  const counts = new Map();
+  for (const { impact } of changes) {
+    for (const { change } of Object.values(impact.keys)) counts.set(change, (counts.get(change) ?? 0) + 1);
+  }
+  return ["set", "raised", "lowered", "removed"].filter((word) => counts.has(word)).map((word) => `${number(counts.get(word))} ${word}`).join(", ");
+}
+
+/** Of a planned change: what others hold of it, and what is not any more as its owner applied it. */
+function Held({ conflicts, impact }) {
+  const since = Object.entries(impact?.keys ?? {}).filter(([, { changed_since }]) => changed_since);
+  return html`
+    ${since.map(([key, { changed_since: { owner, value } }]) => html`<p class="notice open conflict">
+      ${key} was changed outside since <${Text} of=${owner} /> applied <${Value} of=${key} value=${value} />.</p>`)}
+    ${conflicts.map(({ key, owner }) => html`<p class="notice open conflict"><strong>Conflict:</strong> <${Text} of=${owner} /> owns ${key}.</p>`)}`;
+}
+
 function Result({ plan, me, isOther, onApplied }) {
   const [force, setForce] = useState(false);
+  const [isSure, setSure] = useState(false);
   const [reason, setReason] = useState("");
   const alteration = useAlteration();
   const body = { reason: reason.trim() || undefined, ...(force ? { force } : {}) };
@@ -113,38 +135,38 @@ function Result({ plan, me, isOther, onApplied }) {
   useUnsaved(Boolean(reason.trim()) && alteration.report?.outcome !== "applied");
   const settle = (report) => report?.outcome === "applied" && onApplied();
   const apply = async () => settle(await alteration.send(path, body));
+  const isDrastic = plan.changes.some(({ ops, before, after }) => ops.some(({ key }) => changeOf(key, before[key], after[key]).isDrastic));
+  const isUnsettled = (plan.conflicts.length > 0 && !force) || (isDrastic && !isSure);
+  const conflictsOf = (entity) => plan.conflicts.filter((each) => sameEntity(each.entity, entity));
+  const unlisted = plan.conflicts.filter(({ entity }) => !plan.changes.some((change) => sameEntity(change.entity, entity)));
   const changes = plan.changes.map((change, i) => ({
     key: i,
     class: Object.keys(change.before).length ? (Object.keys(change.after).length ? "edit" : "delete") : "create",
     cells: [
       html`<span class="diff">${Object.keys(change.before).length ? (Object.keys(change.after).length ? "change" : "remove") : "add"}</span>`,
       html`<${Entity} entity=${change.entity} />`,
-      html`<${Changes} before=${change.before} after=${change.after} keys=${change.ops.map((op) => op.key)} />`,
+      html`<${Changes} before=${change.before} after=${change.after} keys=${change.ops.map((op) => op.key)} />
+        <${Held} conflicts=${conflictsOf(change.entity)} impact=${change.impact} />`,
       html`<div class="small">${effects(change).map((text) => html`<div>${text}</div>`)}</div>`,
     ],
   }));
   return html`<section>
-    <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${plan.changes.length} changes`}</h2>
-    <p class="muted">For <${Text} of=${plan.owner} whole />${plan.scope.length ? `, within ${visible(plan.scope.join(", "))}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
-    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
-      <${PastUse} impact=${plan.impact} />`}
+    <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${number(plan.changes.length)} changes`}</h2>
+    <p class="muted">${plan.changes.length > 0 && `${summary(plan.changes)}. `}For <${Text} of=${plan.owner} whole />${plan.scope.length ? `, within ${visible(plan.scope.join(", "))}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
     ${plan.warnings.map(({ entity, code, detail }) => html`<p class="notice ${code === "drastic" ? "danger" : "open"}"><${Entity} entity=${entity} />: ${visible(detail)}</p>`)}
     ${(plan.budgets ?? []).map(({ name, key, sum, limit, overbooking }) => html`<p class="notice open">Applied now it would exceed the budget${" "}
       <${Text} of=${name} />: ${key} would add up to ${inWords(key, sum)} of ${inWords(key, limit * overbooking)}.</p>`)}
-    ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
-      <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
-        key: i,
-        cells: [
-          html`<${Entity} entity=${each.entity} />`, html`<code>${each.key}</code>`, html`<${Text} of=${each.owner} />`,
-          html`<${Value} of=${each.key} value=${each.current} />`, html`<${Value} of=${each.key} value=${each.proposed} />`,
-        ],
-      }))} />
-      ${me.mayAlter && html`<${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} />`}`}
+    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />
+      <${PastUse} impact=${plan.impact} />`}
+    ${unlisted.map((each) => html`<div><${Entity} entity=${each.entity} /><${Held} conflicts=${[each]} /></div>`)}
     ${plan.kept.length > 0 && html`<p class="muted">Pruning leaves ${plan.kept.length} keys that others own or changed.</p>`}
     <${ReadOnly} me=${me} />
     ${me.mayAlter && html`
+      ${plan.conflicts.length > 0 && html`<p><${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} /></p>`}
+      ${isDrastic && html`<p><${Checkbox} label="What is in red is meant" checked=${isSure} onChange=${(event) => setSure(event.target.checked)} /></p>`}
       <${Field} label="Reason" value=${reason} maxlength="1000" hint="Stored in the audit log." onInput=${(event) => setReason(event.target.value)} />
-      <div class="buttons"><button class="primary" disabled=${alteration.busy || isOther} onClick=${apply}>Apply</button></div>`}
+      <div class="buttons"><button class="primary" disabled=${alteration.busy || isOther || isUnsettled} onClick=${apply}>Apply</button>
+        ${isUnsettled && html`<span class="muted">Settle what is marked above first.</span>`}</div>`}
     <${Answer} alteration=${alteration} settled=${settle} />
     ${me.mayAlter && html`<${Curl} path=${path} body=${body} title="curl, to apply" />`}
   </section>`;

@@ -14,6 +14,15 @@ export const UNITS = {
 };
 export const KEYS = Object.keys(UNITS);
 
+/** How people call them. */
+export const TITLES = {
+  producer_byte_rate: "Produce rate",
+  consumer_byte_rate: "Fetch rate",
+  request_percentage: "Request time",
+  controller_mutation_rate: "Partition changes",
+  connection_creation_rate: "New connections",
+};
+
 /** The keys that an entity may carry; all of them while it has no type. */
 export const keysOf = (entity) =>
   Object.keys(entity).length ? KEYS.filter((key) => (key === "connection_creation_rate") === "ip" in entity) : KEYS;
@@ -74,6 +83,24 @@ export function factorInWords(factor) {
   return `${times ? "×" : "÷"} ${number(rounded)}`;
 }
 
+const DRASTIC_FACTOR = 1 / 100;
+const DRASTIC_BYTES = 1024;
+
+/**
+ * Return what a change of a value is: `{ word, factor, isDrastic }`; not set is null or undefined.
+ *
+ * Drastic is lowering by 100 times or more, or a byte rate to under 1 KiB/s, as the service has it.
+ */
+export function changeOf(key, before, after) {
+  const had = before ?? null, has = after ?? null;
+  if (had === has) return { word: "unchanged", factor: null, isDrastic: false };
+  if (has === null) return { word: "removed", factor: null, isDrastic: false };
+  if (typeof had !== "number" || typeof has !== "number") return { word: "set", factor: null, isDrastic: false };
+  const factor = has / had;
+  const isDrastic = factor <= DRASTIC_FACTOR || (factor < 1 && isBytes(key) && has < DRASTIC_BYTES);
+  return { word: factor > 1 ? "raised" : "lowered", factor, isDrastic };
+}
+
 /** Return a value with every digit and its unit. */
 export function withDigits(key, value) {
   if (typeof value !== "number") return inWords(key, value);
@@ -132,4 +159,15 @@ export function duration(seconds) {
   if (seconds < 1) return "under 1 s";
   const [unit, , length] = PERIODS.find(([, end]) => seconds < end);
   return `${Math.round(seconds / length)} ${unit}`;
+}
+
+const SOON_S = 45;
+const DATED_AFTER_S = 14 * 86_400;
+
+/** Return how long before or after a time another one is: `3 min ago`, `in 4 h`; a date where it is long. */
+export function ago(text, now) {
+  const seconds = (now - Date.parse(text)) / 1000;
+  if (Math.abs(seconds) < SOON_S) return "just now";
+  if (Math.abs(seconds) > DATED_AFTER_S) return timeInWords(text).slice(0, 16);
+  return seconds > 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
 }

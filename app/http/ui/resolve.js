@@ -4,9 +4,10 @@ import { EntityFields } from "./edit.js";
 import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Entity, Field, Heading, Loaded, Refusal, Select, Table, useLoaded } from "./components.js";
+import { Curl, Empty, Entity, Field, Heading, Key, Loaded, Refusal, Select, useLoaded } from "./components.js";
 import { visible } from "./text.js";
 import { howToWrite, inWords, readValue, withDigits } from "./quantities.js";
+import { Table } from "./tables.js";
 
 export function ResolveScreen({ query }) {
   const [identity, setIdentity] = useState(query);
@@ -22,7 +23,7 @@ export function ResolveScreen({ query }) {
     else go(next);
   };
   return html`
-    <${Heading} title="Who gets what" />
+    <${Heading} title="Why this limit?" />
     <form onSubmit=${submit}>
       <fieldset>
         <legend>A connection</legend>
@@ -31,8 +32,24 @@ export function ResolveScreen({ query }) {
         <div class="buttons"><button class="primary">Resolve</button></div>
       </fieldset>
     </form>
+    ${!asked && html`<${Suggestions} />`}
     ${asked && html`<${Loaded} of=${found}>${(answer) => answer && html`<${Ladders} answer=${answer} identity=${query} />`}<//>
       <${Curl} path=${path} />`}`;
+}
+
+const SUGGESTED = 8;
+
+/** Connections to begin with: of those who have quotas, and one that anybody may try. */
+function Suggestions() {
+  const found = useLoaded((signal) => get(withQuery("/quotas", { page_size: 200, max_age_ms: 60_000 }), { signal }), []);
+  const quotas = (found.data?.quotas ?? []).map(({ entity }) => entity)
+    .filter((entity) => Object.values(entity).every((name) => name !== null) && ("user" in entity || "ip" in entity));
+  const named = [...quotas.filter((entity) => "client-id" in entity), ...quotas.filter((entity) => !("client-id" in entity))];
+  const shown = named.length ? named.slice(0, SUGGESTED) : [{ user: "alice", "client-id": "etl" }];
+  return html`<${Empty} title="Which limit does a connection get, and from which rule?">
+    Write a user above, or begin with${" "}
+    <span class="suggestions">${shown.map((entity) => html`<a class="button" href=${withQuery("/ui/resolve", entity)}><${Entity} entity=${entity} link=${false} /></a>`)}</span>
+  <//>`;
 }
 
 function Ladders({ answer, identity }) {
@@ -42,11 +59,6 @@ function Ladders({ answer, identity }) {
     ${!answer.authoritative && html`<p class="notice open">A broker decides by rules of its own, so this answer may be wrong.</p>`}
     ${answer.callback.model !== "kafka" && html`<p class="notice">The brokers decide by a quota callback of their own, <code>${visible(answer.callback.class)}</code>; here it is the model <code>${visible(answer.callback.model)}</code>.</p>`}
     ${answer.notes.map((note) => html`<p class="notice">${note}</p>`)}
-    <dl class="tiles">${keys.map((key) => html`<div class="tile">
-      <dt>${key}</dt><dd>${inWords(key, answer.quotas[key].value)}
-        ${proposed && differs(answer.quotas[key], proposed.quotas[key]) && html`
-          <span class="mark">then ${inWords(key, proposed.quotas[key].value)}</span>`}</dd>
-    </div>`)}</dl>
     <${WhatIf} answer=${answer} identity=${identity} onAnswer=${setProposed} />
     <div class="ladders">
       ${keys.map((key) => html`<${Ladder} key=${key} of=${key} quota=${answer.quotas[key]} then=${proposed?.quotas[key]} />`)}
@@ -55,30 +67,36 @@ function Ladders({ answer, identity }) {
 
 const differs = (now, then) => now.value !== then.value;
 
-/** Every level, most specific first; the first with a value wins. */
+/** The levels with a value, most specific first: the first wins. The others are folded. */
 function Ladder({ of, quota, then }) {
-  const rows = (quota.levels ?? []).map((level) => {
-    const wins = level.level === quota.source?.level && sameEntity(level.entity, quota.source.entity);
-    const winsThen = then?.source && sameEntity(then.source.entity, level.entity);
-    return {
-      key: level.level,
-      "aria-current": wins ? "true" : undefined,
-      class: level.value === null ? "lost" : "",
-      cells: [
-        level.level,
-        html`<${Entity} entity=${level.entity} />`,
-        level.value === null ? html`<span class="muted">not set</span>`
-          : html`<span class="value" title=${withDigits(of, level.value)}>${inWords(of, level.value)}</span>`,
-        html`${verdict(level, wins)} ${then && winsThen && (!wins || differs(quota, then)) && html`
-          <span class="mark">then ${inWords(of, then.value)}</span>`}`,
-      ],
-    };
-  });
-  return html`<section>
-    <h2><code>${of}</code>: ${inWords(of, quota.value)}</h2>
+  const [all, setAll] = useState(false);
+  const levels = (quota.levels ?? []).map((level) => ({
+    level,
+    wins: level.level === quota.source?.level && sameEntity(level.entity, quota.source.entity),
+    winsThen: Boolean(then?.source) && sameEntity(then.source.entity, level.entity),
+  }));
+  const shown = levels.filter(({ level, wins, winsThen }) => all || level.value !== null || wins || winsThen);
+  const rows = shown.map(({ level, wins, winsThen }) => ({
+    key: level.level,
+    "aria-current": wins ? "true" : undefined,
+    class: level.value === null ? "lost" : "",
+    cells: [
+      level.level,
+      html`<${Entity} entity=${level.entity} />`,
+      level.value === null ? html`<span class="muted">not set</span>`
+        : html`<span class="value" title=${withDigits(of, level.value)}>${inWords(of, level.value)}</span>`,
+      html`${verdict(level, wins)} ${winsThen && (!wins || differs(quota, then)) && html`
+        <span class="mark">then ${inWords(of, then.value)}</span>`}`,
+    ],
+  }));
+  const folded = levels.filter(({ level }) => level.value === null).length;
+  return html`<section class="ladder">
+    <h2><${Key} of=${of} /> <span class="result" title=${withDigits(of, quota.value)}>${inWords(of, quota.value)}</span></h2>
     <p class="muted">${scopeText(quota)}</p>
     ${quota.by_broker && html`<p class="muted">${Object.entries(quota.by_broker).map(([broker, limit]) => `Broker ${broker}: ${inWords(of, limit)}`).join("; ")}.</p>`}
-    <${Table} name=${of} columns=${["Level", "Rule", "Value", "Result"]} rows=${rows} />
+    <${Table} name=${of} columns=${["Level", "Rule", { text: "Value", label: "Value", numeric: true }, "Result"]} rows=${rows} empty="No level has a value." />
+    ${folded > 0 && html`<button type="button" class="link" aria-expanded=${all ? "true" : "false"} onClick=${() => setAll(!all)}>
+      ${all ? "Hide what is not set" : `${folded} ${folded === 1 ? "level is" : "levels are"} not set`}</button>`}
   </section>`;
 }
 

@@ -2,8 +2,9 @@
 import { call, get, newKey, withQuery } from "./api.js";
 import { filterOfText } from "./entities.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Entity, Field, Heading, Loaded, More, Refusal, Table, Text, Value, usePages } from "./components.js";
+import { Curl, Entity, Field, Heading, Key, Loaded, More, Refusal, Text, Value, usePages } from "./components.js";
 import { timeInWords } from "./quantities.js";
+import { Table } from "./tables.js";
 
 const TICK_MS = 1000;
 const SECONDS = { h: 3600, min: 60, s: 1 };
@@ -87,7 +88,7 @@ function TemporaryTable({ rows, me, change }) {
       key: `${row.entity_key} ${row.key}`,
       cells: [
         html`<${Entity} entity=${row.entity} />`,
-        html`<code>${row.key}</code>`,
+        html`<${Key} of=${row.key} />`,
         html`<${Value} of=${row.key} value=${row.value} />`,
         html`<${Until} of=${row.key} temporary=${row} countdown />`,
         html`<${Text} of=${row.principal} />`,

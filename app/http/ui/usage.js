@@ -3,11 +3,11 @@ import { withQuery } from "./api.js";
 import { entityKey, entityText, filterOf } from "./entities.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { Budgets } from "./budgets.js";
-import {
-  Bar, Curl, Entity, Heading, Loaded, More, Refusal, Select, Table, Time, kindOf, orNull, useLoaded, usePages,
-} from "./components.js";
-import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
+import { Ago, Bar, Checkbox, Curl, Empty, Entity, Key, Heading, Loaded, More, Refusal, Select, Time, kindOf, orNull, useLoaded, usePages } from "./components.js";
+import { NEAR, limiting } from "./near.js";
+import { KEYS, TITLES, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
+import { Table } from "./tables.js";
 
 const HOUR_MS = 3_600_000;
 const DAYS = 14;
@@ -20,18 +20,22 @@ export const usePublished = (path) =>
     (url, signal) => orNull(url, "no-run", { signal }));
 
 export function UsageScreen({ me, query }) {
-  const { key = "", bucket } = query;
-  const use = usePublished(withQuery("/analytics/utilization", { key, page_size: 500 }));
+  const { key = "", bucket, all = "" } = query;
+  const use = usePublished(withQuery("/analytics/utilization", { key, min_util_p99: all ? "" : NEAR, page_size: 500 }));
+  const show = (changes) => go(withQuery("/ui/usage", { key, all, ...changes }));
   const incidents = usePublished(withQuery("/analytics/incidents", { key, page_size: 50 }));
   return html`
     <${Heading} title="Near a limit"><a class="button" href="#incidents">Incidents below</a><//>
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-      <${Select} label="Key" value=${key} options=${[["", "any key"], ...KEYS.map((name) => [name, name])]}
-        onChange=${(event) => go(withQuery("/ui/usage", { key: event.target.value }))} />
+      <${Select} label="Key" value=${key} options=${[["", "any key"], ...KEYS.map((name) => [name, `${TITLES[name]} (${name})`])]}
+        onChange=${(event) => show({ key: event.target.value })} />
+      <${Checkbox} label="Below ${number(100 * NEAR)} %, too" checked=${Boolean(all)} onChange=${({ target }) => show({ all: target.checked ? "1" : "" })} />
     </form>
     <${Loaded} of=${use}>${(page) => html`
       <${Through} page=${page} />
-      ${page && html`<${UseTable} key=${key} name="Near a limit" page=${page} me=${me} first=${bucket} />
+      ${page && html`<${UseTable} key=${key + all} name="Near a limit" page=${page} me=${me} first=${bucket}
+          empty=${html`<${Empty} title=${all ? "No use of any bucket was seen." : `Nobody used ${number(100 * NEAR)} % of a limit or more.`}>
+            ${!all && html`<button type="button" onClick=${() => show({ all: "1" })}>Show the others, too</button>`}<//>`} />
         <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
     <${Curl} path=${use.path} />
     <${Budgets} />
@@ -78,7 +82,7 @@ export function newestDays(rows) {
 const known = (figure, words) => (figure === null ? html`<span class="muted">not known</span>` : words(figure));
 
 /** Buckets with their use beside their limit; the use by hour of one of them stands under its row. */
-export function UseTable({ name, page, me, first }) {
+export function UseTable({ name, page, me, first, empty = "No use of any bucket was seen." }) {
   const days = newestDays(page.rows);
   const who = new Map(page.buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
   const idOf = (day) => `${day.bucket_id} ${day.key}`;
@@ -94,10 +98,11 @@ export function UseTable({ name, page, me, first }) {
     return {
       key: idOf(day),
       class: isOpen ? "chosen" : "",
+      sorts: [undefined, day.key, day.util_p99, day.p99, day.limit, day.peak, day.throttled_minutes],
       below: isOpen && html`<${UseByHour} day=${day} isAsked=${isAsked} />`,
       cells: [
         html`<${Bucket} bucket=${bucket} />`,
-        html`<code>${day.key}</code>`,
+        html`<${Key} of=${day.key} />`,
         html`<${Bar} share=${day.util_p99} />`,
         known(day.p99, (rate) => html`<span class="value">${inWords(day.key, rate)}</span>`),
         html`<span class="value">${inWords(day.key, day.limit)}</span>`,
@@ -109,9 +114,11 @@ export function UseTable({ name, page, me, first }) {
       ],
     };
   });
-  return html`<${Table} name=${name} rows=${rows} empty="No use of any bucket was seen."
-    columns=${["Bucket", "Key", "p99 of limit", "p99", "Limit", "Peak", "Throttled", html`<span class="hidden">Actions</span>`]} />`;
+  return html`<${Table} name=${name} rows=${rows} empty=${empty}
+    columns=${["Bucket", "Key", "p99 of limit", numeric("p99"), numeric("Limit"), numeric("Peak"), numeric("Throttled"), html`<span class="hidden">Actions</span>`]} />`;
 }
+
+const numeric = (text) => ({ text, label: text, numeric: true });
 
 /** Who spends from a bucket, as the brokers' metrics name them. */
 function Bucket({ bucket }) {
@@ -120,17 +127,6 @@ function Bucket({ bucket }) {
   if (bucket.bucket_user) entity.user = bucket.bucket_user;
   if (bucket.bucket_client) entity["client-id"] = bucket.bucket_client;
   return Object.keys(entity).length ? html`<${Entity} entity=${entity} link=${false} />` : "everybody";
-}
-
-/** Return the entity whose quota limits a bucket, or null. */
-function limiting(bucket) {
-  if (!bucket?.level) return null;
-  const entity = {};
-  if (bucket.quota_user_default) entity.user = null;
-  else if (bucket.quota_user) entity.user = bucket.quota_user;
-  if (bucket.quota_client_default) entity["client-id"] = null;
-  else if (bucket.quota_client_id) entity["client-id"] = bucket.quota_client_id;
-  return Object.keys(entity).length ? entity : null;
 }
 
 /** The highest rate of each hour: of two days as bars beside the limit, of two weeks as a map. */
@@ -228,14 +224,14 @@ const hourText = (since, i) => new Date(+since + i * HOUR_MS).toISOString().slic
 function Incidents({ page }) {
   const who = new Map(page.buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
   return html`<${Table} name="Incidents" empty="No incident was seen."
-    columns=${["Bucket", "Key", "Broker", "Start (UTC)", "Lasted", "Peak of limit", "Had to wait", "State"]}
+    columns=${["Bucket", "Key", "Broker", "Start", "Lasted", "Peak of limit", "Had to wait", "State"]}
     rows=${page.rows.map((each) => ({
       key: each.incident_id,
       cells: [
         html`<${Bucket} bucket=${who.get(`${each.bucket_id} ${each.key}`)} />`,
-        html`<code>${each.key}</code>`,
+        html`<${Key} of=${each.key} />`,
         each.broker_id ?? "all",
-        html`<${Time} at=${each.start} />`,
+        html`<${Ago} at=${each.start} />`,
         duration((Date.parse(each.end) - Date.parse(each.start)) / 1000),
         known(each.peak_ratio, (ratio) => `${number(100 * ratio)} %`),
         known(each.est_deferred_bytes, bytes),

@@ -1,0 +1,43 @@
+// Which values are nearly used up, by the newest day that the pipeline has published.
+import { get, withQuery } from "./api.js";
+import { entityKey } from "./entities.js";
+import { kindOf, useLoaded } from "./components.js";
+import { html } from "./lib.js";
+import { number } from "./quantities.js";
+
+/** From this share of a limit on a value is near it. */
+export const NEAR = 0.7;
+const PATH = withQuery("/analytics/utilization", { min_util_p99: NEAR, page_size: 500 });
+
+/** Return the entity whose quota limits a bucket, or null. */
+export function limiting(bucket) {
+  if (!bucket?.level) return null;
+  const entity = {};
+  if (bucket.quota_user_default) entity.user = null;
+  else if (bucket.quota_user) entity.user = bucket.quota_user;
+  if (bucket.quota_client_default) entity["client-id"] = null;
+  else if (bucket.quota_client_id) entity["client-id"] = bucket.quota_client_id;
+  return Object.keys(entity).length ? entity : null;
+}
+
+/** Return a function that says which share of an entity's value was used, as `{ share, dt }`; null where that is not known or low. */
+export function useNearLimits() {
+  const found = useLoaded((signal) => get(PATH, { signal }).catch(() => null), []);
+  const buckets = new Map((found.data?.buckets ?? []).map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, limiting(bucket)]));
+  const shares = new Map();
+  for (const { bucket_id, key, dt, util_p99: share } of found.data?.rows ?? []) {
+    const entity = buckets.get(`${bucket_id} ${key}`);
+    const id = entity && `${entityKey(entity)} ${key}`;
+    const there = shares.get(id);
+    if (id && (!there || dt > there.dt || (dt === there.dt && share > there.share))) shares.set(id, { share, dt });
+  }
+  return (entity, key) => shares.get(`${entityKey(entity)} ${key}`) ?? null;
+}
+
+/** A thin bar below a value of which much is used. */
+export function UseMark({ share: found }) {
+  if (!found) return null;
+  const text = `${number(100 * found.share)} % used (p99 of ${found.dt})`;
+  return html`<span class="use-mark ${kindOf(found.share)}" role="img" aria-label=${text} title=${text}>
+    <i style=${{ width: `${Math.min(100, 100 * found.share)}%` }}></i></span>`;
+}
