@@ -375,6 +375,7 @@ def test_what_opens_over_a_screen_keeps_nobody_out_either(visitors: Visitors, si
     page = visitors.visit("/ui/quotas?search=opened")
     expect(row(page, "Quotas", "opened")).to_be_visible()
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
     page.keyboard.type("opened")
     expect(page.get_by_role("option", name="user opened quota")).to_be_visible()
     found = looked_at(page, "palette")

@@ -3,6 +3,7 @@ import { withQuery } from "./api.js";
 import { entityText } from "./entities.js";
 import { html } from "./lib.js";
 import { Curl, Entity, Heading, Key, Loaded, More, Text, Time, Value, orNull, usePages } from "./components.js";
+import { storedEntity } from "./near.js";
 import { addToDraft, emptyDraft, isInDraft, useDraft } from "./draft.js";
 import { duration, factorInWords, inWords, number } from "./quantities.js";
 import { Table } from "./tables.js";
@@ -58,17 +59,7 @@ function Add({ row, draft }) {
   return html`<button type="button" disabled=${isThere} onClick=${() => addToDraft(alterations)}>${isThere ? "In the plan" : "Add to plan"}</button>`;
 }
 
-/** Return the entity whose stored value a row is about; null where it names none. */
-function entityOf(row) {
-  const entity = {};
-  if (row.quota_user_default) entity.user = null;
-  else if (row.quota_user) entity.user = row.quota_user;
-  if (row.quota_client_default) entity["client-id"] = null;
-  else if (row.quota_client_id) entity["client-id"] = row.quota_client_id;
-  return Object.keys(entity).length ? entity : null;
-}
-
-const about = (row) => [html`<${Entity} entity=${entityOf(row)} />`, html`<${Key} of=${row.key} />`];
+const about = (row) => [html`<${Entity} entity=${storedEntity(row)} />`, html`<${Key} of=${row.key} />`];
 
 const resized = (row) => [
   ...about(row),

@@ -9,16 +9,18 @@ import { number } from "./quantities.js";
 export const NEAR = 0.7;
 const PATH = withQuery("/analytics/utilization", { min_util_p99: NEAR, page_size: 500 });
 
-/** Return the entity whose quota limits a bucket, or null. */
-export function limiting(bucket) {
-  if (!bucket?.level) return null;
+/** Return the entity whose stored value a row of the pipeline is about, or null. */
+export function storedEntity(row) {
   const entity = {};
-  if (bucket.quota_user_default) entity.user = null;
-  else if (bucket.quota_user) entity.user = bucket.quota_user;
-  if (bucket.quota_client_default) entity["client-id"] = null;
-  else if (bucket.quota_client_id) entity["client-id"] = bucket.quota_client_id;
+  if (row.quota_user_default) entity.user = null;
+  else if (row.quota_user) entity.user = row.quota_user;
+  if (row.quota_client_default) entity["client-id"] = null;
+  else if (row.quota_client_id) entity["client-id"] = row.quota_client_id;
   return Object.keys(entity).length ? entity : null;
 }
+
+/** Return the entity whose quota limits a bucket, or null. */
+export const limiting = (bucket) => (bucket?.level ? storedEntity(bucket) : null);
 
 /** Return a function that says which share of an entity's value was used, as `{ share, dt }`; null where that is not known or low. */
 export function useNearLimits() {

@@ -2,7 +2,7 @@
 import { get, withQuery } from "./api.js";
 import { entityKey, entityText, filterOfText } from "./entities.js";
 import { go } from "./go.js";
-import { html, useEffect, useId, useRef, useState } from "./lib.js";
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "./lib.js";
 import { canUndo, undo } from "./toasts.js";
 
 const ASK_AFTER_MS = 150;
@@ -38,7 +38,8 @@ function Open({ me, screens, close }) {
   const [at, setAt] = useState(0);
   const id = useId();
   const entities = useEntities(typed, me.permissions.describe);
-  useEffect(() => dialog.current.showModal(), []);
+  // Before the next key, which belongs to it.
+  useLayoutEffect(() => dialog.current.showModal(), []);
   const choices = [...actionsOf(me, screens).filter(({ text }) => matches(text, typed)), ...entities];
   const chosen = Math.min(at, choices.length - 1);
   const take = (choice) => {

@@ -4,7 +4,7 @@ import { EntityFields } from "./edit.js";
 import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Empty, Entity, Field, Heading, Key, Loaded, Refusal, Select, useLoaded } from "./components.js";
+import { Curl, Empty, Entity, Field, Heading, Key, Loaded, Loading, Refusal, Select, useLoaded } from "./components.js";
 import { visible } from "./text.js";
 import { howToWrite, inWords, readValue, withDigits } from "./quantities.js";
 import { Table } from "./tables.js";
@@ -42,6 +42,7 @@ const SUGGESTED = 8;
 /** Connections to begin with: of those who have quotas, and one that anybody may try. */
 function Suggestions() {
   const found = useLoaded((signal) => get(withQuery("/quotas", { page_size: 200, max_age_ms: 60_000 }), { signal }), []);
+  if (found.loading && !found.data) return html`<${Loading} />`;
   const quotas = (found.data?.quotas ?? []).map(({ entity }) => entity)
     .filter((entity) => Object.values(entity).every((name) => name !== null) && ("user" in entity || "ip" in entity));
   const named = [...quotas.filter((entity) => "client-id" in entity), ...quotas.filter((entity) => !("client-id" in entity))];
