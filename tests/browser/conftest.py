@@ -179,11 +179,16 @@ def site(
     portal: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningService]:
-    """The service, with published use: alice may alter, bob describe, mallory nothing."""
+    """The service, with published use: alice may alter, bob describe, mallory nothing, root all."""
     folder = tmp_path_factory.mktemp("browser")
     _, url = migrated_database(postgres, folder.name)
     with running_service(
-        folder, proxy.bootstrap_servers, url, patience=PROMPT, cors_origins=portal
+        folder,
+        proxy.bootstrap_servers,
+        url,
+        patience=PROMPT,
+        cors_origins=portal,
+        auditors="User:auditor;User:root",
     ) as service:
         cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
         rows = {

@@ -4,8 +4,10 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from app.localdev.kafka import LocalKafka
 from tests.browser.conftest import MIB, Visitors
 from tests.browser.page_calls import button, field, link, row, set_quota, values_of
+from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
 
 USERS = 500
@@ -181,6 +183,22 @@ def test_who_owns_a_value_and_that_it_was_changed_since_stands_beside_it(
     button(page, "Apply").click()
     toast(page, "Changed user owned.")
     assert values_of(site, "owned") == {"producer_byte_rate": 2 * MIB}
+
+
+def test_an_auditor_sees_what_was_changed_outside_since(
+    visitors: Visitors, site: RunningService, broker: LocalKafka
+):
+    set_quota(site, {"user": "outside"}, producer_byte_rate=2 * MIB, request_percentage=30)
+    page = visitors.visit(link({"user": "outside"}), "root")
+    expect(row(page, "History", "User:alice")).to_be_visible()
+    expect(page.get_by_text("changed outside")).to_have_count(0)
+    with RawQuotas(broker.bootstrap_servers) as raw:
+        raw.store({"user": "outside"}, {"producer_byte_rate": 3.0 * MIB})
+    page.reload()
+    changed = row(page, "Values", "producer_byte_rate")
+    expect(changed).to_contain_text("3 MiB/s")
+    expect(changed).to_contain_text("changed outside")
+    expect(page.get_by_text("changed outside")).to_have_count(1)
 
 
 def test_a_key_that_is_not_set_says_what_it_inherits(visitors: Visitors, site: RunningService):

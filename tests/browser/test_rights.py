@@ -10,7 +10,7 @@ from tests.browser.conftest import MIB, Visitors
 from tests.browser.page_calls import button, field, link, row, set_quota, values_of
 from tests.testkit.service import RunningService
 
-ALTERING = ("New quota", "Edit", "Delete", "Check", "Apply", "Revert", "Raise")
+ALTERING = ("New quota", "Edit", "Delete", "Check", "Apply", "Revert", "Raise", "Change …", "Keep")
 DOCUMENT = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: read}\n    values: {}\n"
 
 
@@ -25,7 +25,7 @@ def stored(site: RunningService) -> str:
 
 
 def read_only_screens() -> Iterator[tuple[str, str]]:
-    for name in ("quotas", "resolve?user=read", "plan", "audit", "usage", "health"):
+    for name in ("quotas", "resolve?user=read", "plan", "audit", "usage", "health", "temporary"):
         yield name, f"/ui/{name}"
     for name in ("entity", "edit"):
         yield name, link({"user": "read"}, name)
@@ -42,6 +42,11 @@ def test_who_may_only_describe_sees_nothing_to_press_in_vain(
     for altering in ALTERING:
         expect(button(page, altering)).to_have_count(0)
         expect(page.get_by_role("link", name=altering)).to_have_count(0)
+    expect(page.get_by_label("Select", exact=False)).to_have_count(0)
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option", name="Health screen")).to_be_visible()
+    expect(page.get_by_role("option", name="action")).to_have_count(0)
+    page.keyboard.press("Escape")
     if name in ("entity", "edit", "new"):
         notice = page.get_by_text("Read only").locator("..").filter(has_text="User:bob")
         expect(notice).to_contain_text("ALTER_CONFIGS on the Cluster")

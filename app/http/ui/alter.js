@@ -3,6 +3,7 @@ import { Problem, call, get, newKey } from "./api.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { PastUse } from "./usage.js";
 import { Entity, Outcome, Refusal, Time } from "./components.js";
+import { changeOf } from "./quantities.js";
 import { BeforeAndAfter, Changes, Table } from "./tables.js";
 import { announce } from "./toasts.js";
 
@@ -65,7 +66,8 @@ export function Report({ report }) {
   </section>`;
 }
 
-const Warnings = ({ of }) => (of.warnings ?? []).map((each) => html`<p class="notice ${each.startsWith("drastic:") ? "danger" : "open"}">${each}</p>`);
+/** A drastic change is marked where it stands; what is left to say of one is of a first value. */
+const Warnings = ({ of }) => (of.warnings ?? []).filter((each) => !each.startsWith("drastic:") || !isLowered(of)).map((each) => html`<p class="notice ${each.startsWith("drastic:") ? "danger" : "open"}">${each}</p>`);
 const Failure = ({ of }) => of.error && html`<p class="refusal">${of.error.message}</p>`;
 
 /** How many entities are listed before somebody asks for all. */
@@ -89,6 +91,8 @@ function Results({ of }) {
   }))} />
   ${shown.length < of.length && html`<p><button type="button" onClick=${() => setAll(true)}>Show all ${of.length}</button></p>`}`;
 }
+
+const isLowered = (result) => changedKeys(result).some((key) => changeOf(key, result.before?.[key], result.after?.[key]).isDrastic);
 
 const changedKeys = ({ before, after }) =>
   [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])].filter((key) => before?.[key] !== after?.[key]);

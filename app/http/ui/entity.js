@@ -113,7 +113,7 @@ function Values({ entity, values, temporary, owners, outside }) {
     ${isEmpty && html`<p class="notice">This entity has no values; the next less specific rule applies.</p>`}
     ${owners.error && html`<p class="notice open">Who owns it is not known: ${owners.error.message}</p>`}
     <${Table} name="Values" rows=${rows}
-      columns=${["Key", { text: "Value", label: "Value", numeric: true }, { text: "Exactly", label: "Exactly", numeric: true }, "Before and behind it", ...(hasOwners ? ["Owner"] : [])]} />`;
+      columns=${["Key", { text: "Value", label: "Value", numeric: true }, { text: "Exactly", label: "Exactly", numeric: true }, "Other levels", ...(hasOwners ? ["Owner"] : [])]} />`;
 }
 
 /** What a value overrides, or what goes before it; of a key that is not set what applies instead. */
@@ -126,8 +126,8 @@ function Overrides({ entity, quota, of, error, isSet, next }) {
   if (!sameEntity(quota.source.entity, entity)) {
     return html`<span><span class="mark">overridden</span> by <${Entity} entity=${quota.source.entity} /></span>`;
   }
-  if (!quota.overridden.length) return html`<span class="muted">nothing</span>`;
-  return html`<ul class="changes">${quota.overridden.map((each) => html`<li>before
+  if (!quota.overridden.length) return html`<span class="muted">overrides nothing</span>`;
+  return html`<ul class="changes">${quota.overridden.map((each) => html`<li>overrides
     ${" "}${levelText(each.name)}: <${Value} of=${of} value=${each.value} /></li>`)}</ul>`;
 }
 
