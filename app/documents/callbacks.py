@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from app.documents.faults import UnreadableDocumentError
-from app.documents.nodes import parse
+from app.documents.yaml_files import mapping_of, read_yaml, refuse_others, text_of, texts_of
 from app.domain.callbacks.callback import CallbackModel, ConfiguredCallback, QuotaType
 from app.domain.callbacks.foreign import make_foreign
 from app.domain.callbacks.groups import Groups
@@ -18,8 +15,6 @@ from app.domain.callbacks.partition_share import PartitionShare
 from app.domain.callbacks.strimzi_static import StrimziStatic
 
 _CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_MAX_BYTES: Final = 16 * 1024 * 1024
-
 Options = Mapping[str, Any]
 
 
@@ -34,14 +29,23 @@ def read_callback(path: Path) -> ConfiguredCallback:
         CallbackFileError: Something of it cannot be used.
     """
     try:
-        document = _mapping(_content(path), "the file")
-        _only(document, ("class", "model", "options"), "the file")
-        class_name, name = (_text(document.get(member), member) for member in ("class", "model"))
-        options = _mapping(document.get("options", {}), "options")
-        return ConfiguredCallback(class_name, _model(name, options, path.parent))
+        return make_callback(read_yaml(path), path.parent)
     except ValueError as error:
         message = f"{path}: {str(error).rstrip('.')}."
         raise CallbackFileError(message) from error
+
+
+def make_callback(document: object, folder: Path) -> ConfiguredCallback:
+    """Return what a document says of a callback; it names files relative to a folder.
+
+    Raises:
+        ValueError: Something of it cannot be used.
+    """
+    members = mapping_of(document, "the file")
+    refuse_others(members, ("class", "model", "options"), "the file")
+    class_name, name = (text_of(members.get(member), member) for member in ("class", "model"))
+    options = mapping_of(members.get("options", {}), "options")
+    return ConfiguredCallback(class_name, _model(name, options, folder))
 
 
 def _model(name: str, options: Options, folder: Path) -> CallbackModel:
@@ -58,7 +62,7 @@ def _model(name: str, options: Options, folder: Path) -> CallbackModel:
 
 
 def _kafka(options: Options, _folder: Path) -> CallbackModel:
-    _only(options, (), "options of kafka")
+    refuse_others(options, (), "options of kafka")
     return KAFKA_RULES
 
 
@@ -72,13 +76,13 @@ _USER_PREFIX: Final = "User:"
 
 
 def _strimzi_static(options: Options, _folder: Path) -> CallbackModel:
-    _only(options, (*_STATIC_LIMITS, _EXCLUDED), "options of strimzi-static")
+    refuse_others(options, (*_STATIC_LIMITS, _EXCLUDED), "options of strimzi-static")
     limits = {
         quota_type: _number(options[name], name)
         for name, quota_type in _STATIC_LIMITS.items()
         if name in options
     }
-    principals = _texts(options.get(_EXCLUDED, []), _EXCLUDED)
+    principals = texts_of(options.get(_EXCLUDED, []), _EXCLUDED)
     if wrong := [each for each in principals if not each.startswith(_USER_PREFIX)]:
         raise ValueError(f"{_EXCLUDED}: {wrong[0]!r} is no principal such as User:boss")
     return StrimziStatic(limits, frozenset(each.removeprefix(_USER_PREFIX) for each in principals))
@@ -89,13 +93,13 @@ _USERS, _CLIENT_IDS = "users", "client-ids"
 
 def _groups(options: Options, folder: Path) -> CallbackModel:
     name = "groups_file"
-    _only(options, (name,), "options of groups")
-    groups = _mapping(_content(folder / _text(options.get(name), name)), name)
+    refuse_others(options, (name,), "options of groups")
+    groups = mapping_of(read_yaml(folder / text_of(options.get(name), name)), name)
     members: dict[str, dict[str, str]] = {_USERS: {}, _CLIENT_IDS: {}}
     for group, lists in groups.items():
-        _only(_mapping(lists, f"group {group!r}"), members, f"group {group!r}")
+        refuse_others(mapping_of(lists, f"group {group!r}"), members, f"group {group!r}")
         for kind, names in lists.items():
-            for each in _texts(names, f"{kind} of group {group!r}"):
+            for each in texts_of(names, f"{kind} of group {group!r}"):
                 other = members[kind].setdefault(each, group)
                 if other != group:
                     raise ValueError(f"{each!r} of {kind} is in two groups: {other!r}, {group!r}")
@@ -104,13 +108,13 @@ def _groups(options: Options, folder: Path) -> CallbackModel:
 
 def _partition_share(options: Options, folder: Path) -> CallbackModel:
     name = "topics_file"
-    _only(options, (name,), "options of partition-share")
-    clients = _mapping(_content(folder / _text(options.get(name), name)), name)
-    _only(clients, (_USERS, _CLIENT_IDS), name)
+    refuse_others(options, (name,), "options of partition-share")
+    clients = mapping_of(read_yaml(folder / text_of(options.get(name), name)), name)
+    refuse_others(clients, (_USERS, _CLIENT_IDS), name)
     topics = {
         kind: {
-            client: frozenset(_texts(listed, f"topics of {client!r}"))
-            for client, listed in _mapping(clients.get(kind, {}), kind).items()
+            client: frozenset(texts_of(listed, f"topics of {client!r}"))
+            for client, listed in mapping_of(clients.get(kind, {}), kind).items()
         }
         for kind in (_USERS, _CLIENT_IDS)
     }
@@ -123,59 +127,6 @@ _MODELS: Final[Mapping[str, Callable[[Options, Path], CallbackModel]]] = {
     "groups": _groups,
     "partition-share": _partition_share,
 }
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which only the last would count."""
-
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,  # noqa: FBT001, FBT002 - PyYAML's
-    ) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            message = f"{twice[0]!r} is there twice"
-            raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _content(path: Path) -> object:
-    try:
-        content = path.read_bytes()
-        if len(content) > _MAX_BYTES:
-            raise ValueError(f"{path.name} has over {_MAX_BYTES} bytes")
-        text = content.decode()
-        nodes = parse(text)
-        return yaml.load(text, _Loader) if len(nodes) == 1 else None  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, UnreadableDocumentError) as error:
-        raise ValueError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
-
-
-def _mapping(value: object, what: str) -> Mapping[str, Any]:
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return value
-    raise ValueError(f"{what} is to be one mapping by texts")
-
-
-def _only(value: Mapping[str, Any], members: Any, what: str) -> None:
-    if unknown := [name for name in value if name not in members]:
-        takes = ", ".join(members) or "nothing"
-        raise ValueError(f"{unknown[0]!r} is unknown in {what}, which takes {takes}")
-
-
-def _text(value: object, what: str) -> str:
-    if isinstance(value, str) and value:
-        return value
-    raise ValueError(f"{what} is to be a text that is not empty")
-
-
-def _texts(value: object, what: str) -> list[str]:
-    if isinstance(value, list) and all(isinstance(each, str) and each for each in value):
-        return value
-    raise ValueError(f"{what} is to be a list of texts")
 
 
 def _number(value: object, what: str) -> float:
