@@ -6,6 +6,7 @@ A file that cannot be used is a ``SettingsError``.
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaLogin, key_password, ssl_context
 from app.kafka.handshake import LoginRefusedError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.metrics import DependencyMetrics, Metrics
+from app.metrics import BrokerMetrics, Metrics
 from app.service.alterations.barrier import Barrier
 from app.service.auth.actors import Actor, CallerQuotaAdmin
 from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
@@ -44,42 +45,79 @@ OpenSessions = Callable[[KafkaLogin], Sessions]
 """Makes the sessions of a kind of login."""
 
 
-def open_authenticators(
-    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
-) -> Sequence[Authenticator]:
-    """Return the enabled authenticators; the stack closes them."""
-    rules = settings.ssl_principal_mapping_rules
-    openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
-        AuthenticatorKind.BEARER: lambda: _bearer(settings, metrics, stack),
-        AuthenticatorKind.CERTIFICATE: lambda: ClientCertificates(PrincipalMapping(rules)),
-        AuthenticatorKind.BASIC: lambda: _basic(settings, metrics, stack, open_sessions),
-    }
-    return [openers[kind]() for kind in settings.enabled_authenticators]
+class Credentials:
+    """The kinds of credentials that are accepted: of the service, but for logins at brokers.
+
+    Args:
+        settings: What is configured.
+        metrics: Count.
+        stack: Closes what is opened.
+        privileged: The super users and auditors, which not every token may name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        stack: AsyncExitStack,
+        privileged: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self._settings = settings
+        self._privileged: set[str] = set()
+        self.protect(privileged)
+        self._attempts = LoginAttempts(partial(metrics.count_rate_limited, "logins"))
+        rules = settings.ssl_principal_mapping_rules
+        openers: Mapping[AuthenticatorKind, Callable[[], Authenticator]] = {
+            AuthenticatorKind.BEARER: lambda: self._bearer(metrics, stack),
+            AuthenticatorKind.CERTIFICATE: lambda: ClientCertificates(PrincipalMapping(rules)),
+        }
+        kinds = settings.enabled_authenticators
+        self._of_service = {kind: openers[kind]() for kind in kinds if kind in openers}
+
+    def protect(self, privileged: AbstractSet[str]) -> None:
+        """Let no token name these, unless the settings allow it."""
+        self._privileged.clear()
+        self._privileged |= protected(privileged, self._settings)
+
+    def of_cluster(
+        self, login: KafkaLogin | None, open_sessions: OpenSessions, stack: AsyncExitStack
+    ) -> Sequence[Authenticator]:
+        """Return the enabled authenticators of a cluster; the stack closes those of its own.
+
+        Args:
+            login: How callers log in at its brokers; null: they do not.
+            open_sessions: Makes the sessions of such logins.
+            stack: Closes the sessions.
+        """
+
+        def basic() -> Basic:
+            if login is None:
+                message = "QUOTAS_AUTHENTICATORS: basic is not configured."
+                raise SettingsError(message)
+            sessions = open_sessions(login)
+            stack.push_async_callback(sessions.close)
+            return Basic(sessions, self._attempts)
+
+        kinds = self._settings.enabled_authenticators
+        return [self._of_service.get(kind) or basic() for kind in kinds]
+
+    def _bearer(self, metrics: Metrics, stack: AsyncExitStack) -> Bearer:
+        settings = self._settings
+        tokens, rules = bearer_tokens(settings), token_rules(settings, self._privileged)
+        if rules is None:
+            return Bearer(tokens)
+        client = httpx.AsyncClient(verify=oidc_authorities(settings), trust_env=False)
+        keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
+        metrics.watch_key_age(keys.age_s)
+        stack.push_async_callback(keys.close)
+        sign_in = SignIn(rules.issuer, page_client(settings), client)
+        stack.push_async_callback(sign_in.close)
+        return Bearer(tokens, JsonWebTokens(rules, keys), sign_in)
 
 
-def _bearer(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Bearer:
-    tokens, rules = bearer_tokens(settings), token_rules(settings)
-    if rules is None:
-        return Bearer(tokens)
-    client = httpx.AsyncClient(verify=oidc_authorities(settings), trust_env=False)
-    keys = SigningKeys(rules.issuer, settings.oidc_jwks_url, client, metrics.count_key_fetch)
-    metrics.watch_key_age(keys.age_s)
-    stack.push_async_callback(keys.close)
-    sign_in = SignIn(rules.issuer, page_client(settings), client)
-    stack.push_async_callback(sign_in.close)
-    return Bearer(tokens, JsonWebTokens(rules, keys), sign_in)
-
-
-def _basic(
-    settings: Settings, metrics: Metrics, stack: AsyncExitStack, open_sessions: OpenSessions
-) -> Basic:
-    login = settings.basic_login
-    if login is None:
-        message = "QUOTAS_AUTHENTICATORS: basic is not configured."
-        raise SettingsError(message)
-    sessions = open_sessions(login)
-    stack.push_async_callback(sessions.close)
-    return Basic(sessions, LoginAttempts(partial(metrics.count_rate_limited, "logins")))
+def protected(privileged: AbstractSet[str], settings: Settings) -> AbstractSet[str]:
+    """Return the super users and auditors that no token without a prefix may name."""
+    return privileged - settings.oidc_privileged_principals
 
 
 def bearer_tokens(settings: Settings) -> BearerTokens | None:
@@ -93,11 +131,13 @@ def bearer_tokens(settings: Settings) -> BearerTokens | None:
         raise SettingsError(message) from None
 
 
-def token_rules(settings: Settings) -> TokenRules | None:
-    """Return what the signed tokens that are accepted must say, or null where none are."""
+def token_rules(settings: Settings, privileged: AbstractSet[str]) -> TokenRules | None:
+    """Return what the signed tokens that are accepted must say, or null where none are.
+
+    Without a prefix they may name nobody that is ``privileged``.
+    """
     if settings.oidc_issuer is None:
         return None
-    privileged = (settings.super_users | settings.auditors) - settings.oidc_privileged_principals
     return TokenRules(
         settings.oidc_issuer,
         settings.oidc_audience or "",
@@ -123,7 +163,7 @@ def oidc_authorities(settings: Settings) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.oidc_ca_file)
     except OSError as error:
-        raise unusable_file("oidc_ca_file", error) from None
+        raise unusable_file("QUOTAS_OIDC_CA_FILE", error) from None
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
@@ -148,7 +188,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         try:
             context.load_verify_locations(settings.tls_client_ca_file)
         except OSError as error:
-            raise unusable_file("tls_client_ca_file", error) from None
+            raise unusable_file("QUOTAS_TLS_CLIENT_CA_FILE", error) from None
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
@@ -212,7 +252,7 @@ class CallerLogins:
     tasks: AlterationTasks
     barrier: Callable[[QuotaReader], Barrier]
     authorizer: ClusterAuthorizer
-    metrics: DependencyMetrics
+    metrics: BrokerMetrics
     patience: Patience
 
     def sessions(self, login: KafkaLogin) -> Sessions:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from app.documents.callbacks import read_callback
+from app.cluster_settings import ClusterSettings
 from app.domain.authorization import Operation
 from app.domain.errors import NotSentError, WrongClusterError
 from app.http.authentication.proxies import is_this_machine
@@ -134,22 +134,24 @@ def _of_server(facts: ServerFacts, settings: Settings) -> Iterator[Finding]:
 
 
 @asynccontextmanager
-async def brokers_of(settings: Settings) -> AsyncIterator[Brokers]:
+async def brokers_of(cluster: ClusterSettings, settings: Settings) -> AsyncIterator[Brokers]:
     """Connect as the service would; close the connections at the end."""
-    brokers = Brokers(settings.kafka, patience=settings.patience)
+    brokers = Brokers(cluster.kafka, patience=settings.patience)
     try:
         yield brokers
     finally:
         await brokers.close()
 
 
-async def examine_cluster(settings: Settings, brokers: Brokers) -> list[Finding]:
+async def examine_cluster(
+    cluster: ClusterSettings, settings: Settings, brokers: Brokers
+) -> list[Finding]:
     """Ask which cluster it is, and which brokers are live."""
     deadline = asyncio.get_running_loop().time() + settings.patience.image_s
     try:
         view = await brokers.view(deadline)
     except WrongClusterError as error:
-        return [Finding("brokers", Grade.WRONG, f"QUOTAS_CLUSTER_ID: {error.detail}")]
+        return [Finding("brokers", Grade.WRONG, f"{cluster.setting('cluster_id')}: {error.detail}")]
     except NotSentError as error:
         sentence = f"the cluster cannot be looked at yet: {error.detail}"
         return [Finding("brokers", Grade.AWAY, sentence)]
@@ -157,24 +159,22 @@ async def examine_cluster(settings: Settings, brokers: Brokers) -> list[Finding]
     return [Finding("brokers", Grade.GOOD, f"cluster {view.cluster_id}, live: {live}")]
 
 
-async def examine_callback(settings: Settings, brokers: Brokers) -> list[Finding]:
+async def examine_callback(cluster: ClusterSettings, brokers: Brokers) -> list[Finding]:
     """Compare what brokers report as their quota callback with what is configured.
 
     Raises:
         CallbackFileError: The file cannot be used.
         CallbackFailedError: The class that it names cannot be made.
     """
-    file = settings.callback_file
-    cluster = KafkaCluster(brokers)
-    configured = None if file is None else read_callback(file)
-    callbacks = QuotaCallbacks(cluster.callback_reports, configured, cluster.leaders)
+    facts = KafkaCluster(brokers)
+    callbacks = QuotaCallbacks(facts.callback_reports, cluster.read_callback(), facts.leaders)
     try:
         in_use = await callbacks.now()
     except NotSentError as error:
         return [Finding("callback", Grade.AWAY, error.detail)]
     finally:
         await callbacks.close()
-        await cluster.close()
+        await facts.close()
     if in_use.notes:
         return [Finding("callback", Grade.RISKY, note) for note in in_use.notes]
     sentence = in_use.class_name or "none: Kafka's own rules decide"
@@ -194,7 +194,9 @@ _NO_AUTHORIZER: Final = (
 )
 
 
-async def examine_rights(settings: Settings, brokers: Brokers) -> list[Finding]:
+async def examine_rights(
+    cluster: ClusterSettings, settings: Settings, brokers: Brokers
+) -> list[Finding]:
     """Ask what the service's own account may do on the cluster; nothing is changed for it."""
     rights = KafkaCallerRights(brokers, KafkaClientQuotaAdmin(brokers))
     try:
@@ -213,8 +215,8 @@ async def examine_rights(settings: Settings, brokers: Brokers) -> list[Finding]:
     if missing:
         names = " and ".join(missing)
         sentence = (
-            f"the account of QUOTAS_KAFKA_… lacks {names} on the cluster: add it with kafka-acls "
-            f"--add --cluster {' '.join(f'--operation {name}' for name in missing)}"
+            f"the account of {cluster.account} lacks {names} on the cluster: add it with "
+            f"kafka-acls --add --cluster {' '.join(f'--operation {name}' for name in missing)}"
         )
         return [Finding("rights", Grade.WRONG, sentence)]
     sentence = f"the service's account has {', '.join(_NEEDED.values())} on the cluster"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -61,18 +61,41 @@ class KafkaResult(StrEnum):
     ABANDONED = "abandoned"
 
 
+_CLUSTER: Final = "cluster"
+
 _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
 
 
 class Instruments:
-    """Makes metrics in a registry of their own."""
+    """Makes metrics in a registry of their own.
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.counter = partial(Counter, registry=self.registry)
-        self.gauge = partial(Gauge, registry=self.registry)
-        self.histogram = partial(Histogram, registry=self.registry)
+    Args:
+        cluster: The value of the label ``cluster`` that each has first; null leaves the label out.
+        others: Those of another cluster, which have the same metrics.
+
+    Attributes:
+        made: What has the label ``cluster``, by name.
+    """
+
+    def __init__(self, cluster: str | None = None, others: "Instruments | None" = None) -> None:
+        self.registry: CollectorRegistry = others.registry if others else CollectorRegistry()
+        self.made: dict[str, Any] = others.made if others else {}
+        self._cluster = cluster
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
+        """Return a counter; with labels what takes their values by ``labels``."""
+        return self._of_cluster(Counter, name, text, labels)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
+        """Return a gauge; with labels what takes their values by ``labels``."""
+        return self._of_cluster(Gauge, name, text, labels)
+
+    def histogram(
+        self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> Any:
+        """Return a histogram; with labels what takes their values by ``labels``."""
+        return self._of_cluster(Histogram, name, text, labels, buckets=buckets)
 
     def count(self, name: str, text: str, labels: Sequence[str]) -> Callable[..., None]:
         """Return what counts one more; it takes the values of the labels."""
@@ -86,13 +109,39 @@ class Instruments:
         histogram = self.histogram(name, text, labels, buckets=buckets)
         return lambda *values: histogram.labels(*values[:-1]).observe(values[-1])
 
+    def forget(self, cluster: str) -> None:
+        """Take what a cluster has counted out of the registry."""
+        for metric in self.made.values():
+            metric.remove_by_labels({_CLUSTER: cluster})
+
+    def _of_cluster(
+        self, kind: Any, name: str, text: str, labels: Sequence[str], **options: Any
+    ) -> Any:
+        if self._cluster is None:
+            return kind(name, text, labels, registry=self.registry, **options)
+        metric = self.made.get(name)
+        if metric is None:
+            named = [_CLUSTER, *labels]
+            metric = kind(name, text, named, registry=self.registry, **options)
+            self.made[name] = metric
+        return _Labelled(metric, self._cluster) if labels else metric.labels(self._cluster)
+
+
+class _Labelled(NamedTuple):
+    """A metric of which the first label is known."""
+
+    metric: Any
+    cluster: str
+
+    def labels(self, *values: object) -> Any:
+        return self.metric.labels(self.cluster, *values)
+
 
 class AlterationMetrics:
     """What becomes of alterations.
 
     ``drifted`` and ``audit_write_failed`` take the value of their label, ``phase_took`` a ``Phase``
-    and seconds, ``barrier_may_take`` seconds, ``outcomes_are_waiting`` a number, and
-    ``partitions_reach`` how many months after the present one have partitions; -1: not even it.
+    and seconds, ``barrier_may_take`` seconds, and ``outcomes_are_waiting`` a number.
     """
 
     def __init__(self, make: Instruments) -> None:
@@ -164,12 +213,6 @@ class AlterationMetrics:
             "audit_outcomes_waiting",
             "Outcomes in the memory of this process, not yet recorded.",
         ).set
-        self.partitions_reach = make.gauge(
-            "audit_partition_months_ahead",
-            "Months after the present one that the audit log has partitions for; under 1 it is "
-            "about to refuse alterations. NaN before the first check.",
-        ).set
-        self.partitions_reach(math.nan)
         self._scanned_at = time.monotonic()
         age = make.gauge(
             "quota_drift_scan_age_seconds",
@@ -220,12 +263,11 @@ POOLS: Final = ("writing", "recovering", "querying", "denying", "leading")
 Numbers = Callable[[], Mapping[str, int]]
 
 
-class DependencyMetrics:
-    """What goes to brokers and to Postgres.
+class BrokerMetrics:
+    """What goes to the brokers of a cluster.
 
     ``kafka_request_took`` takes Kafka's name of the request, a ``KafkaResult`` and seconds,
-    ``kafka_error_came`` the request and Kafka's name of the error, ``pool_wait_took`` a pool and
-    seconds.
+    ``kafka_error_came`` the request and Kafka's name of the error.
 
     Args:
         make: Null counts in a registry that nobody reads, for a command that runs once.
@@ -253,9 +295,30 @@ class DependencyMetrics:
         )
         self._wrong_cluster = make.gauge(
             "kafka_wrong_cluster",
-            "Whether the brokers that answer are of another cluster than the one that is served: "
-            "1, else 0; nothing is served or concluded then.",
+            "Whether the brokers that answer are of another cluster than the one that is served, "
+            "or of one that is served under another name: 1, else 0; nothing is served or "
+            "concluded then.",
         )
+
+    def watch(self, connections: Numbers, another_answers: Callable[[], bool]) -> None:
+        """Show at each scrape what these return: connections by state, and more."""
+        self._wrong_cluster.set_function(another_answers)
+        for state in STATES:
+            self._connections.labels(state).set_function(partial(_number_of, connections, state))
+
+
+class DatabaseMetrics:
+    """What goes to Postgres.
+
+    ``pool_wait_took`` takes a pool and seconds, ``partitions_reach`` how many months after the
+    present one have partitions; -1: not even it.
+
+    Args:
+        make: As for ``BrokerMetrics``.
+    """
+
+    def __init__(self, make: Instruments | None = None) -> None:
+        make = make or Instruments()
         self._clock_ahead = make.gauge(
             "database_clock_ahead_seconds",
             "How far the clock of Postgres is ahead of this machine's; over 5 or under -5 the "
@@ -273,19 +336,16 @@ class DependencyMetrics:
             ["pool"],
             _WAIT_BUCKETS_S,
         )
+        self.partitions_reach = make.gauge(
+            "audit_partition_months_ahead",
+            "Months after the present one that the audit log has partitions for; under 1 it is "
+            "about to refuse alterations. NaN before the first check.",
+        ).set
+        self.partitions_reach(math.nan)
 
-    def watch(
-        self,
-        connections: Numbers,
-        in_use: Numbers,
-        another_answers: Callable[[], bool],
-        clock_ahead_s: Callable[[], float],
-    ) -> None:
-        """Show at each scrape what these return: connections by state and by pool, and more."""
-        self._wrong_cluster.set_function(another_answers)
+    def watch(self, in_use: Numbers, clock_ahead_s: Callable[[], float]) -> None:
+        """Show at each scrape what these return: connections by pool, and the clock."""
         self._clock_ahead.set_function(clock_ahead_s)
-        for state in STATES:
-            self._connections.labels(state).set_function(partial(_number_of, connections, state))
         for pool in POOLS:
             self._in_use.labels(pool).set_function(partial(_number_of, in_use, pool))
 
@@ -401,45 +461,16 @@ class _Prefixed(Collector):
             yield metric
 
 
-class Metrics:
-    """All metrics of a process, in a registry of their own; its own are those of HTTP.
+class ClusterMetrics:
+    """What is counted of one cluster.
 
-    ``alterations`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
-    Postgres, ``policy`` what the policy decides, ``events`` what becomes of the log's events.
+    ``alterations`` counts what becomes of alterations, ``brokers`` what goes to brokers, ``policy``
+    what the policy decides, ``events`` what becomes of the log's events.
     """
 
-    def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        make = Instruments()
-        self.registry = make.registry
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        self._requests = make.histogram(
-            "http_server_request_duration_seconds",
-            "Time from the request's headers to the end of the answer.",
-            ["route", "method", "status"],
-            buckets=_BUCKETS_S,
-        )
-        self.active_requests = make.gauge(
-            "http_server_active_requests",
-            "Requests that are being answered.",
-        )
-        self.rejected = make.counter(
-            "request_rejected", "Requests answered with a problem, by its code.", ["reason"]
-        )
+    def __init__(self, make: Instruments) -> None:
         self._alterations = make.counter(
             "quota_alterations", "What became of altered entities.", ["verdict"]
-        )
-        self._count_credential = make.count(
-            "authn",
-            "Judged credentials; reason is a problem's code.",
-            ["method", "result", "reason"],
-        )
-        self.count_key_fetch = make.count(
-            "authn_jwks_fetch", "Questions to the identity provider for its keys.", ["result"]
-        )
-        self._key_age = make.gauge(
-            "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
         self.authorizations = make.counter(
             "authz", "Decisions on the cluster resource.", ["operation", "result"]
@@ -452,6 +483,54 @@ class Metrics:
             "Alterations with an idempotency key: new, replay, conflict (it still runs) or "
             "mismatch (used for another request).",
             ["result"],
+        )
+        self.alterations = AlterationMetrics(make)
+        self.brokers = BrokerMetrics(make)
+        self.policy = PolicyMetrics(make)
+        self.events = EventMetrics(make)
+
+    def count_alterations(self, outcomes: Iterable[str]) -> None:
+        """Note the outcome of each entity of an alteration."""
+        for outcome, number in Tally(outcomes).items():
+            self._alterations.labels(outcome).inc(number)
+
+
+class Metrics:
+    """All metrics of a process, in a registry of their own; its own are those of HTTP.
+
+    ``database`` counts what goes to Postgres, ``of_cluster`` what is of one cluster.
+    """
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        make = Instruments()
+        self.registry = make.registry
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._requests = make.histogram(
+            "http_server_request_duration_seconds",
+            "Time from the request's headers to the end of the answer; of requests to the service "
+            "itself cluster is empty.",
+            [_CLUSTER, "route", "method", "status"],
+            buckets=_BUCKETS_S,
+        )
+        self.active_requests = make.gauge(
+            "http_server_active_requests",
+            "Requests that are being answered.",
+        )
+        self.rejected = make.counter(
+            "request_rejected", "Requests answered with a problem, by its code.", ["reason"]
+        )
+        self._count_credential = make.count(
+            "authn",
+            "Judged credentials; reason is a problem's code.",
+            ["method", "result", "reason"],
+        )
+        self.count_key_fetch = make.count(
+            "authn_jwks_fetch", "Questions to the identity provider for its keys.", ["result"]
+        )
+        self._key_age = make.gauge(
+            "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
         self.count_rate_limited = make.count(
             "rate_limited",
@@ -477,24 +556,29 @@ class Metrics:
             "How late the event loop came to a task that was due.",
             buckets=_LAG_BUCKETS_S,
         ).observe
-        self.alterations = AlterationMetrics(make)
-        self.dependencies = DependencyMetrics(make)
-        self.policy = PolicyMetrics(make)
-        self.events = EventMetrics(make)
+        self.database = DatabaseMetrics(make)
+        self._make = make
         self._text: bytes | None = None
 
-    def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
+    def of_cluster(self, name: str) -> ClusterMetrics:
+        """Return what counts for a cluster, whoever has counted for it before."""
+        return ClusterMetrics(Instruments(name, self._make))
+
+    def forget(self, cluster: str) -> None:
+        """Show nothing any more of a cluster that is not served any more."""
+        self._make.forget(cluster)
+        self._requests.remove_by_labels({_CLUSTER: cluster})
+
+    def observe_request(
+        self, route: str, method: str, status: int, seconds: float, cluster: str = ""
+    ) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
 
         Methods that the route does not have are counted together: callers choose them.
         """
         allowed = method in _METHODS and status != HTTPStatus.METHOD_NOT_ALLOWED
-        self._requests.labels(route, method if allowed else "_OTHER", status).observe(seconds)
-
-    def count_alterations(self, outcomes: Iterable[str]) -> None:
-        """Note the outcome of each entity of an alteration."""
-        for outcome, number in Tally(outcomes).items():
-            self._alterations.labels(outcome).inc(number)
+        method = method if allowed else "_OTHER"
+        self._requests.labels(cluster, route, method, status).observe(seconds)
 
     def count_authentication(self, method: str, reason: str | None = None) -> None:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""

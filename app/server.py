@@ -213,7 +213,8 @@ def serve(settings: Settings) -> int:
     Args:
         settings: As ``load_settings`` has checked them.
     """
-    logger.info("starting", brokers=settings.kafka_bootstrap_servers)
+    served = settings.kafka_bootstrap_servers or str(settings.clusters_file)
+    logger.info("starting", brokers=served)
     server = _server(settings, Wiring(settings), read_listeners(settings))
     server.run()
     return 0 if server.started else 1
@@ -229,7 +230,7 @@ def _server(settings: Settings, wiring: Wiring, listeners: Sequence[Listener]) -
     connections = Connections(limits, wiring.metrics.count_dropped)
     has_operations_port = settings.operations_port is not None
     app = create_asgi(
-        wiring.services,
+        wiring.serving,
         wiring.metrics,
         has_operations_port=has_operations_port,
         cors_origins=settings.cors_origins,

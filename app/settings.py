@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn, Self
 
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from app.http.authentication.proxies import ForwardedHeader
-from app.kafka.config import KafkaLogin, KafkaSettings, SaslMechanism, SecurityProtocol
+from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.service.ports.alterations import Failpoints
 from app.service.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import Patience
@@ -69,8 +68,11 @@ GONE: Final[Mapping[str, str]] = {
 }
 """Settings of earlier versions, and what to do instead, as a sentence without its end."""
 
-_STAND_INS: Final = {"kafka_bootstrap_servers": "localhost:0", "database_url": "postgresql:///"}
+_STAND_INS: Final = {"database_url": "postgresql:///"}
 """For required settings that could not be read, while the others are."""
+
+_ONE_OF_THEM: Final = frozenset({"kafka_bootstrap_servers", "clusters_file"})
+"""Where the brokers are: one of these is needed."""
 
 
 class SettingsError(Exception):
@@ -102,7 +104,10 @@ class Settings(BaseModel):
     """`DEBUG`, `INFO`, `WARNING` or `ERROR`."""
 
     # The brokers, and the service's own account there.
-    kafka_bootstrap_servers: BootstrapServers
+    clusters_file: Path | None = None
+    """YAML file of several clusters, instead of `QUOTAS_KAFKA_…`; SIGHUP reads it again. See
+    `docs/clusters.md`."""
+    kafka_bootstrap_servers: BootstrapServers | None = None
     """`host:port,…` of the brokers."""
     kafka_security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
@@ -319,16 +324,21 @@ class Settings(BaseModel):
             if path := values.pop(f"{name}_file", None):
                 file = Path(str(path))
                 values[name] = (values[name], file) if name in values else file
+        problems: list[ErrorDetails] = []
+        needed = set() if _ONE_OF_THEM & values.keys() else {"kafka_bootstrap_servers"}
         try:
-            return cls.model_validate(values), []
+            settings = cls.model_validate(values)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False)
-        unread = {str(problem["loc"][0]) for problem in problems}
-        readable = {name: value for name, value in values.items() if name not in unread}
-        settings = cls.model_validate({**_STAND_INS, **readable})
-        for name in unread:
+            needed |= {str(problem["loc"][0]) for problem in problems}
+            readable = {name: value for name, value in values.items() if name not in needed}
+            settings = cls.model_validate({**_STAND_INS, **readable})
+        for name in needed:
             settings.__dict__.pop(name, None)
-        return settings, sorted({_sentence(problem) for problem in problems})
+        faults = {_sentence(problem) for problem in problems}
+        if not _ONE_OF_THEM & values.keys():
+            faults.add(_needed("kafka_bootstrap_servers"))
+        return settings, sorted(faults)
 
     @property
     def is_production(self) -> bool:
@@ -392,7 +402,7 @@ class Settings(BaseModel):
             ValueError: SASL lacks a mechanism, a user or a password.
         """
         return KafkaSettings(
-            self.kafka_bootstrap_servers,
+            self.kafka_bootstrap_servers or "",
             self.kafka_security_protocol,
             self.kafka_sasl_mechanism,
             self.kafka_sasl_username,
@@ -401,15 +411,17 @@ class Settings(BaseModel):
             **self._files("kafka"),
         )
 
-    @property
-    def events_kafka(self) -> KafkaSettings:
-        """How the brokers of the topic of events are reached.
+    def events_kafka(self, served: KafkaSettings) -> KafkaSettings:
+        """Return how the brokers of the topic of events are reached.
+
+        Args:
+            served: How those are reached whose events they are; they have the topic by default.
 
         Raises:
             ValueError: SASL lacks a mechanism, a user or a password.
         """
         if self.events_bootstrap_servers is None:
-            return self.kafka
+            return served
         return KafkaSettings(
             self.events_bootstrap_servers,
             self.events_security_protocol,
@@ -422,19 +434,6 @@ class Settings(BaseModel):
     def tls_of(self, prefix: Literal["kafka", "events"]) -> KafkaSettings:
         """Return how TLS is spoken with brokers, whoever logs in."""
         return KafkaSettings("localhost:0", SecurityProtocol.SSL, None, **self._files(prefix))
-
-    @property
-    def basic_login(self) -> KafkaLogin | None:
-        """How callers are logged in; null where ``Authorization: Basic`` is not accepted."""
-        if self.basic_sasl_mechanism is None:
-            return None
-        return partial(
-            KafkaSettings,
-            self.basic_bootstrap_servers or self.kafka_bootstrap_servers,
-            self.basic_security_protocol,
-            self.basic_sasl_mechanism,
-            **self._files("kafka"),
-        )
 
     def _files(self, prefix: str) -> dict[str, str | None]:
         names = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
@@ -449,10 +448,10 @@ def reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
-def unusable_file(field: str, error: Exception) -> SettingsError:
+def unusable_file(setting: str, error: Exception) -> SettingsError:
     """Return the fault of a setting that names a file."""
     reason = getattr(error, "strerror", None) or error
-    return SettingsError(f"{variable(field)}: it cannot be used: {reason}.")
+    return SettingsError(f"{setting}: it cannot be used: {reason}.")
 
 
 def fields() -> list[str]:
@@ -465,13 +464,17 @@ def describe(field: str) -> str:
     return " ".join((Settings.model_fields[field].description or "").split())
 
 
+def _needed(field: str) -> str:
+    return f"{variable(field)} is needed and not set. It is: {describe(field)}".replace("`", "")
+
+
 def _sentence(problem: ErrorDetails) -> str:
     """Name the variable and its fault; the value is not repeated, it may be a secret."""
     field = str(problem["loc"][0])
     name = variable(field)
     match problem["type"]:
         case "missing":
-            return f"{name} is needed and not set. It is: {describe(field)}".replace("`", "")
+            return _needed(field)
         case "extra_forbidden":
             if field in GONE:
                 return f"{name} is gone. {GONE[field]}.".replace("`", "")

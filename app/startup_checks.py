@@ -5,9 +5,18 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Literal
 
 from app.authenticators import bearer_tokens, oidc_authorities, tls_context
+from app.cluster_settings import (
+    callback_faults,
+    policy_faults,
+    read_clusters,
+    unsafe_connection,
+    unsafe_logins,
+)
+from app.cluster_settings import find_unsafe as find_unsafe_clusters
 from app.dependency_checks import (
     Grade,
     brokers_of,
@@ -15,11 +24,10 @@ from app.dependency_checks import (
     examine_database,
     is_local_postgres,
 )
-from app.documents.callbacks import CallbackFileError, read_callback
-from app.domain.errors import CallbackFailedError
+from app.documents.callbacks import read_callback
 from app.http.authentication.proxies import is_this_machine
-from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
-from app.policy_file import PolicyFileError, read_policy
+from app.kafka.config import ssl_context
+from app.policy_file import read_policy
 from app.postgres.connect import read_url
 from app.server import Listener
 from app.service.recovery import FINAL_AFTER_S
@@ -185,24 +193,55 @@ def _read_tls(settings: Settings, prefix: Literal["kafka", "events"]) -> None:
     try:
         ssl_context(settings.tls_of(prefix))
     except (OSError, ValueError) as error:
-        raise unusable_file(f"{prefix}_ssl_…", error) from None
+        raise unusable_file(variable(f"{prefix}_ssl_…"), error) from None
 
 
-def _policy(settings: Settings) -> None:
+def _policy(settings: Settings) -> Iterator[str]:
     if settings.policy_file is not None:
-        try:
-            read_policy(settings.policy_file)
-        except PolicyFileError as error:
-            faults = [f"QUOTAS_POLICY_FILE: {fault}" for fault in str(error).splitlines()]
-            raise SettingsError("\n".join(faults)) from None
+        read = partial(read_policy, settings.policy_file)
+        yield from policy_faults(read, variable("policy_file"))
 
 
-def _callback(settings: Settings) -> None:
+def _callback(settings: Settings) -> Iterator[str]:
     if settings.callback_file is not None:
-        try:
-            read_callback(settings.callback_file).model.close()
-        except (CallbackFileError, CallbackFailedError) as error:
-            raise SettingsError(f"QUOTAS_CALLBACK_FILE: {error}") from None
+        read = partial(read_callback, settings.callback_file)
+        yield from callback_faults(read, variable("callback_file"))
+
+
+_OF_ONE_CLUSTER: Final = (
+    "kafka_bootstrap_servers",
+    "kafka_security_protocol",
+    "kafka_sasl_mechanism",
+    "kafka_sasl_username",
+    "kafka_sasl_password",
+    "kafka_ssl_ca_file",
+    "kafka_ssl_cert_file",
+    "kafka_ssl_key_file",
+    "kafka_ssl_key_password",
+    "super_users",
+    "auditors",
+    "allow_everyone_if_no_acl_found",
+    "policy_file",
+    "callback_file",
+    "cluster_id",
+    "basic_bootstrap_servers",
+)
+"""Settings in whose place the file of clusters has something for each."""
+
+
+def _one_cluster_or_a_file(settings: Settings) -> Iterator[str]:
+    if settings.clusters_file is None:
+        return
+    if beside := [variable(name) for name in _OF_ONE_CLUSTER if _is_set(settings, name)]:
+        yield (
+            f"{', '.join(beside)}: set nothing of one cluster beside QUOTAS_CLUSTERS_FILE, which "
+            "has it for each."
+        )
+
+
+def _clusters(settings: Settings) -> None:
+    if settings.clusters_file is not None:
+        read_clusters(settings)
 
 
 def _reading(read: Callable[[Settings], object]) -> Rule:
@@ -223,6 +262,7 @@ _RULES: Final[Sequence[Rule]] = (
     _accounts,
     _authenticators,
     _test_settings,
+    _one_cluster_or_a_file,
     *map(
         _reading,
         (
@@ -231,10 +271,11 @@ _RULES: Final[Sequence[Rule]] = (
             bearer_tokens,
             oidc_authorities,
             tls_context,
-            _policy,
-            _callback,
+            _clusters,
         ),
     ),
+    _policy,
+    _callback,
 )
 
 
@@ -257,29 +298,27 @@ def _unsafe_listener(settings: Settings) -> Iterator[str]:
 
 
 def _unsafe_kafka(settings: Settings) -> Iterator[str]:
+    if settings.insecure_allow_plaintext_kafka:
+        return
     for prefix in _ACCOUNTS:
         field, servers = f"{prefix}_security_protocol", f"{prefix}_bootstrap_servers"
-        protocol = getattr(settings, field)
-        hosts = _other_hosts(getattr(settings, servers) or "localhost:0")
-        if hosts and not protocol.uses_tls and not settings.insecure_allow_plaintext_kafka:
-            yield (
-                f"{variable(field)}: {protocol} to {', '.join(hosts)} is not encrypted. "
-                "Use SSL or SASL_SSL, or accept the risk with "
-                "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA=true."
-            )
+        protocol, listed = getattr(settings, field), getattr(settings, servers)
+        if listed and not protocol.uses_tls:
+            yield from unsafe_connection(listed, protocol, variable(field))
+
+
+def _unsafe_clusters(settings: Settings) -> Iterator[str]:
+    """Yield what is unsafe of the clusters of a file; one that cannot be used is a fault."""
+    with suppress(SettingsError, ValueError):
+        clusters = read_clusters(settings)
+        if settings.clusters_file is not None:
+            yield from find_unsafe_clusters(clusters, settings)
 
 
 def _unsafe_logins(settings: Settings) -> Iterator[str]:
-    login = settings.basic_login
-    if login is None or settings.basic_security_protocol.uses_tls:
-        return
-    kafka = login("user", "password")
-    if _other_hosts(kafka.bootstrap_servers):
-        sent = "passwords" if kafka.sasl_mechanism == SaslMechanism.PLAIN else "logins"
-        yield (
-            f"QUOTAS_BASIC_SECURITY_PROTOCOL: SASL_PLAINTEXT sends the callers' {sent} to the "
-            "brokers unencrypted over a network. Use SASL_SSL."
-        )
+    servers = settings.basic_bootstrap_servers or settings.kafka_bootstrap_servers
+    if servers and settings.basic_sasl_mechanism is not None:
+        yield from unsafe_logins(servers, settings)
 
 
 def _unsafe_postgres(settings: Settings) -> Iterator[str]:
@@ -333,6 +372,7 @@ def _unsafe_authorization(settings: Settings) -> Iterator[str]:
 _SAFETY_RULES: Final[Sequence[Rule]] = (
     _unsafe_listener,
     _unsafe_kafka,
+    _unsafe_clusters,
     _unsafe_logins,
     _unsafe_postgres,
     _unsafe_proxies,
@@ -352,11 +392,6 @@ def find_risky(settings: Settings) -> Iterator[str]:
         )
 
 
-def _other_hosts(bootstrap_servers: str) -> list[str]:
-    addresses = KafkaSettings(bootstrap_servers).addresses
-    return [host for host, _ in addresses if not is_this_machine(host)]
-
-
 async def check_dependencies(settings: Settings) -> None:
     """Ask Postgres, and the brokers where a cluster is named, before the service starts.
 
@@ -368,8 +403,9 @@ async def check_dependencies(settings: Settings) -> None:
     """
     findings = await examine_database(settings)
     if settings.cluster_id is not None:
-        async with brokers_of(settings) as brokers:
-            findings += await examine_cluster(settings, brokers)
+        (cluster,) = read_clusters(settings).clusters.values()
+        async with brokers_of(cluster, settings) as brokers:
+            findings += await examine_cluster(cluster, settings, brokers)
     refused = [each for each in findings if each.grade.refuses(settings)]
     if refused:
         raise SettingsError("\n".join(each.sentence for each in refused))

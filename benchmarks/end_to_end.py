@@ -263,7 +263,7 @@ def means_ms(before: Mapping[str, float], after: Mapping[str, float]) -> Mapping
         seconds, number = (
             after.get(sample, 0.0) - before.get(sample, 0.0)
             for sample in (
-                f'quota_alteration_phase_seconds_{figure}{{phase="{phase}"}}'
+                f'quota_alteration_phase_seconds_{figure}{{cluster="default",phase="{phase}"}}'
                 for figure in ("sum", "count")
             )
         )

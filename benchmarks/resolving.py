@@ -159,7 +159,8 @@ _READ_EVERY_S: Final = 0.1
 
 _LIMIT_MS: Final = 10.0
 _DESCRIBES: Final = (
-    'quotas_kafka_request_seconds_count{api="DescribeClientQuotas",result="answered"}'
+    'quotas_kafka_request_seconds_count{api="DescribeClientQuotas",cluster="default",'
+    'result="answered"}'
 )
 _RENEWAL_COLUMNS: Final = (
     "image",

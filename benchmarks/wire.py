@@ -24,7 +24,7 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.metrics import DependencyMetrics
+from app.metrics import BrokerMetrics
 from benchmarks.measures import BenchmarkError
 
 VERSION = 1
@@ -101,7 +101,7 @@ class WireQuotas:
     async def open(cls, bootstrap_servers: str) -> Self:
         """Connect to the first of the servers."""
         settings = KafkaSettings(bootstrap_servers)
-        return cls(await connect(settings.addresses[0], settings, None, DependencyMetrics()))
+        return cls(await connect(settings.addresses[0], settings, None, BrokerMetrics()))
 
     async def describe(self, quota_filter: ClientQuotaFilter) -> Quotas:
         """Return the matching quotas.

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,12 +16,12 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.errors import NotFoundError, QuotaError
-from app.http import audit, audit_stream, operation, pages, users
+from app.http import audit, audit_stream, clusters, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.alterations import temporary
 from app.http.analytics import advice
 from app.http.analytics import routes as analytics
-from app.http.guards import Services, actor_of, services_of
+from app.http.guards import CLUSTERS, ServedClusters, actor_of, is_of_service, services_of
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
     RequestMiddleware,
@@ -38,7 +39,7 @@ from app.http.route import refuse_undeclared
 from app.metrics import Metrics
 from app.service.auth.actors import RefusedAtTheActError
 from app.service.auth.denials import DeniedAttempt
-from app.service.runtime.tasks import off_loop
+from app.service.runtime.tasks import CLUSTER, off_loop
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -101,6 +102,7 @@ _FEATURES: Final = (
     advice,
     operation,
     pages,
+    clusters,
 )
 
 EVERY_S: Final = 0.5
@@ -127,7 +129,7 @@ async def observed_lag(
             await task
 
 
-Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
+Lifespan = Callable[[], AbstractAsyncContextManager[ServedClusters]]
 
 
 def create_application(lifespan: Lifespan) -> FastAPI:
@@ -140,9 +142,9 @@ def create_application(lifespan: Lifespan) -> FastAPI:
     @asynccontextmanager
     async def open_services(app: FastAPI) -> AsyncIterator[None]:
         refuse_undeclared(app.routes)
-        async with lifespan() as services:
-            app.state.services = services
-            async with observed_lag(services.metrics.observe_loop_lag):
+        async with lifespan() as served:
+            app.state.clusters = served
+            async with observed_lag(served.metrics.observe_loop_lag):
                 yield
 
     app = FastAPI(
@@ -171,7 +173,7 @@ def create_asgi(
     cors_origins: Sequence[str] = (),
 ) -> ASGIApp:
     """Return the application behind its limits, request ids and access log."""
-    app: ASGIApp = create_application(lifespan)
+    app = choose_cluster(create_application(lifespan))
     if has_operations_port:
         app = _separate_operations(app)
     return RequestMiddleware(app, metrics, cors_origins)
@@ -185,6 +187,58 @@ def openapi_document() -> dict[str, Any]:
 def _never_opened() -> NoReturn:
     message = "this application only describes itself"
     raise RuntimeError(message)
+
+
+def choose_cluster(app: FastAPI) -> ASGIApp:
+    """Return the application with its clusters below ``/clusters/{name}``.
+
+    Where the path names one, that part becomes the ``root_path``, which Starlette leaves out where
+    it looks for the route. Source: ASGI's scope, https://starlette.dev/routing/.
+    """
+
+    async def chosen(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            _choose(scope, app.state.clusters)
+        await app(scope, receive, send)
+
+    return chosen
+
+
+def _choose(scope: Scope, served: ServedClusters) -> None:
+    """Note in the scope which cluster is asked.
+
+    Raises:
+        NotFoundError: The path is of the service, and stands below a cluster.
+    """
+    state, name = scope.setdefault("state", {}), served.default
+    below = cluster_path(scope)
+    if below is not None and below.removeprefix(f"{CLUSTERS}/") in served.services:
+        name = below.removeprefix(f"{CLUSTERS}/")
+        if scope["path"] == below:
+            scope["path"] += "/"
+        scope["root_path"] = below
+        if is_of_service(scope["path"].removeprefix(below)):
+            raise NotFoundError(_NOWHERE)
+    state["services"] = served.services[name]
+    if not is_of_service(scope["path"]) or scope["root_path"]:
+        state["cluster"] = name
+        CLUSTER.set(name)
+
+
+def cluster_path(scope: Scope) -> str | None:
+    """Return the part of the path that names a cluster; null where none does.
+
+    The name is one segment of the path as it was sent: ``prod%2Fquotas`` names no cluster ``prod``.
+    """
+    path: str = scope["path"]
+    segments = scope["raw_path"].split(b"/", 3)
+    if not path.startswith(f"{CLUSTERS}/") or len(segments) <= _SEGMENT:
+        return None
+    below = f"{CLUSTERS}/{unquote(segments[_SEGMENT].decode('ascii', 'replace'))}"
+    return below if path == below or path.startswith(f"{below}/") else None
+
+
+_SEGMENT: Final = 2
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})

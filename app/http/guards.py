@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
-from app.domain.errors import UnauthenticatedError, Violation
+from app.domain.errors import NotFoundError, UnauthenticatedError, Violation
 from app.http.authentication.authenticator import (
     Authenticator,
     LoggedIn,
@@ -28,7 +28,7 @@ from app.http.middleware import ON_OPERATIONS_PORT, RefusedCredential, action_of
 from app.http.query_params import QueryParameters, read_query
 from app.http.rate_limits import Limited, RateLimits
 from app.http.responses import ANY, ASKING, READING
-from app.metrics import Metrics, Phase
+from app.metrics import ClusterMetrics, Metrics, Phase
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.replace import RevertAlterations
 from app.service.auth.actors import Actor, ActorOf
@@ -59,12 +59,15 @@ from app.service.runtime.readiness import Readiness
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything behind the routes.
+    """Everything behind the routes of one cluster.
 
     Attributes:
+        name: The cluster's, in paths and metrics.
         own_account: Makes the actors of callers who are not logged in at the brokers.
+        cluster_now: Returns the id of the cluster that answered last; null before one has.
     """
 
+    name: str
     authenticators: Sequence[Authenticator]
     own_account: ActorOf
     denials: DeniedAttempts
@@ -77,20 +80,69 @@ class Services:
     feed: EventFeed
     cluster: ClusterIdentity
     check_cluster: Callable[[], None]
+    cluster_now: Callable[[], str | None]
     analytics: Analytics
     plans: PlanStore
     policy: PolicyGuard
     scram_users: DescribeScramUsers
     readiness: Readiness
-    metrics: Metrics
+    metrics: ClusterMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
     proxies: TrustedProxies = NO_PROXIES
 
 
+@dataclass(slots=True)
+class ServedClusters:
+    """The clusters of this service, as they are now.
+
+    Attributes:
+        default: Which one answers where none is named.
+        services: What answers, by name, in the order of the file; never changed, another mapping
+            takes its place.
+        readiness: Of what all of them need.
+        metrics: Of the process.
+    """
+
+    default: str
+    services: Mapping[str, Services]
+    readiness: Readiness
+    metrics: Metrics
+
+    def named(self, name: str) -> Services:
+        """Return what answers for a cluster.
+
+        Raises:
+            NotFoundError: None has that name.
+        """
+        if name not in self.services:
+            raise NotFoundError(NO_SUCH_CLUSTER, code="no-such-cluster")
+        return self.services[name]
+
+
+NO_SUCH_CLUSTER: Final = "There is no cluster of that name; GET /clusters lists all."
+
+
+CLUSTERS: Final = "/clusters"
+_OF_SERVICE: Final = frozenset(
+    {"/livez", "/readyz", "/metrics", "/version", "/docs", "/openapi.json", CLUSTERS}
+)
+
+
+def is_of_service(path: str) -> bool:
+    """Tell whether a path is about no cluster, and so stands below none."""
+    return path in _OF_SERVICE or path.startswith(f"{CLUSTERS}/")
+
+
+def served_by(request: Request) -> ServedClusters:
+    """Return the clusters of the service that answers."""
+    served: ServedClusters = request.scope["app"].state.clusters
+    return served
+
+
 def services_of(request: Request) -> Services:
-    """Return what answers this request."""
-    services: Services = request.scope["app"].state.services
+    """Return what answers this request, whatever becomes of its cluster meanwhile."""
+    services: Services = request.scope["state"]["services"]
     return services
 
 
@@ -195,13 +247,11 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Actor:
         UntrustedIdentityError: One in another's name.
         NotSentError: The identity provider cannot be asked.
         RateLimitedError: One request too many, or too many bad credentials from one address.
-        WrongClusterError: Another cluster answers than the one that is served.
     """
     services, context = services_of(request), context_of(request)
     actor = await _authenticate(request, context.held)
     context.caller, request.scope["state"]["actor"] = actor.caller, actor
     services.limits.admit(actor.caller.principal, kind)
-    services.check_cluster()
     return actor
 
 
@@ -310,6 +360,7 @@ class Permission(Guard):
         max_age_s: How old the evidence may be when it is confirmed, in seconds; null is as old as
             it may be for the operation.
         read_denied: Returns what a denied request asked for, for the audit log.
+        of_service: Whether the route is of the service itself, whatever its clusters do.
     """
 
     def __init__(
@@ -319,7 +370,9 @@ class Permission(Guard):
         or_audit: bool = False,
         max_age_s: float | None = None,
         read_denied: ReadDenied | None = None,
+        of_service: bool = False,
     ) -> None:
+        self._of_service = of_service
         self.operation = operation
         self.or_audit = or_audit
         self._max_age_s = max_age_s
@@ -336,10 +389,13 @@ class Permission(Guard):
             UnauthenticatedError: No valid credential.
             RateLimitedError: The caller asks for too much.
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
+            WrongClusterError: Another cluster answers than the one that is served.
             NotSentError: The ACLs cannot be had.
         """
         limited = Limited.ALTERATIONS if self.alters else Limited.READS
         actor = await authenticate_and_limit(request, limited)
+        if not self._of_service:
+            services_of(request).check_cluster()
         read = None
         if self._read_denied is not None:
             read = partial(self._read_denied, request)
@@ -379,12 +435,31 @@ class Permission(Guard):
         return access.evidence
 
 
-def _count_decision(metrics: Metrics, operation: Operation, access: Access) -> None:
+def _count_decision(metrics: ClusterMetrics, operation: Operation, access: Access) -> None:
     result = "allowed" if access.refusal is None else "denied"
     metrics.authorizations.labels(operation.value, result).inc()
     age_s = access.evidence.get("acl_age_s")
     if age_s is not None:
         metrics.acl_age.set(age_s)
+
+
+async def permissions_of(actor: Actor) -> Mapping[str, bool]:
+    """Return what a caller may do on the cluster of its actor.
+
+    Raises:
+        NotSentError: The ACLs cannot be had.
+    """
+    caller, authorizer = actor.caller, actor.authorizer
+
+    async def may(operation: Operation) -> bool:
+        return (await authorizer.decide(caller, operation)).refusal is None
+
+    return {
+        "describe": await may(Operation.DESCRIBE_CONFIGS),
+        "alter": await may(Operation.ALTER_CONFIGS),
+        "audit": authorizer.is_auditor(caller),
+        "scram": await may(Operation.DESCRIBE),
+    }
 
 
 may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
@@ -406,6 +481,9 @@ may_follow_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True, 
 any_caller: Final = Permission(None)
 """Lets every caller pass who shows a valid credential."""
 
+any_caller_of_service: Final = Permission(None, of_service=True)
+"""The same for a route that is about no cluster, or about all."""
+
 everybody: Final = Everybody()
 PUBLIC: Final = [Depends(everybody)]
 """The dependencies of a route that answers without a credential."""
@@ -419,3 +497,4 @@ MayAlter = Annotated[Granted, Depends(may_alter)]
 MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
 MayFollowAudit = Annotated[Granted, Depends(may_follow_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]
+AnyCallerOfService = Annotated[Granted, Depends(any_caller_of_service)]

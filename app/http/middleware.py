@@ -30,6 +30,7 @@ from app.http.headers import (
 )
 from app.http.problems import code_of, problem_response
 from app.metrics import Metrics
+from app.service.runtime.tasks import CLUSTER
 
 ON_OPERATIONS_PORT: Final = "on_operations_port"
 """In the state of a connection: whether it came in at the port for operations."""
@@ -98,7 +99,12 @@ def open_context(scope: Scope, request_id: str) -> RequestContext:
 def add_request(
     _logger: Any, _name: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Add the request that this is done for to a log event. A processor of structlog."""
+    """Add the request and the cluster that this is done for to a log event.
+
+    A processor of structlog.
+    """
+    if cluster := CLUSTER.get():
+        event["cluster"] = cluster
     context = _current.get()
     if context is not None:
         event["request_id"] = context.request_id
@@ -130,7 +136,8 @@ def error_response(
     context = context_of(request)
     context.problem_code = code_of(error)
     instance = quote(request.scope["path"], errors="replace")
-    return problem_response(error, context.request_id, instance, headers)
+    root_path = request.scope.get("root_path", "")
+    return problem_response(error, context.request_id, instance, headers, root_path)
 
 
 def fault_response(request: Request) -> Response:
@@ -261,7 +268,8 @@ class RequestMiddleware:
         route = getattr(scope.get("route"), "path", None) or "unmatched"
         status = exchange.status or _NO_ANSWER
         seconds = time.perf_counter() - exchange.began
-        self._metrics.observe_request(route, method, status, seconds)
+        cluster = scope["state"].get("cluster", "")
+        self._metrics.observe_request(route, method, status, seconds, cluster)
         self._count_judgements(context)
         logger.info(
             "request",

@@ -441,3 +441,16 @@ def all_of_the_keys(schema: dict[str, Any]) -> None:
     """Describe an object that has a member for each quota key."""
     some_of_the_keys(schema)
     schema["required"] = [key.value for key in QuotaKey]
+
+
+class Permissions(ResponseModel):
+    """What the cluster's ACLs and this service's settings let the caller do."""
+
+    describe: bool
+    """Read quotas: DESCRIBE_CONFIGS on the Cluster."""
+    alter: bool
+    """Change quotas: ALTER_CONFIGS on the Cluster."""
+    audit: bool
+    """Read the audit rows of everybody."""
+    scram: bool
+    """List SCRAM credentials: DESCRIBE on the Cluster."""

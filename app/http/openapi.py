@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
+from app.http.guards import is_of_service
 from app.http.models import (
     AlterationId,
     AlterationResult,
@@ -109,11 +110,15 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of FastAPI with the components that its routes refer to."""
     more = TypeAdapter(tuple[_MoreModels]).json_schema(ref_template=_TEMPLATE)
     schemas = _with_named_objects({**more["$defs"], **document["components"]["schemas"]})
+    written = _read("openapi.yaml")
+    root = written["servers"][:1]
     paths = {
-        path: {method: _operation(operation) for method, operation in methods.items()}
+        path: {
+            method: _operation(operation) | ({"servers": root} if is_of_service(path) else {})
+            for method, operation in methods.items()
+        }
         for path, methods in document["paths"].items()
     }
-    written = _read("openapi.yaml")
     components = {
         **written["components"],
         "responses": PROBLEM_RESPONSES,

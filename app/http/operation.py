@@ -1,17 +1,18 @@
 """Probes, metrics, version: for operators, without a credential."""
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request, Response
 from pydantic import Field
 
-from app.http.guards import PUBLIC, services_of
+from app.http.guards import PUBLIC, served_by, services_of
 from app.http.models import JsonResponse, ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
-from app.http.responses import answer_of, answers, text_answer
+from app.http.responses import answer_of, answers, problems, text_answer
 from app.http.route import feature_router
 
 router = feature_router("operation")
@@ -22,6 +23,8 @@ class ReadinessParameters(QueryParameters):
 
     purpose: Annotated[Literal["write"] | None, Field(alias="for")] = None
     """`write` asks whether alterations can be taken; without it, whether reads can."""
+    cluster: str | None = None
+    """The name of the cluster that is asked about; without it, the service as a whole."""
 
 
 class Liveness(ResponseModel):
@@ -30,12 +33,23 @@ class Liveness(ResponseModel):
     status: Literal["ok"]
 
 
-class Readiness(ResponseModel):
-    """Whether requests can be served."""
+class ClusterReadiness(ResponseModel):
+    """Whether requests to one cluster can be served."""
 
     status: Literal["ok", "unavailable"]
     problems: dict[str, str]
-    """What is wrong, by dependency."""
+    """What is wrong with it, by dependency."""
+
+
+class Readiness(ResponseModel):
+    """Whether requests can be served: those to one cluster at least."""
+
+    status: Literal["ok", "unavailable"]
+    problems: dict[str, str]
+    """What is wrong, by dependency: with what all clusters need; where none is ready, or one was
+    asked about, with that one or the default cluster, too."""
+    clusters: dict[str, ClusterReadiness]
+    """By name: all, or the one that was asked about."""
 
 
 class Version(ResponseModel):
@@ -63,18 +77,34 @@ async def live() -> Response:
     responses={
         200: answer_of(Readiness, "It is.", "ready"),
         503: answer_of(Readiness, "It is not; `problems` say why.", "not-ready"),
+        **problems("NoSuchCluster"),
     },
 )
 async def ready(
     request: Request,
     query: Annotated[ReadinessParameters, Depends(StrictQuery(ReadinessParameters))],
 ) -> Response:
-    """Report whether reads can be served; with ``for=write`` whether alterations can."""
-    for_write = query.purpose == "write"
-    faults = await services_of(request).readiness.problems(for_write=for_write)
+    """Report whether reads can be served; with ``for=write`` whether alterations can.
+
+    The service is ready while one cluster is.
+    """
+    served, for_write = served_by(request), query.purpose == "write"
+    asked = served.services.values() if query.cluster is None else [served.named(query.cluster)]
+    shared, *each = await asyncio.gather(
+        served.readiness.problems(for_write=for_write),
+        *(services.readiness.problems(for_write=for_write) for services in asked),
+    )
+    of_clusters = {services.name: found for services, found in zip(asked, each, strict=True)}
+    faults = dict(shared)
+    if all(each):
+        faults |= of_clusters[query.cluster or served.default]
     status = HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK
-    word = "unavailable" if faults else "ok"
-    return JsonResponse({"status": word, "problems": faults}, status)
+    clusters = {name: _state(found) for name, found in of_clusters.items()}
+    return JsonResponse({**_state(faults), "clusters": clusters}, status)
+
+
+def _state(problems: Mapping[str, str]) -> dict[str, Any]:
+    return {"status": "unavailable" if problems else "ok", "problems": problems}
 
 
 @router.get(
@@ -86,9 +116,8 @@ async def ready(
 )
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
-    services = services_of(request)
-    anew = services.limits.may_write_metrics()
-    body, content_type = await asyncio.to_thread(services.metrics.exposition, anew=anew)
+    anew, metrics = services_of(request).limits.may_write_metrics(), served_by(request).metrics
+    body, content_type = await asyncio.to_thread(metrics.exposition, anew=anew)
     return Response(body, media_type=content_type)
 
 

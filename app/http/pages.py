@@ -103,10 +103,11 @@ class Links(ResponseModel):
 
     quotas: str
     me: str
+    page: str
+    clusters: str
     openapi: str
     docs: str
     problems: str
-    page: str
 
 
 class Service(ResponseModel):
@@ -122,13 +123,12 @@ class Service(ResponseModel):
 _WITHIN_S: Final = 1.0
 """How long brokers may take to report the id of a cluster that has not reported it yet."""
 
-_LINKS: Final = {
-    "quotas": "/quotas",
-    "me": "/me",
+_OF_CLUSTER: Final = {"quotas": "/quotas", "me": "/me", "page": "/ui/quotas"}
+_OF_SERVICE: Final = {
+    "clusters": "/clusters",
     "openapi": "/openapi.json",
     "docs": "/docs",
     "problems": "/problems/",
-    "page": "/ui/quotas",
 }
 
 
@@ -155,11 +155,12 @@ async def show_start(request: Request) -> Response:
         cluster_id = await services_of(request).cluster.cluster_id(timeout_s=_WITHIN_S)
     except NotSentError:
         cluster_id = None
+    below = request.scope["root_path"]
     document = {
         "service": "kafka-quota-service",
         "version": version("kafka-quota-service"),
         "cluster_id": cluster_id,
-        "links": _LINKS,
+        "links": {**{name: f"{below}{path}" for name, path in _OF_CLUSTER.items()}, **_OF_SERVICE},
     }
     return JsonResponse(document, headers={"Vary": "Accept"})
 

@@ -59,7 +59,7 @@ _CODES: Final[Mapping[HTTPStatus, tuple[str, ...]]] = {
         "no-authorizer",
         "policy-violation",
     ),
-    HTTPStatus.NOT_FOUND: ("no-run", "no-such-entity", "not-found"),
+    HTTPStatus.NOT_FOUND: ("no-run", "no-such-cluster", "no-such-entity", "not-found"),
     HTTPStatus.METHOD_NOT_ALLOWED: ("method-not-allowed",),
     HTTPStatus.NOT_ACCEPTABLE: ("not-acceptable",),
     HTTPStatus.REQUEST_TIMEOUT: ("request-timeout",),

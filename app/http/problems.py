@@ -68,8 +68,8 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
     return document
 
 
-def problem_headers(error: QuotaError) -> dict[str, str]:
-    """Return the headers that belong to an error."""
+def problem_headers(error: QuotaError, root_path: str = "") -> dict[str, str]:
+    """Return the headers that belong to an error of a request below a path."""
     headers: dict[str, str] = {}
     retry_after_s = error.retry_after_s
     if retry_after_s is None and isinstance(error, EntityBusyError | TooManyRequestsError):
@@ -79,7 +79,7 @@ def problem_headers(error: QuotaError) -> dict[str, str]:
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = _challenges(error)
     if error.alteration_id is not None:
-        headers["Location"] = f"/quotas/alterations/{error.alteration_id}"
+        headers["Location"] = f"{root_path}/quotas/alterations/{error.alteration_id}"
     if error.replayed:
         headers[REPLAYED_HEADER] = "true"
     return headers
@@ -94,13 +94,17 @@ def _challenges(error: UnauthenticatedError) -> str:
 
 
 def problem_response(
-    error: QuotaError, request_id: str, instance: str, headers: Mapping[str, str] | None = None
+    error: QuotaError,
+    request_id: str,
+    instance: str,
+    headers: Mapping[str, str] | None = None,
+    root_path: str = "",
 ) -> Response:
     """Return the answer for an error; ``headers`` come on top of its own."""
     return Response(
         json_bytes(problem_document(error, request_id, instance)) + b"\n",
         status_of(error).value,
-        {**problem_headers(error), **(headers or {})},
+        {**problem_headers(error, root_path), **(headers or {})},
         MEDIA_TYPE,
     )
 

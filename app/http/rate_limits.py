@@ -8,10 +8,11 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from functools import partial
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.errors import NotSentError
@@ -208,12 +209,20 @@ class RateLimits:
         }
         self._texts_of_metrics = TokenBuckets(1.0, PUBLIC_BURST_S)
         self._shares = {
-            Limited.AT_ONCE: Shares(limits.requests_at_once),
-            Limited.ENTITIES: Shares(MAX_CHANGES),
+            **_in_progress(limits),
             Limited.STREAMS: Shares(limits.streams_at_once),
         }
         self._streams = Shares(limits.max_streams)
         self.turns = Turns()
+
+    def of_cluster(self) -> Self:
+        """Return the same limits with own counts of what is in progress.
+
+        Whoever waits for a cluster that does not answer may go on with the others.
+        """
+        own = copy(self)
+        vars(own)["_shares"] = {**self._shares, **_in_progress(self._limits)}
+        return own
 
     def admit(self, principal: str, kind: Limited) -> None:
         """Count a request."""
@@ -288,6 +297,13 @@ class RateLimits:
     def _refusal(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)
         return RateLimitedError(f"{detail} Come back after Retry-After.", retry_after_s=wait_s)
+
+
+def _in_progress(limits: Limits) -> Mapping[Limited, Shares]:
+    return {
+        Limited.AT_ONCE: Shares(limits.requests_at_once),
+        Limited.ENTITIES: Shares(MAX_CHANGES),
+    }
 
 
 def _count_down(numbers: Counter[T], name: T, number: int = 1) -> None:

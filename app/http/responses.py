@@ -103,6 +103,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "NotAuthorized": _Kind(_FORBIDDEN),
     "AlterationNotAuthorized": _Kind((*_FORBIDDEN, "policy-violation"), _RECORDED),
     "NotFound": _Kind(("not-found",)),
+    "NoSuchCluster": _Kind(("no-such-cluster",)),
     "NoSuchEntity": _Kind(("no-such-entity",)),
     "NoRun": _Kind(("no-run",)),
     "NoSuchBucket": _Kind(("not-found", "no-run")),

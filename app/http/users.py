@@ -6,14 +6,14 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 from pydantic import MISSING, BeforeValidator, Field
 
-from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaFilter
-from app.http.guards import AnyCaller, may_list_scram, services_of
+from app.http.guards import AnyCaller, may_list_scram, permissions_of, services_of
 from app.http.models import (
     UNSET_IS_MISSING,
     ClusterId,
     JsonResponse,
     Number,
+    Permissions,
     ResponseModel,
     Time,
 )
@@ -21,19 +21,6 @@ from app.http.responses import answers
 from app.http.route import feature_router
 
 router = feature_router("users")
-
-
-class Permissions(ResponseModel):
-    """What the cluster's ACLs and this service's settings let the caller do."""
-
-    describe: bool
-    """Read quotas: DESCRIBE_CONFIGS on the Cluster."""
-    alter: bool
-    """Change quotas: ALTER_CONFIGS on the Cluster."""
-    audit: bool
-    """Read the audit rows of everybody."""
-    scram: bool
-    """List SCRAM credentials: DESCRIBE on the Cluster."""
 
 
 def _components(pattern: ClientQuotaFilter) -> list[str]:
@@ -96,23 +83,13 @@ class Me(ResponseModel):
 async def show_caller(request: Request, granted: AnyCaller) -> Response:
     """Report the caller's principal, address and permissions, and the policy's rules for it."""
     services, caller = services_of(request), granted.actor.caller
-    authorizer = granted.actor.authorizer
-
-    async def may(operation: Operation) -> bool:
-        return (await authorizer.decide(caller, operation)).refusal is None
-
     rules = services.policy.rules_of(caller.principal)
     document = {
         "cluster_id": await services.cluster.cluster_id(),
         "principal": caller.principal,
         "authentication": caller.authentication,
         "client_address": caller.host,
-        "permissions": {
-            "describe": await may(Operation.DESCRIBE_CONFIGS),
-            "alter": await may(Operation.ALTER_CONFIGS),
-            "audit": authorizer.is_auditor(caller),
-            "scram": await may(Operation.DESCRIBE),
-        },
+        "permissions": await permissions_of(granted.actor),
         "policy": rules,
     }
     return JsonResponse(Me.model_validate(document))

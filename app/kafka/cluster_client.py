@@ -16,7 +16,7 @@ from app.kafka.config import Address, KafkaSettings, ssl_context
 from app.kafka.connection import BrokerConnection, BrokerLease, ConnectionPool, Purpose, ask
 from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.kafka.handshake import LoginRefusedError, connect
-from app.metrics import DependencyMetrics
+from app.metrics import BrokerMetrics
 from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
@@ -27,8 +27,7 @@ _TRIES: Final = 3
 """So often a read is sent whose connection is closed meanwhile."""
 
 _WHAT_TO_DO: Final = (
-    "Check what QUOTAS_KAFKA_BOOTSTRAP_SERVERS leads to; to serve the other cluster, restart the "
-    "service."
+    "Check what the bootstrap servers lead to; to serve the other cluster, restart the service."
 )
 
 
@@ -60,29 +59,33 @@ class Brokers:
         context: For TLS; null makes one of the settings.
         one_login: Try a refused password with no other broker: each try may be counted somewhere.
         patience: How long brokers may take.
+
+    Attributes:
+        served_as: Returns the name under which a cluster is served already; null: it is not.
     """
 
     def __init__(
         self,
         settings: KafkaSettings,
-        metrics: DependencyMetrics | None = None,
+        metrics: BrokerMetrics | None = None,
         *,
         context: ssl.SSLContext | None = None,
         one_login: bool = False,
         patience: Patience = USUAL,
     ) -> None:
         self.patience = patience
+        self.served_as: Callable[[str], str | None] = lambda _cluster_id: None
         self.login_was_refused = False
         """Whether a broker did not accept the password, where one login is all there may be."""
         self._settings = settings
-        self._metrics = metrics or DependencyMetrics()
+        self._metrics = metrics or BrokerMetrics()
         self._context = context or ssl_context(settings)
         self._one_login = one_login
         self._pools: dict[Address, ConnectionPool] = {}
         self._order = random.sample(settings.addresses, len(settings.addresses))
         self._view: ClusterView | None = None
         self._cluster_id = settings.cluster_id
-        self._other_cluster: str | None = None
+        self._other: WrongClusterError | None = None
         self._refreshing = asyncio.Lock()
         self._closed = False
 
@@ -182,18 +185,25 @@ class Brokers:
         """The id of the cluster that is served, null until a broker has reported it."""
         return self._cluster_id
 
+    @property
+    def answering(self) -> str | None:
+        """The id of the cluster that answered last, be it served or not; null before one has."""
+        return self._cluster_id if self._other is None else self._other.found
+
     def another_answers(self) -> bool:
         """Tell whether brokers of another cluster answer, and none of the one that is served."""
-        return self._other_cluster is not None
+        return self._other is not None
 
     def check_cluster(self) -> None:
         """Refuse to serve what rests on a cluster for which another cluster answers.
 
         Raises:
-            WrongClusterError: Another one does.
+            WrongClusterError: Another one does, or one that is served under another name.
         """
-        if self._other_cluster is not None:
-            raise self._wrong_cluster(self._other_cluster)
+        if self._other is not None:
+            raise WrongClusterError(self._other.detail, found=self._other.found)
+        if self._cluster_id is not None:
+            self._refuse_twice(self._cluster_id)
 
     async def watch(self) -> None:
         """Look for the cluster whenever a connection was lost, whether or not requests come."""
@@ -225,6 +235,8 @@ class Brokers:
             WrongClusterError: Brokers of another cluster answer, and none of this one.
             NotSentError: No broker can be reached before ``deadline``.
         """
+        if self._view is not None and self.served_as(self._view.cluster_id):
+            self.invalidate_metadata()
         if self._view is not None and not fresh:
             return self._view
         wanted_at = time.monotonic() if fresh else 0.0
@@ -344,25 +356,29 @@ class Brokers:
             raise unreachable(error.detail) from error
         addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         view = ClusterView(answer.cluster_id or "", addresses, asked_at)
-        if self._cluster_id is None:
-            self._cluster_id = view.cluster_id or None
-        elif view.cluster_id != self._cluster_id:
-            raise self._wrong_cluster(view.cluster_id)
+        if self._cluster_id is not None and view.cluster_id != self._cluster_id:
+            raise WrongClusterError(
+                f"The brokers are of the cluster {view.cluster_id!r}, and this service is for "
+                f"{self._cluster_id!r}; nothing was sent.",
+                found=view.cluster_id,
+            )
+        self._refuse_twice(view.cluster_id)
+        self._cluster_id = view.cluster_id or None
         return view
 
-    def _wrong_cluster(self, found: str) -> WrongClusterError:
-        return WrongClusterError(
-            f"The brokers are of the cluster {found!r}, and this service is for "
-            f"{self._cluster_id!r}; nothing was sent.",
-            found=found,
-        )
+    def _refuse_twice(self, cluster_id: str) -> None:
+        if name := self.served_as(cluster_id):
+            raise WrongClusterError(
+                f"The brokers are of the cluster {cluster_id!r}, which is served as {name!r} "
+                "already; nothing was sent.",
+                found=cluster_id,
+            )
 
     def _note_other(self, error: WrongClusterError | None) -> None:
         """Note whether another cluster answers, and log each change of that."""
-        found = None if error is None else error.found
-        if found == self._other_cluster:
+        before, self._other = self._other, error
+        if (before and before.detail) == (error and error.detail):
             return
-        self._other_cluster = found
         if error is None:
             logger.warning("the cluster %r answers again", self._cluster_id)
         else:

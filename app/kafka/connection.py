@@ -25,7 +25,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID, Address
 from app.kafka.errors import AnswerLostError, Loss, code_name, unreachable
-from app.metrics import DependencyMetrics, KafkaResult
+from app.metrics import BrokerMetrics, KafkaResult
 from app.service.ports.brokers import STANDSTILL_S
 
 LARGEST_ANSWER_BYTES: Final = 500_000_000
@@ -47,7 +47,7 @@ _LARGEST_CORRELATION_ID: Final = 2**31 - 1
 class BrokerConnection(asyncio.Protocol):
     """A connection, from the first byte on; ``app.kafka.handshake`` makes it ready for use."""
 
-    def __init__(self, metrics: DependencyMetrics) -> None:
+    def __init__(self, metrics: BrokerMetrics) -> None:
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.metadata_version: int | None = None
         self.expires_at: float | None = None

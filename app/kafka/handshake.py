@@ -25,7 +25,7 @@ from app.domain.errors import NotSentError
 from app.kafka.config import Address, KafkaSettings, SaslMechanism
 from app.kafka.connection import BrokerConnection, api_versions, ask
 from app.kafka.errors import UNREACHABLE, AnswerLostError, code_name, unreachable
-from app.metrics import DependencyMetrics
+from app.metrics import BrokerMetrics
 
 SaslExchange = Generator[bytes, bytes, None]
 """Yields what to send, takes what the broker answers, returns when the broker is trusted."""
@@ -129,7 +129,7 @@ async def connect(
     address: Address,
     settings: KafkaSettings,
     context: ssl.SSLContext | None,
-    metrics: DependencyMetrics,
+    metrics: BrokerMetrics,
 ) -> BrokerConnection:
     """Open a connection that counts its requests; the caller sets the deadline by cancelling.
 

@@ -232,6 +232,7 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
         "Operate": [
             curl.line("/quotas/capabilities", BOB),
             curl.line("/metrics/quotas", BOB),
+            curl.line("/clusters", BOB),
             *(curl.line(path) for path in _OPEN_PATHS),
         ],
     }

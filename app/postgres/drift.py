@@ -174,11 +174,22 @@ def _ops(before: Values, after: Values) -> Iterator[Op]:
 _AT_ONCE: Final = 100
 _STATES_AT_ONCE: Final = 5_000
 
-_LEAD: Final = "select pg_try_advisory_lock(hashtextextended(%(cluster_id)s, 7052))"
-"""Who has the lock gets it again."""
+_HELD: Final = """
+    exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+      and objsubid = 1 and ((classid::bigint << 32) | objid::bigint) = key)
+    """
+"""Whether this session has the lock of a key. Source: ``pg_locks`` in the manual of Postgres."""
 
-_RESIGN: Final = "select pg_advisory_unlock_all()"
-"""However often it was taken; the connection holds no other lock."""
+_LEAD: Final = f"""
+    select case when {_HELD} then true else pg_try_advisory_lock(key) end
+    from hashtextextended(%(cluster_id)s, 7052) as key
+    """  # noqa: S608 - constants
+"""Who has the lock has it once, however often it leads."""
+
+_RESIGN: Final = f"""
+    select pg_advisory_unlock(key) from hashtextextended(%(cluster_id)s, 7052) as key where {_HELD}
+    """  # noqa: S608 - constants
+"""The connection has the locks of other clusters, too."""
 
 _WATCHED: Final = "select taken_at from drift_baseline where cluster_id = %(cluster_id)s"
 
@@ -233,9 +244,9 @@ class PostgresDriftJournal:
         ((leads,),) = await self._database.leading.rows(_LEAD, {"cluster_id": cluster_id})
         return bool(leads)
 
-    async def let_others_lead(self) -> None:
+    async def let_others_lead(self, cluster_id: str) -> None:
         """See ``DriftJournal``; where the connection is lost, so is what it held."""
-        await self._database.leading.rows(_RESIGN)
+        await self._database.leading.rows(_RESIGN, {"cluster_id": cluster_id})
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """See ``DriftJournal``.

@@ -14,7 +14,7 @@ from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import ClauseElement, make_url
 
-from app.metrics import DependencyMetrics
+from app.metrics import DatabaseMetrics
 from app.postgres.connect import (
     DENYING,
     LEADING,
@@ -193,14 +193,14 @@ class Database:
     """
 
     def __init__(
-        self, url: str, metrics: DependencyMetrics | None = None, patience: Patience = USUAL
+        self, url: str, metrics: DatabaseMetrics | None = None, patience: Patience = USUAL
     ) -> None:
         """Take a ``postgresql://`` URL, and who counts; nothing is connected yet.
 
         Raises:
             ValueError: The URL cannot be read.
         """
-        counted = metrics or DependencyMetrics()
+        counted = metrics or DatabaseMetrics()
         self.patience = patience
         self._pools = tuple(
             Pool(url, limits, counted, patience)
@@ -225,7 +225,7 @@ class Pool:
     """
 
     def __init__(
-        self, url: str, limits: Limits, metrics: DependencyMetrics, patience: Patience
+        self, url: str, limits: Limits, metrics: DatabaseMetrics, patience: Patience
     ) -> None:
         self.name = limits.name
         self._metrics = metrics

@@ -42,6 +42,7 @@ class DriftWatch:
     journal: DriftJournal
     metrics: AlterationMetrics
     interval_s: float = INTERVAL_S
+    _cluster_id: str | None = field(default=None, init=False)
     _sightings: dict[ClientQuotaEntity, _Sighting] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
@@ -55,14 +56,19 @@ class DriftWatch:
         Who cannot lets another process try: it may reach the cluster where this one does not.
         """
         try:
-            cluster_id = await self.admin.cluster_id()
+            cluster_id = self._cluster_id = await self.admin.cluster_id()
             if not await self.journal.try_lead(cluster_id):
                 return ()
             return await self._compare(cluster_id)
         except Exception:
-            with suppress(NotSentError):
-                await self.journal.let_others_lead()
+            await self.resign()
             raise
+
+    async def resign(self) -> None:
+        """Let another process watch the cluster."""
+        if self._cluster_id is not None:
+            with suppress(NotSentError):
+                await self.journal.let_others_lead(self._cluster_id)
 
     async def _compare(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
         baseline = await self.journal.baseline(cluster_id)

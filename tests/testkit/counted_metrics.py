@@ -4,7 +4,7 @@ from collections import Counter
 
 from prometheus_client.utils import floatToGoString
 
-from app.metrics import AlterationMetrics, DependencyMetrics, Instruments
+from app.metrics import AlterationMetrics, BrokerMetrics, DatabaseMetrics, Instruments
 
 
 class _Counted:
@@ -33,13 +33,7 @@ class CountedMetrics(AlterationMetrics, _Counted):
         super().__init__(self.make)
 
 
-class CountedDependencies(DependencyMetrics, _Counted):
-    """What goes to brokers and to Postgres."""
-
-    def __init__(self) -> None:
-        self.make = Instruments()
-        super().__init__(self.make)
-
+class _Timed(_Counted):
     def within(self, metric: str, seconds: float) -> int:
         """Return how many of the durations of a metric were so short, which is a bucket's bound."""
         bound = floatToGoString(seconds)
@@ -49,3 +43,19 @@ class CountedDependencies(DependencyMetrics, _Counted):
             for sample in each.samples
             if sample.name == f"{metric}_bucket" and sample.labels["le"] == bound
         )
+
+
+class CountedBrokers(BrokerMetrics, _Timed):
+    """What goes to brokers."""
+
+    def __init__(self) -> None:
+        self.make = Instruments()
+        super().__init__(self.make)
+
+
+class CountedDatabase(DatabaseMetrics, _Timed):
+    """What goes to Postgres."""
+
+    def __init__(self) -> None:
+        self.make = Instruments()
+        super().__init__(self.make)

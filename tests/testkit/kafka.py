@@ -23,7 +23,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka, LocalTls
-from app.metrics import DependencyMetrics
+from app.metrics import BrokerMetrics
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.runtime.clock import Patience
 from tests.testkit.accounts import allow
@@ -125,7 +125,7 @@ async def quota_admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
 @asynccontextmanager
 async def brokers_of(
     servers: KafkaSettings | str,
-    metrics: DependencyMetrics | None = None,
+    metrics: BrokerMetrics | None = None,
     patience: Patience = PATIENT,
 ) -> AsyncIterator[Brokers]:
     """Keep connections to these bootstrap servers for the block."""

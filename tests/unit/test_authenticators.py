@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from app.authenticators import open_authenticators, tls_context, token_rules
+from app.authenticators import Credentials, protected, tls_context, token_rules
+from app.cluster_settings import read_clusters
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.authenticator import Presented
 from app.http.guards import authenticate
-from app.kafka.config import ssl_context
+from app.kafka.config import KafkaLogin, ssl_context
 from app.metrics import Metrics
 from app.server import read_listeners
 from app.setting_types import AuthenticatorKind
@@ -193,7 +194,7 @@ async def test_authenticators_are_tried_in_their_order(files: Path):
     changes = pairs(f"{ALL} authenticators=certificate,bearer")
     async with AsyncExitStack() as stack:
         chosen = settings(files, **changes)
-        tried = open_authenticators(chosen, Metrics(), stack, _no_sessions)
+        tried = Credentials(chosen, Metrics(), stack).of_cluster(None, _no_sessions, stack)
         with pytest.raises(UnauthenticatedError) as caught:
             await authenticate(Presented(Headers(), "127.0.0.1", "127.0.0.1"), tried)
     assert caught.value.schemes == ("Certificate", "Bearer")
@@ -220,7 +221,8 @@ def test_a_provider_s_principal_is_privileged_by_a_prefix_or_a_list_alone(
         "super_users": "User:root",
         "auditors": "User:auditor",
     }
-    rules = token_rules(settings(files, **oidc, **changes))
+    chosen = settings(files, **oidc, **changes)
+    rules = token_rules(chosen, protected(read_clusters(chosen).privileged, chosen))
     assert rules is not None
     assert rules.privileged == privileged
     assert rules.principal_prefix == changes.get("oidc_principal_prefix", "")
@@ -241,17 +243,24 @@ def password_settings(**changes: str) -> Settings:
     return Settings.from_env(password_environ(**changes))
 
 
+def login_of(read: Settings) -> KafkaLogin | None:
+    """Return how callers log in at the brokers of the one cluster."""
+    (cluster,) = read_clusters(read).clusters.values()
+    return cluster.login(read)
+
+
 def test_passwords_are_taken_only_where_a_mechanism_is_named() -> None:
-    assert password_settings().basic_login is None
+    assert login_of(password_settings()) is None
     servers = "kafka.example.org:9094"
-    assert password_settings(basic_bootstrap_servers=servers).basic_login is None
+    assert login_of(password_settings(basic_bootstrap_servers=servers)) is None
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
-    login = password_settings(
-        basic_sasl_mechanism=mechanism, basic_bootstrap_servers="kafka.example.org:9094"
-    ).basic_login
+    servers = "kafka.example.org:9094"
+    login = login_of(
+        password_settings(basic_sasl_mechanism=mechanism, basic_bootstrap_servers=servers)
+    )
     assert login is not None
     kafka = login("alice", "secret")
     assert kafka.security_protocol.uses_tls
@@ -261,7 +270,7 @@ def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
 
 
 def test_the_service_s_own_bootstrap_servers_are_the_default() -> None:
-    login = password_settings(basic_sasl_mechanism="PLAIN").basic_login
+    login = login_of(password_settings(basic_sasl_mechanism="PLAIN"))
     assert login is not None
     assert login("alice", "secret").bootstrap_servers == "kafka.example.org:9092"
 
@@ -303,7 +312,7 @@ def test_to_this_machine_no_tls_is_needed() -> None:
             basic_bootstrap_servers="127.0.0.1:9094,localhost:9095,[::1]:9096",
         )
     )
-    assert read.basic_login is not None
+    assert login_of(read) is not None
 
 
 def test_passwords_alone_are_an_authenticator() -> None:

@@ -12,7 +12,7 @@ from app.http.application import observed_lag
 from app.metrics import (
     POOLS,
     AlterationMetrics,
-    DependencyMetrics,
+    ClusterMetrics,
     DriftOrigin,
     FoundBy,
     KafkaResult,
@@ -22,19 +22,31 @@ from app.metrics import (
 )
 from tests.testkit.counted_metrics import CountedMetrics
 
+CLUSTER = "prod"
+
 
 @pytest.fixture
 def metrics() -> Metrics:
     return Metrics()
 
 
+@pytest.fixture
+def cluster(metrics: Metrics) -> ClusterMetrics:
+    return metrics.of_cluster(CLUSTER)
+
+
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Return the value of a metric, or null where nothing has been counted."""
+    """Return the value of a metric of the service, or null where nothing has been counted."""
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_the_phases_of_alterations_are_counted(metrics: Metrics):
-    alterations: AlterationMetrics = metrics.alterations
+def of_cluster(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """Return the same of a metric of the cluster."""
+    return sample(metrics, name, cluster=CLUSTER, **labels)
+
+
+def test_the_phases_of_alterations_are_counted(metrics: Metrics, cluster: ClusterMetrics):
+    alterations: AlterationMetrics = cluster.alterations
     alterations.phase_took(Phase.TX1, 0.004)
     alterations.slot_was_taken()
     alterations.recovered("applied", FoundBy.FENCES, 3.0)
@@ -43,76 +55,78 @@ def test_the_phases_of_alterations_are_counted(metrics: Metrics):
     alterations.superseded()
     alterations.drifted(DriftOrigin.LATE_APPLY)
     alterations.audit_write_failed("tx2")
-    assert sample(metrics, "quota_alteration_phase_seconds_sum", phase="tx1") == 0.004
-    assert sample(metrics, "quota_slot_conflicts_total") == 1
-    assert sample(metrics, "quota_recovery_total", verdict="applied", fence="fences") == 1
-    assert sample(metrics, "quota_recovery_seconds_sum", fence="late_answer") == 97
-    assert sample(metrics, "quota_late_outcomes_total") == 1
-    assert sample(metrics, "quota_superseded_total") == 1
-    assert sample(metrics, "quota_drift_total", origin="late_apply") == 1
-    assert sample(metrics, "audit_write_failures_total", stage="tx2") == 1
+    assert of_cluster(metrics, "quota_alteration_phase_seconds_sum", phase="tx1") == 0.004
+    assert of_cluster(metrics, "quota_slot_conflicts_total") == 1
+    assert of_cluster(metrics, "quota_recovery_total", verdict="applied", fence="fences") == 1
+    assert of_cluster(metrics, "quota_recovery_seconds_sum", fence="late_answer") == 97
+    assert of_cluster(metrics, "quota_late_outcomes_total") == 1
+    assert of_cluster(metrics, "quota_superseded_total") == 1
+    assert of_cluster(metrics, "quota_drift_total", origin="late_apply") == 1
+    assert of_cluster(metrics, "audit_write_failures_total", stage="tx2") == 1
 
 
-def test_gauges_show_the_present(metrics: Metrics):
-    alterations = metrics.alterations
+def test_gauges_show_the_present(metrics: Metrics, cluster: ClusterMetrics):
+    alterations = cluster.alterations
     alterations.intents_are_open(3, 12.5, 2)
     alterations.outcomes_are_waiting(7)
-    metrics.acl_age.set(4.5)
-    assert sample(metrics, "quota_open_intents") == 3
-    assert sample(metrics, "quota_oldest_open_intent_seconds") == 12.5
-    assert sample(metrics, "quota_quarantined_slots") == 2
-    assert sample(metrics, "audit_outcomes_waiting") == 7
-    assert sample(metrics, "authz_acl_age_seconds") == 4.5
+    cluster.acl_age.set(4.5)
+    assert of_cluster(metrics, "quota_open_intents") == 3
+    assert of_cluster(metrics, "quota_oldest_open_intent_seconds") == 12.5
+    assert of_cluster(metrics, "quota_quarantined_slots") == 2
+    assert of_cluster(metrics, "audit_outcomes_waiting") == 7
+    assert of_cluster(metrics, "authz_acl_age_seconds") == 4.5
 
 
-def test_the_age_of_the_scan_for_drift_grows_until_the_next_scan(metrics: Metrics):
-    first = sample(metrics, "quota_drift_scan_age_seconds")
-    second = sample(metrics, "quota_drift_scan_age_seconds")
+def test_the_age_of_the_scan_for_drift_grows_until_the_next_scan(
+    metrics: Metrics, cluster: ClusterMetrics
+):
+    first = of_cluster(metrics, "quota_drift_scan_age_seconds")
+    second = of_cluster(metrics, "quota_drift_scan_age_seconds")
     assert first is not None
     assert second is not None
     assert second > first >= 0
     began = time.monotonic()
-    metrics.alterations.scanned_for_drift()
-    third = sample(metrics, "quota_drift_scan_age_seconds")
+    cluster.alterations.scanned_for_drift()
+    third = of_cluster(metrics, "quota_drift_scan_age_seconds")
     assert third is not None
     assert third <= time.monotonic() - began
 
 
-def test_what_goes_to_brokers_and_to_postgres_is_counted(metrics: Metrics):
-    counted: DependencyMetrics = metrics.dependencies
+def test_what_goes_to_brokers_and_to_postgres_is_counted(metrics: Metrics, cluster: ClusterMetrics):
+    counted = cluster.brokers
     counted.kafka_request_took("AlterClientQuotas", KafkaResult.LOST, 2.5)
     counted.kafka_error_came("AlterClientQuotas", "REQUEST_TIMED_OUT")
-    counted.pool_wait_took("writing", 0.25)
+    metrics.database.pool_wait_took("writing", 0.25)
     labels = {"api": "AlterClientQuotas", "result": "lost"}
-    assert sample(metrics, "kafka_request_seconds_sum", **labels) == 2.5
+    assert of_cluster(metrics, "kafka_request_seconds_sum", **labels) == 2.5
     labels = {"api": "AlterClientQuotas", "code": "REQUEST_TIMED_OUT"}
-    assert sample(metrics, "kafka_errors_total", **labels) == 1
+    assert of_cluster(metrics, "kafka_errors_total", **labels) == 1
     assert sample(metrics, "db_pool_wait_seconds_sum", pool="writing") == 0.25
 
 
-def test_connections_are_counted_at_each_scrape(metrics: Metrics):
+def test_connections_are_counted_at_each_scrape(metrics: Metrics, cluster: ClusterMetrics):
     connections, in_use = {"idle": 1, "busy": 2}, dict.fromkeys(POOLS, 0)
     elsewhere = [False]
-    watched = (lambda: connections, lambda: in_use, lambda: elsewhere[0], lambda: 2.5)
-    metrics.dependencies.watch(*watched)
+    cluster.brokers.watch(lambda: connections, lambda: elsewhere[0])
+    metrics.database.watch(lambda: in_use, lambda: 2.5)
     assert sample(metrics, "database_clock_ahead_seconds") == 2.5
-    assert sample(metrics, "kafka_connections", state="busy") == 2
+    assert of_cluster(metrics, "kafka_connections", state="busy") == 2
     connections["busy"], in_use["querying"] = 5, 3
-    assert sample(metrics, "kafka_connections", state="busy") == 5
-    assert sample(metrics, "kafka_connections", state="idle") == 1
+    assert of_cluster(metrics, "kafka_connections", state="busy") == 5
+    assert of_cluster(metrics, "kafka_connections", state="idle") == 1
     assert sample(metrics, "db_pool_in_use", pool="querying") == 3
     assert sample(metrics, "db_pool_in_use", pool="writing") == 0
     for elsewhere[0] in (True, False):
-        assert sample(metrics, "kafka_wrong_cluster") == elsewhere[0]
+        assert of_cluster(metrics, "kafka_wrong_cluster") == elsewhere[0]
 
 
 def test_how_far_partitions_reach_is_unknown_until_it_is_counted(metrics: Metrics):
     assert math.isnan(sample(metrics, "audit_partition_months_ahead") or 0)
-    metrics.alterations.partitions_reach(-1)
+    metrics.database.partitions_reach(-1)
     assert sample(metrics, "audit_partition_months_ahead") == -1
 
 
-def test_no_label_can_name_an_entity_or_a_principal(metrics: Metrics):
+def test_no_label_can_name_an_entity_or_a_principal(metrics: Metrics, cluster: ClusterMetrics):
     labels = {
         label
         for collector in metrics.registry._collector_to_names
@@ -121,7 +135,7 @@ def test_no_label_can_name_an_entity_or_a_principal(metrics: Metrics):
     assert labels == {
         *("route", "method", "status", "reason", "result", "operation", "verdict"),
         *("scope", "stage", "phase", "fence", "origin"),
-        *("api", "code", "state", "pool"),
+        *("api", "code", "state", "pool", "cluster"),
     }
 
 
@@ -166,10 +180,12 @@ def test_methods_that_a_route_does_not_have_are_counted_together(metrics: Metric
     assert [b"_OTHER" in line for line in counts] == [True]
 
 
-def test_every_metric_of_ours_has_the_prefix_and_its_old_name_for_one_release(metrics: Metrics):
+def test_every_metric_of_ours_has_the_prefix_and_its_old_name_for_one_release(
+    metrics: Metrics, cluster: ClusterMetrics
+):
     metrics.rejected.labels("not-found").inc(3)
-    metrics.alterations.phase_took(Phase.TX1, 0.004)
-    metrics.count_alterations(["applied"])
+    cluster.alterations.phase_took(Phase.TX1, 0.004)
+    cluster.count_alterations(["applied"])
     text, _ = metrics.exposition()
     families = {family.name: family for family in text_string_to_metric_families(text.decode())}
     ours = [name for name in families if not name.startswith(("process_", "python_"))]
@@ -181,7 +197,7 @@ def test_every_metric_of_ours_has_the_prefix_and_its_old_name_for_one_release(me
         assert samples == set(hashable(families[exposed_name(name)]))
         assert f"The old name of {exposed_name(name)}" in families[name].documentation
     assert 'quotas_request_rejected_total{reason="not-found"} 3.0' in text.decode()
-    assert 'quotas_alterations_total{verdict="applied"} 1.0' in text.decode()
+    assert 'quotas_alterations_total{cluster="prod",verdict="applied"} 1.0' in text.decode()
 
 
 def hashable(family: Metric) -> list[tuple[str, tuple[tuple[str, str], ...], str]]:

@@ -42,7 +42,9 @@ def expressions() -> list[str]:
 
 def labels_by_metric() -> dict[str, set[str]]:
     """Return each name that a scrape of the service may have, with its labels."""
-    registry = Metrics().registry
+    metrics = Metrics()
+    metrics.of_cluster("prod")
+    registry = metrics.registry
     found: dict[str, set[str]] = {}
     for collector in registry._collector_to_names:
         names = registry._collector_to_names[collector]

@@ -28,8 +28,11 @@ EXAMPLES = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
 
-UNDOCUMENTED_PATHS = {"/docs", "/openapi.json"}
+UNDOCUMENTED_PATHS = {"/docs", "/openapi.json", "/clusters/{name}/quotas"}
 """Served, and not in the OpenAPI document."""
+
+NEEDED_WITHOUT_A_FILE = {"kafka_bootstrap_servers"}
+"""Where no file of clusters takes their place."""
 
 SCRIPT_VARIABLES = {"QUOTAS_OWNER_PASSWORD", "QUOTAS_SERVICE_PASSWORD"}
 
@@ -50,7 +53,7 @@ def configuration_table() -> str:
 def _default(name: str) -> str:
     field = Settings.model_fields[name]
     value = field.default
-    if field.is_required():
+    if field.is_required() or name in NEEDED_WITHOUT_A_FILE:
         return "needed"
     if value in (None, (), frozenset(), Failpoints()):
         return "none"

@@ -20,7 +20,7 @@ from app.http.request_body import JsonBody, Key, read_denied, read_superseded
 from app.http.responses import answer_of, answers, problems, request_examples
 from app.http.route import feature_router, path_id
 from app.http.validation import parse_object, validated
-from app.metrics import Metrics
+from app.metrics import ClusterMetrics
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.alterations import Alteration, AlterationRecord, IdempotencyKey
 from app.service.runtime.tasks import off_loop
@@ -159,7 +159,7 @@ async def alteration_response(
         raise
     _record_metrics(metrics, alteration, record, record.results.values())
     impact = await _impact(request, alteration, record) if with_impact else None
-    response = await off_loop(len(record.results), _response, record, impact)
+    response = await off_loop(len(record.results), _response, request, record, impact)
     response.headers.update(headers_of(record) if headers_of is not None else {})
     return response
 
@@ -173,9 +173,10 @@ async def _impact(
     return await impact_of_values(request, [change for change, _ in valid], values)
 
 
-def _response(record: AlterationRecord, impact: FoundImpact | None) -> Response:
+def _response(request: Request, record: AlterationRecord, impact: FoundImpact | None) -> Response:
     status = HTTPStatus.MULTI_STATUS if record.overall is Overall.PARTIAL else HTTPStatus.OK
-    headers = {"Location": f"/quotas/alterations/{record.alteration.alteration_id}"}
+    below = request.scope["root_path"]
+    headers = {"Location": f"{below}/quotas/alterations/{record.alteration.alteration_id}"}
     if record.replayed:
         headers[REPLAYED_HEADER] = "true"
     document = alteration_document(record)
@@ -194,7 +195,7 @@ _KEY_REFUSED: Final[Mapping[str, str]] = {
 
 
 def _record_metrics(
-    metrics: Metrics,
+    metrics: ClusterMetrics,
     alteration: Alteration,
     ending: AlterationRecord | QuotaError,
     results: Iterable[AlterationResult],

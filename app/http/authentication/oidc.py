@@ -9,6 +9,7 @@ import binascii
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -227,14 +228,17 @@ _INSTANTS: Final = ("exp", "nbf", "iat")
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say; it may name none of ``privileged``, super users and auditors."""
+    """What a token must say; it may name none of ``privileged``, super users and auditors.
+
+    These may change: a set that its owner changes is judged by as it is then.
+    """
 
     issuer: str
     audience: str
     algorithms: frozenset[str]
     principal_claim: str = "sub"
     principal_prefix: str = ""
-    privileged: frozenset[str] = frozenset()
+    privileged: AbstractSet[str] = frozenset()
 
 
 class JsonWebTokens:

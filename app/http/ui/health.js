@@ -132,8 +132,11 @@ const Figures = ({ of }) => FIGURES.filter(([name]) => of.data?.has(name)).map(
   ([name, text, words]) => html`<${Tile} name=${text}>${words(of.data.get(name))}<//>`,
 );
 
-/** Return the metrics without labels, by name. */
+/** Return the metrics without a label but that of the cluster, by name: the largest of all clusters. */
 function readMetrics(text) {
-  const lines = text.split("\n").filter((line) => /^[a-z_]+ /.test(line));
-  return new Map(lines.map((line) => [line.split(" ")[0], Number(line.split(" ")[1])]));
+  const found = new Map();
+  for (const [, name, value] of text.matchAll(/^([a-z_]+)(?:\{cluster="[a-z0-9-]+"\})? (\S+)$/gm)) {
+    found.set(name, Math.max(found.get(name) ?? -Infinity, Number(value)));
+  }
+  return found;
 }

@@ -294,7 +294,7 @@ class DriftJournal(Protocol):
         Nothing rests on it but economy: two that watch at once record each drift once.
         """
 
-    async def let_others_lead(self) -> None:
+    async def let_others_lead(self, cluster_id: str) -> None:
         """Be no longer the one that watches, until asked again."""
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:

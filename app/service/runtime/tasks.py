@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Generic, ParamSpec, TypeVar
@@ -19,6 +19,17 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 logger = logging.getLogger(__name__)
+
+
+CLUSTER: Final[ContextVar[str | None]] = ContextVar("cluster", default=None)
+"""The name of the cluster that something is done for; log lines have it."""
+
+
+def nobodys_context() -> Context:
+    """Return a context for what is done for no request, of the same cluster."""
+    context = Context()
+    context.run(CLUSTER.set, CLUSTER.get())
+    return context
 
 
 class AlterationTasks:
@@ -196,7 +207,9 @@ class Cache(Generic[T]):
         """Ask, unless a question is in flight, and do not wait."""
         if self._in_flight is None:
             begun_at = time.monotonic()
-            task = asyncio.create_task(self._ask(), context=Context())  # it is nobody's request
+            task = asyncio.create_task(
+                self._ask(), context=nobodys_context()
+            )  # it is nobody's request
             self._in_flight = _Asked(begun_at, task)
             self._in_flight.task.add_done_callback(self._keep)
         return self._in_flight
@@ -279,7 +292,7 @@ class Batcher(Generic[Item, Done]):
             admits = fits(pending.item) or not items
             (items if admits else later).append(pending)
         self._waiting = later
-        batch = asyncio.create_task(self._run_batch(items), context=Context())
+        batch = asyncio.create_task(self._run_batch(items), context=nobodys_context())
         self._in_flight.add(batch)
         self._blocking = batch
         impatient = asyncio.get_running_loop().call_later(

@@ -11,7 +11,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.service.runtime.clock import boot_time
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
-from tests.testkit.counted_metrics import CountedDependencies
+from tests.testkit.counted_metrics import CountedBrokers
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import (
     DROP_AFTER_APPLYING,
@@ -88,18 +88,18 @@ async def test_timed_out_alterations_are_counted_apart_up_to_a_limit():
 
 
 @pytest.fixture
-def counted() -> CountedDependencies:
-    return CountedDependencies()
+def counted() -> CountedBrokers:
+    return CountedBrokers()
 
 
 @pytest.fixture
-async def brokers(cluster: FakeCluster, counted: CountedDependencies) -> AsyncIterator[Brokers]:
+async def brokers(cluster: FakeCluster, counted: CountedBrokers) -> AsyncIterator[Brokers]:
     async with brokers_of(cluster.bootstrap_servers, counted) as connections:
         yield connections
 
 
 async def test_what_is_answered_is_counted_by_its_name_in_kafka(
-    brokers: Brokers, counted: CountedDependencies
+    brokers: Brokers, counted: CountedBrokers
 ):
     admin = KafkaClientQuotaAdmin(brokers)
     assert brokers.connections() == {"idle": 0, "busy": 0}
@@ -117,7 +117,7 @@ async def test_what_is_answered_is_counted_by_its_name_in_kafka(
 
 
 async def test_an_error_is_counted_once_for_each_answer(
-    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+    cluster: FakeCluster, brokers: Brokers, counted: CountedBrokers
 ):
     cluster.fail_next(Fault(error_code=7))
     await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
@@ -126,7 +126,7 @@ async def test_an_error_is_counted_once_for_each_answer(
 
 
 async def test_a_connection_that_breaks_is_a_lost_request(
-    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+    cluster: FakeCluster, brokers: Brokers, counted: CountedBrokers
 ):
     cluster.fail_next(DROP_AFTER_APPLYING)
     await alter(KafkaClientQuotaAdmin(brokers), ALICE, BOB)
@@ -135,7 +135,7 @@ async def test_a_connection_that_breaks_is_a_lost_request(
 
 
 async def test_who_waits_no_longer_abandons_the_request(
-    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+    cluster: FakeCluster, brokers: Brokers, counted: CountedBrokers
 ):
     cluster.fail_next(NEVER_ANSWER)
     admin = KafkaClientQuotaAdmin(brokers, listen_for_s=0.1)
@@ -146,7 +146,7 @@ async def test_who_waits_no_longer_abandons_the_request(
     await until(lambda: counted.counts["kafka_request_seconds AlterClientQuotas abandoned"] == 1)
 
 
-async def test_a_cluster_that_cannot_be_reached_is_no_request(counted: CountedDependencies):
+async def test_a_cluster_that_cannot_be_reached_is_no_request(counted: CountedBrokers):
     async with brokers_of("127.0.0.1:1", counted) as brokers:
         with pytest.raises(NotSentError):
             await KafkaClientQuotaAdmin(brokers).live_brokers()

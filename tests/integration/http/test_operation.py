@@ -73,15 +73,16 @@ def test_metrics_count_what_happens(service: RunningService, nobody: httpx.Clien
     nobody.get("/quotas")
     after = samples(nobody)
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
-    route = {"route": "/quotas/alterations", "method": "POST"}
+    cluster = {"cluster": "default"}
+    route = {**cluster, "route": "/quotas/alterations", "method": "POST"}
     count = "http_server_request_duration_seconds_count"
-    assert grown[sample("quota_alterations_total", verdict="applied")] == 2
-    assert grown[sample("quota_alterations_total", verdict="refused")] == 1
-    assert grown[sample("quota_alterations_total", verdict="validated")] == 1
+    assert grown[sample("quota_alterations_total", **cluster, verdict="applied")] == 2
+    assert grown[sample("quota_alterations_total", **cluster, verdict="refused")] == 1
+    assert grown[sample("quota_alterations_total", **cluster, verdict="validated")] == 1
     assert grown[sample(count, **route, status="200")] == 2
     assert grown[sample(count, **route, status="207")] == 1
     assert grown[sample("request_rejected_total", reason="unauthenticated")] == 1
-    denied = sample("authz_total", operation="DESCRIBE_CONFIGS", result="denied")
+    denied = sample("authz_total", **cluster, operation="DESCRIBE_CONFIGS", result="denied")
     assert grown[denied] == 1
 
 

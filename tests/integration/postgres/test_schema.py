@@ -29,7 +29,7 @@ from app.postgres.schema import (
     schema_problem,
 )
 from tests.integration.postgres.calls import Tables, run_as
-from tests.testkit.counted_metrics import CountedDependencies
+from tests.testkit.counted_metrics import CountedDatabase
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 
@@ -340,7 +340,7 @@ IDLE = {"writing": 0, "recovering": 0, "querying": 0, "denying": 0, "leading": 0
 async def test_who_waits_for_a_connection_and_which_are_at_work_is_counted(
     audit_database: AuditDatabase,
 ):
-    counted = CountedDependencies()
+    counted = CountedDatabase()
     database = Database(audit_database.service_url, counted, PATIENT)
     inside, go = asyncio.Semaphore(0), asyncio.Event()
 

@@ -78,7 +78,7 @@ async def test_each_cluster_has_a_watch_for_drift(connect: Callable[..., Databas
         assert await there.try_lead(OTHER)
         assert not await late.try_lead(CLUSTER)
         assert not await late.try_lead(OTHER)
-    await there.let_others_lead()
+    await there.let_others_lead(OTHER)
     assert not await late.try_lead(CLUSTER)
     assert await late.try_lead(OTHER)
 

@@ -17,11 +17,11 @@ from benchmarks.measures import BenchmarkError
 from benchmarks.wire import Entities
 
 METRICS = """# TYPE quota_alteration_phase_seconds histogram
-quota_alteration_phase_seconds_bucket{{le="+Inf",phase="kafka"}} {kafka}
-quota_alteration_phase_seconds_count{{phase="kafka"}} {kafka}
-quota_alteration_phase_seconds_sum{{phase="kafka"}} {seconds}
-quota_alteration_phase_seconds_count{{phase="tx1"}} 4.0
-quota_alteration_phase_seconds_sum{{phase="tx1"}} 0.02
+quota_alteration_phase_seconds_bucket{{cluster="default",le="+Inf",phase="kafka"}} {kafka}
+quota_alteration_phase_seconds_count{{cluster="default",phase="kafka"}} {kafka}
+quota_alteration_phase_seconds_sum{{cluster="default",phase="kafka"}} {seconds}
+quota_alteration_phase_seconds_count{{cluster="default",phase="tx1"}} 4.0
+quota_alteration_phase_seconds_sum{{cluster="default",phase="tx1"}} 0.02
 """
 
 

@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Message
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
-from app.http.application import create_application
+from app.http.application import choose_cluster, create_application
 from app.http.authentication.authenticator import Presented
 from app.http.errors import InvalidTokenError
-from app.http.guards import Services
+from app.http.guards import ServedClusters, Services
 from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
 from app.metrics import Metrics
@@ -56,6 +56,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 UNLIMITED = Limits(0, 0, 0, 0)
 ALTERATIONS = "/quotas/alterations"
+CLUSTER = "default"
 
 
 def no_services() -> Any:
@@ -218,15 +219,20 @@ class FakeService:
         self.temporary = FakeTemporary()
         self.tasks = AlterationTasks()
         self.application = app = create_application(no_services)
-        app.state.services = self._services()
-        self.app: ASGIApp = RequestMiddleware(app, self.metrics, cors_origins=self.cors_origins)
+        self.counted = self.metrics.of_cluster(CLUSTER)
+        services = {CLUSTER: self._services()}
+        self.served = ServedClusters(CLUSTER, services, Readiness({}, {}), self.metrics)
+        app.state.clusters = self.served
+        self.app: ASGIApp = RequestMiddleware(
+            choose_cluster(app), self.metrics, cors_origins=self.cors_origins
+        )
 
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
         image = FakeImage(self.brokers)
         authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
-        alterations = self.metrics.alterations
+        alterations = self.counted.alterations
         pipeline = alter_pipeline(self.journal, self.tasks, alterations)
         limits = RateLimits(
             self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
@@ -236,6 +242,7 @@ class FakeService:
             pipeline, image, expiries, policy=self.policy, in_progress=limits.entities
         )
         return Services(
+            name=CLUSTER,
             authenticators=[self.names],
             own_account=partial(
                 fake_actor,
@@ -251,24 +258,33 @@ class FakeService:
             temporary=TemporaryValues(self.temporary, self.brokers, expiries),
             resolve=ResolveQuotas(image),
             audit=audit,
-            feed=EventFeed(self.events, self.brokers, self.metrics.events),
+            feed=EventFeed(self.events, self.brokers, self.counted.events),
             cluster=self.brokers,
             check_cluster=self.brokers.check_cluster,
+            cluster_now=lambda: self.brokers.cluster,
             analytics=Analytics(self.analytics, self.brokers),
             plans=self.plans,
             policy=self.policy,
             scram_users=fake_scram_users,
             readiness=Readiness({}, {}),
-            metrics=self.metrics,
+            metrics=self.counted,
             limits=limits,
             brokers=self._facts,
         )
 
+    @property
+    def services(self) -> Services:
+        """What answers requests to its one cluster."""
+        return self.served.services[CLUSTER]
+
+    @services.setter
+    def services(self, services: Services) -> None:
+        self.served.services = {CLUSTER: services}
+
     def act_with(self, **attributes: Any) -> None:
         """Let whoever calls act with these attributes of an actor."""
-        state = self.application.state
-        own_account = partial(state.services.own_account, **attributes)
-        state.services = replace(state.services, own_account=own_account)
+        own_account = partial(self.services.own_account, **attributes)
+        self.services = replace(self.services, own_account=own_account)
 
     async def _facts(self) -> Mapping[str, Any]:
         return {}
@@ -331,8 +347,9 @@ class FakeService:
         assert needed <= set(answer.headers)
 
     def count(self, name: str, **labels: str) -> float:
-        """Return the value of a metric."""
-        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+        """Return the value of a metric, be it of the service or of its cluster."""
+        value = self.metrics.registry.get_sample_value
+        return value(name, labels) or value(name, {**labels, "cluster": CLUSTER}) or 0.0
 
 
 def refused(service: FakeService, answer: Answer, status: int, violations: str) -> Any:

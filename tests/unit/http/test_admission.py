@@ -89,7 +89,7 @@ async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(se
     assert (await service.post(ALTERATIONS, setting(1), "bob")).status == 429
     assert (await service.post(ALTERATIONS, setting(1), "stranger")).status == 401
     assert (await service.post(ALTERATIONS, setting(1), None)).status == 401
-    await service.application.state.services.denials.write()
+    await service.services.denials.write()
     attempts = [request.evidence["denied"]["attempts"] for request, _ in service.journal.finals]
     assert attempts == [1, 1]
 
@@ -111,8 +111,7 @@ async def test_public_routes_are_limited_for_each_address_and_route():
     assert (await service.get("/quotas")).status == 200
     service.limits_clock += 2.0
     assert (await statuses(lambda: service.get("/livez", None), 2)) == [200, 429]
-    state = service.application.state
-    state.services = replace(state.services, proxies=TrustedProxies((ip_network("127.0.0.1"),)))
+    service.services = replace(service.services, proxies=TrustedProxies((ip_network("127.0.0.1"),)))
     assert (await service.get("/livez", None)).status == 200
 
 

@@ -89,7 +89,7 @@ class Listening:
         self.log = log
         self.held = ExitStack()
         self.metrics = Metrics()
-        self.feed = EventFeed(log, Cluster(), self.metrics.events)
+        self.feed = EventFeed(log, Cluster(), self.metrics.of_cluster("c").events)
         self.query = query or AuditQuery()
         self.refusal: ClusterAuthorizationError | None = None
 
@@ -161,9 +161,13 @@ async def test_a_stream_ends_when_the_right_does_or_the_service_stops():
 async def test_nobody_reads_the_log_when_nobody_listens():
     listening = Listening(Log())
     await listening.begin()
-    assert listening.metrics.registry.get_sample_value("quota_event_listeners") == 1
+    assert (
+        listening.metrics.registry.get_sample_value("quota_event_listeners", {"cluster": "c"}) == 1
+    )
     listening.held.close()
-    assert listening.metrics.registry.get_sample_value("quota_event_listeners") == 0
+    assert (
+        listening.metrics.registry.get_sample_value("quota_event_listeners", {"cluster": "c"}) == 0
+    )
     assert listening.feed._reading is None
 
 

@@ -47,7 +47,9 @@ def problems_section() -> str:
 
 def metric_rows() -> Iterator[str]:
     """Yield a row for each metric of the service's own."""
-    for collector in Metrics().registry._collector_to_names:
+    metrics = Metrics()
+    metrics.of_cluster("prod")
+    for collector in metrics.registry._collector_to_names:
         labels = getattr(collector, "_labelnames", None)
         if labels is None:
             continue  # of the process

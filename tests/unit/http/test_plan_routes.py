@@ -148,7 +148,7 @@ async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_re
     document = {"apiVersion": "quotas/v1", "quotas": quotas}
     ops = [{"key": RATE, "value": 1}]
     alterations = [{"entity": quota["entity"], "ops": ops} for quota in quotas]
-    with service.application.state.services.limits.entities("User:alice", 9_900):
+    with service.services.limits.entities("User:alice", 9_900):
         for path, body in (
             (PLANS, {"document": document}),
             (ALTERATIONS, {"alterations": alterations}),

@@ -44,16 +44,16 @@ class Narrowed(FakeService):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        denials = self.application.state.services.denials
+        denials = self.services.denials
         self.guard = NarrowingPolicy(
             lambda: read_policy(path),
             read_policy(path),
             denials.record,
-            self.metrics.policy,
+            self.counted.policy,
             ignoring,
         )
         self.policy = self.guard
-        self.application.state.services = self._services()
+        self.services = self._services()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_the_attempt_is_recorded_with_what_was_asked_for(service: Narrowed
 
 
 async def test_what_the_brokers_callback_ignores_is_applied_with_a_warning(service: Narrowed):
-    service.application.state.services.alter.model = ignoring
+    service.services.alter.model = ignoring
     answer = await service.post(ALTERATIONS, setting(50, "team-a-x"))
     assert answer.status == 200
     (result,) = answer.document["results"]

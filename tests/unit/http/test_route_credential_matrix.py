@@ -20,6 +20,7 @@ from app.http.authentication.bearer import Bearer, BearerTokens
 from app.http.guards import PUBLIC as FOR_EVERYBODY
 from app.http.guards import (
     any_caller,
+    any_caller_of_service,
     everybody,
     everybody_with_any_query,
     may_alter,
@@ -53,6 +54,7 @@ GUARDS: Final = {
     everybody: "everybody",
     everybody_with_any_query: "everybody",
     any_caller: "any caller",
+    any_caller_of_service: "any caller",
     may_describe: "describe",
     may_list_scram: "scram",
     may_alter: "alter",

@@ -124,7 +124,7 @@ class Cluster:
 @in_virtual_time
 async def test_the_position_moves_after_the_topic_has_acknowledged():
     log, positions, topic, metrics = FakeEventLog(), Positions(), Topic(), Metrics()
-    producer = EventProducer(log, positions, topic, Cluster(), metrics.events, "me")
+    producer = EventProducer(log, positions, topic, Cluster(), metrics.of_cluster("c").events, "me")
     for number in range(250):
         log.add(ROW, document=str(number).encode())
     topic.takes = 2
@@ -136,8 +136,9 @@ async def test_the_position_moves_after_the_topic_has_acknowledged():
     await producer.round()
     assert topic.values == [str(number).encode() for number in range(250)]
     assert positions.at == end_of(250)
+    counted = ("quota_events_produced_total", "quota_events_failures_total")
     value = metrics.registry.get_sample_value
-    assert (value("quota_events_produced_total"), value("quota_events_failures_total")) == (250, 1)
+    assert [value(name, {"cluster": "c"}) for name in counted] == [250, 1]
     positions.owner = "another"
     log.add(ROW)
     with pytest.raises(NotSentError):

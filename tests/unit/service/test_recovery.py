@@ -361,7 +361,7 @@ class DriftLog:
     async def try_lead(self, cluster_id: str) -> bool:
         return self.leads
 
-    async def let_others_lead(self) -> None:
+    async def let_others_lead(self, _cluster_id: str) -> None:
         self.leads = False
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:

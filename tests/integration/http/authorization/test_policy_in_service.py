@@ -110,7 +110,8 @@ def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
     policy.write_text("rules: [", encoding="utf-8")
     process.send_signal(signal.SIGHUP)
     wait_until(
-        lambda: metric(narrowed, "policy_outdated") == 1, "the policy is not called outdated"
+        lambda: metric(narrowed, 'policy_outdated{cluster="default"}') == 1,
+        "the policy is not called outdated",
     )
     assert narrowed.alter(change(names, {P: 600})).status_code == 200
     assert narrowed.alter(change(names, {P: 2000})).status_code == 403

@@ -22,8 +22,7 @@ class Proxied:
 
     def __init__(self, proxies: TrustedProxies) -> None:
         self.service = FakeService()
-        state = self.service.application.state
-        state.services = replace(state.services, proxies=proxies)
+        self.service.services = replace(self.service.services, proxies=proxies)
 
     async def get(self, *headers: tuple[str, str]) -> Answer:
         raw: RawHeaders = [(name.lower().encode(), value.encode()) for name, value in headers]

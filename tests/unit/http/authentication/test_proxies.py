@@ -186,8 +186,7 @@ async def test_such_a_header_of_a_trusted_proxy_is_no_credential(subtests: pytes
 async def test_who_forges_is_counted_as_one_with_a_bad_credential_is():
     front = Proxied(NO_PROXIES)
     limits = RateLimits(Limits(0, 0, 0, 0.1), front.service.metrics.count_rate_limited, now=float)
-    state = front.service.application.state
-    state.services = replace(state.services, limits=limits)
+    front.service.services = replace(front.service.services, limits=limits)
     answers = [(await front.get(("Client-Cert", RFC_9440))).status for _ in range(3)]
     assert answers == [400, 400, 429]
     labels = {"method": "certificate-header", "result": "refused", "reason": FORGED}
@@ -199,8 +198,7 @@ async def test_bad_credentials_are_limited_for_the_caller_s_address_not_the_prox
     proxies = replace(HERE, header=ForwardedHeader.X_FORWARDED_FOR)
     front = Proxied(proxies)
     limits = RateLimits(Limits(0, 0, 0, 0.1), now=float)
-    state = front.service.application.state
-    state.services = replace(state.services, limits=limits)
+    front.service.services = replace(front.service.services, limits=limits)
 
     async def answers(caller: str) -> list[int]:
         headers = [("Authorization", "Bearer stranger"), ("X-Forwarded-For", caller)]
