@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, counts_of_used, tally
+from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, tally
 from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
 from app.pipeline.ingest.inputs import (
     FORMATS,
@@ -32,12 +32,7 @@ from app.pipeline.ingest.inputs import (
 )
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.minutes import (
-    points_that_count,
-    quarantine,
-    refused_points,
-    sum_minutes,
-)
+from app.pipeline.ingest.minutes import COUNTS, quarantine, refused_points, sum_minutes
 from app.pipeline.ingest.names import count_names, idle_minutes, require_own_ids, series_of
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
@@ -282,10 +277,11 @@ def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
     provenance = {"source": sf.lit(inputs.kind), "ingest_run_id": sf.lit(job.run_id)}
     series = series_of(reading.names, grain).withColumns(provenance)
     most = max(counted.hours.values(), default=1)
-    shares, cluster = -(-most // ROWS_OF_FILE), reading.rules.cluster
-    counting = points_that_count(reading.fine(), grain, inputs.firsts, shares, cluster)
+    shares, clusters = -(-most // ROWS_OF_FILE), sorted(counted.clusters)
     used = Observation()
-    rows = sum_minutes(counting.observe(used, *counts_of_used()), cluster)
+    counts = [sf.sum(f"counts.{name}").alias(name) for name in COUNTS]
+    summed = sum_minutes(reading.fine(), grain, inputs.firsts, shares, clusters)
+    rows = summed.observe(used, *counts).where("counts is null").drop("counts")
     if counted.has_ups:
         rows = rows.unionByName(idle_minutes(reading.names, grain))
     if cut:

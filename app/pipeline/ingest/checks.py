@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import UP
-from app.pipeline.ingest.minutes import DUPLICATE
+from app.pipeline.ingest.minutes import DUPLICATE, FAILED
 from app.pipeline.ingest.names import ATTRIBUTES
 from app.pipeline.ingest.points import (
     LEFT_OUT,
@@ -105,8 +105,8 @@ class Tally:
         return self.fine + self.quarantined - self.refused.get(DUPLICATE, 0)
 
     def add_used(self, counts: Mapping[str, int]) -> None:
-        """Take what was counted of the points that count, as ``counts_of_used`` does."""
-        self.failed = counts["failed"]
+        """Take what was counted of the points that count: ``COUNTS``, null for none at all."""
+        self.failed = counts[FAILED] or 0
         self.used = {name: counts[name] for name in ATTRIBUTES if counts[name]}
         if duplicates := self.fine - sum(self.used.values()):
             self.refused = dict(sorted({**self.refused, DUPLICATE: duplicates}.items()))
@@ -161,18 +161,6 @@ def _by_hour(names: DataFrame) -> DataFrame:
         sf.min("first_cluster").alias("first_cluster"),
         sf.max("last_cluster").alias("last_cluster"),
     )
-
-
-def counts_of_used() -> Sequence[Column]:
-    """Return the aggregates that count the points that count, by attribute."""
-    up = f"attribute = {ATTRIBUTES.index(UP)}"
-    return [
-        *(
-            sf.count_if(sf.col("attribute") == code).alias(name)
-            for code, name in enumerate(ATTRIBUTES)
-        ),
-        sf.count_if(sf.expr(f"{up} and value = 0")).alias("failed"),
-    ]
 
 
 def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:

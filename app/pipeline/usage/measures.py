@@ -4,6 +4,7 @@ import math
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
@@ -48,6 +49,16 @@ def begins_of(*columns: Numbers) -> Numbers:
     for column in columns:
         begins[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(begins)
+
+
+def ranks_of(column: pa.ChunkedArray) -> Numbers:
+    """Return the number of each value among the different ones, in their order."""
+    encoded = column.combine_chunks().dictionary_encode()
+    order = np.argsort(encoded.dictionary.to_numpy())
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    numbers: Numbers = ranks[encoded.indices.to_numpy()]
+    return numbers
 
 
 def times_true(claims: Numbers, begins: Numbers) -> Numbers:

@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import SparkSession
 
 from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.ingest.checks import counts_of_used
-from app.pipeline.ingest.minutes import points_that_count, sum_minutes
+from app.pipeline.ingest.minutes import sum_minutes
 from app.pipeline.ingest.read import read_points
 from app.pipeline.tables import QUARANTINE
 from tests.pipeline.ingest.points import NOON, Row, good, job_of, read, read_each, refused, run_job
@@ -245,10 +244,9 @@ def test_minutes_are_summed_up_in_order_without_hashes(
     job = job_of(spark, "parquet", write(tmp_path / "in"), tmp_path / "out", *options)
     rules = rules_of(job)
     inputs = inputs_of(job, rules)
-    read = read_points(spark, inputs, rules)
-    points = points_that_count(read, "pair", inputs.firsts, 1, cluster)
-    points = points.observe(Observation(), *counts_of_used())
+    points = read_points(spark, inputs, rules)
     with redirect_stdout(StringIO()) as plan:
-        sum_minutes(points, cluster).explain()
-    assert plan.getvalue().count("SortAggregate") == 2
-    assert "HashAggregate" not in plan.getvalue()
+        sum_minutes(points, "pair", inputs.firsts, 1, [cluster or "c"]).explain()
+    # By one number: nothing is compared but numbers.
+    assert plan.getvalue().count("Sort [place") == 1
+    assert "Aggregate" not in plan.getvalue()
