@@ -14,7 +14,6 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import retried
-from app.pipeline.ingest.names import is_byte_rate
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, days_of, partitions_of, read_first
 from app.pipeline.results import Scope, explain, say_plan
@@ -30,6 +29,7 @@ from app.pipeline.tables import (
 from app.pipeline.usage.buckets import bucket_minutes
 from app.pipeline.usage.days import histogram
 from app.pipeline.usage.facts import read_facts
+from app.pipeline.usage.measures import is_byte_rate
 
 _CSV: Final = "csv"
 _FORMATS: Final = ("parquet", _CSV)
@@ -99,7 +99,7 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 
 def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     facts = read_facts(lakes, scope)
-    return bucket_minutes(facts.rates, facts.decided, broadcast=facts.broadcast)
+    return bucket_minutes(facts.rates, facts.decided)
 
 
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:

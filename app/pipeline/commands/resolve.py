@@ -22,9 +22,10 @@ from app.pipeline.resolve.series import buckets_of, count_decided, decide, limit
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
 from app.pipeline.results import Scope, explain, say_if_empty, say_plan
 from app.pipeline.tables import DIM_BUCKET, QUOTA_VERSION, SERIES, SERIES_LIMIT
-from app.pipeline.usage.facts import BROADCAST_MAX
 
 WRITES: Final = (SERIES_LIMIT, DIM_BUCKET)
+BROADCAST_MAX: Final = 5_000_000
+"""Versions of quotas that are still sent to every worker whole: 500 MB."""
 
 _LATEST: Final = "latest"
 _HISTORY: Final = "history"

@@ -49,7 +49,7 @@ from app.pipeline.tables import (
     SERIES,
     THROTTLE_INCIDENT,
 )
-from app.pipeline.usage.facts import BROADCAST_MAX, Facts
+from app.pipeline.usage.facts import Facts
 
 _MINUTE: Final = timedelta(minutes=1)
 _HOUR: Final = timedelta(hours=1)
@@ -222,10 +222,9 @@ def _from_series(
         decided = resolve.write_limits(
             step, ingested.series, versions, out, resolve.Hours(hours, filled)
         )
-        broadcast = step.counts["rows_in"] <= BROADCAST_MAX
     with _step(job, "utilization") as step:
         rates = out.read_in(RATE_MINUTE, filled)
-        facts = Facts(rates, decided, hours, filled, ingested.rows_of_hour, broadcast)
+        facts = Facts(rates, decided, hours, filled, ingested.rows_of_hour)
         utilization.write_utilization(step, facts, out)
     for frame in (ingested.series, decided):
         frame.unpersist()

@@ -87,7 +87,7 @@ def write_utilization(job: Job, facts: Facts, out: Lake) -> None:
 def write_hours(job: Job, facts: Facts, out: Lake) -> None:
     """Sum up the hours of the facts."""
     shares = -(-facts.rows_of_hour // ROWS_OF_FILE) or 1
-    hours = bucket_hours(facts.rates, facts.decided, shares=shares, broadcast=facts.broadcast)
+    hours = bucket_hours(facts.rates, facts.decided, shares=shares)
     explain(job, BUCKET_HOUR, hours)
     job.counts["rows_out"][BUCKET_HOUR.name] = out.write(
         hours, BUCKET_HOUR, facts.hours, filled=facts.filled, is_sorted=True

@@ -17,7 +17,6 @@ from pyspark.sql import functions as sf
 from app.documents.text import pad, width_of
 from app.domain.quantities import value_in_words
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.names import BYTE_KEYS
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.options import whole_number
@@ -33,6 +32,7 @@ from app.pipeline.tables import (
     WHATIF_RUN,
     WHATIF_TIMELINE,
 )
+from app.pipeline.usage.measures import BYTE_KEYS
 from app.pipeline.whatif.buckets import INDETERMINATE, Touched, find_touched
 from app.pipeline.whatif.minutes import MINUTES_OF_TASK, throttled_buckets, throttled_minutes
 from app.pipeline.whatif.pictures import draw_timelines

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import UP
 from app.pipeline.ingest.minutes import DUPLICATE, FAILED
 from app.pipeline.ingest.names import ATTRIBUTES
 from app.pipeline.ingest.points import (

@@ -28,8 +28,8 @@ COUNTS: Final = (*ATTRIBUTES, FAILED)
 _SHARE_BITS: Final = 20
 _MINUTES: Final = 60
 _MICRO: Final = 1_000_000
-_PART_BITS: Final = 20
-"""Sums are in two parts, which 64 bits hold whatever the values and their number."""
+_LOW_BITS: Final = 20
+"""Sums are of these and of those above, which 64 bits hold whatever the values and their number."""
 
 _CODES: Final = {name: code for code, name in enumerate(ATTRIBUTES)}
 _COUNTS: Final = pa.struct([(name, pa.int64()) for name in COUNTS])
@@ -162,13 +162,14 @@ def _sums(micros: Numbers, is_own: Numbers, begins: Numbers) -> tuple[Numbers, N
     """
     n = np.add.reduceat(is_own.astype(np.int64), begins)
     own = np.where(is_own, micros, 0)
-    high = np.add.reduceat(own >> _PART_BITS, begins)
-    low = np.add.reduceat(own & 2**_PART_BITS - 1, begins)
+    high = np.add.reduceat(own >> _LOW_BITS, begins)
+    low = np.add.reduceat(own & 2**_LOW_BITS - 1, begins)
     most = np.maximum.reduceat(own, begins)
     by = np.maximum(n, 1)
     whole, rest = np.divmod(high, by)
-    mean = (whole << _PART_BITS) + ((rest << _PART_BITS) + low + by // 2) // by
-    return n, *(np.where(n > 0, each / _MICRO, np.nan) for each in (mean, most))
+    mean = (whole << _LOW_BITS) + ((rest << _LOW_BITS) + low + by // 2) // by
+    mean, most = (np.where(n > 0, each / _MICRO, np.nan) for each in (mean, most))
+    return n, mean, most
 
 
 def _input_of(file: str, firsts: Sequence[int]) -> Column:

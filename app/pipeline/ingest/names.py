@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
-from app.domain.quota_keys import QUOTA_KEY_RULES
 from app.pipeline.errors import UsageError
 from app.pipeline.lake import Partition, in_order
 from app.pipeline.tables import SERIES
@@ -19,9 +18,6 @@ HOUR_US: Final = 3_600_000_000
 ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
 FAILED: Final = f"attribute = '{UP}' and value = 0"
 """A scrape that failed: the broker did not report in it."""
-
-BYTE_KEYS: Final = [str(key) for key, rule in QUOTA_KEY_RULES.items() if rule.unit == "bytes/s"]
-"""The keys whose rates are in bytes."""
 
 NAMES: Final = ("key", "user", "client_id")
 _HOUR: Final = ("cluster_id", "hour_number")
@@ -161,8 +157,3 @@ def idle_minutes(names: DataFrame, grain: str) -> DataFrame:
         *(sf.lit(None).cast("double").alias(f"throttle_ms_{name}") for name in ("avg", "max")),
         sf.lit(0).alias("samples"),
     )
-
-
-def is_byte_rate(key: str = "key") -> Column:
-    """Tell whether a key's rate is in bytes."""
-    return sf.col(key).isin(BYTE_KEYS)

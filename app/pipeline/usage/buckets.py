@@ -1,10 +1,11 @@
 """What each bucket did in each minute and hour on each broker, beside its limit.
 
-Spark looks up the buckets of all minutes, and divides them by hour. A task of Arrow sums up a whole
-hour at a time, column by column: Spark's own functions of arrays are interpreted.
+Spark divides minutes and what was decided for their series by hour. A task of Arrow looks up the
+buckets of a whole hour, and sums them up, column by column: Spark's own functions of arrays are
+interpreted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -12,17 +13,30 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.ingest.names import BYTE_KEYS
 from app.pipeline.tables import BUCKET_HOUR, BUCKET_MINUTE
-from app.pipeline.usage.measures import Numbers, begins_of, rate_bins, times_true, usable
+from app.pipeline.usage.measures import (
+    BYTE_KEYS,
+    Numbers,
+    begins_of,
+    ranks_of,
+    rate_bins,
+    times_true,
+    usable,
+)
 
 _MICRO: Final = 1_000_000
 _KEYS: Final = tuple(str(key) for key in QuotaKey)
 _IS_BYTES: Final = np.isin(_KEYS, BYTE_KEYS)
-_KEY_BITS: Final = 3
 _SHARE_BITS: Final = 20
+_TIME_BITS: Final = 32
+_MINUTES: Final = 60
+_MINUTE_US: Final = 60_000_000
+_HOUR_US: Final = 3_600_000_000
+_VALID: Final = ("valid_from", "valid_to")
 _MOST_BYTES: Final = 10**13
 """No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
 
@@ -38,64 +52,59 @@ _MEAN: Final = (
 """The mean of rates in 10^-6 units, as their decimal numbers have it."""
 
 
-def bucket_minutes(rates: DataFrame, decided: DataFrame, *, broadcast: bool = True) -> DataFrame:
+def bucket_minutes(rates: DataFrame, decided: DataFrame) -> DataFrame:
     """Return ``BUCKET_MINUTE``: sum up the members of each bucket in each minute on each broker.
 
     Args:
         rates: The columns of ``RATE_MINUTE``.
         decided: As ``decide`` returns them, of the hours of the rates.
-        broadcast: Whether each worker gets them whole.
     """
-    members = _members(rates, decided, shares=1, broadcast=broadcast)
-    return members.groupBy("place").applyInArrow(_minutes_of, BUCKET_MINUTE.ddl)
+    return _summed(rates, decided, 1, _minutes_of, BUCKET_MINUTE.ddl)
 
 
-def bucket_hours(
-    rates: DataFrame, decided: DataFrame, *, shares: int, broadcast: bool = True
-) -> DataFrame:
-    """Return ``BUCKET_HOUR``: a task has all of the hours of a share of buckets, in order.
+def bucket_hours(rates: DataFrame, decided: DataFrame, *, shares: int) -> DataFrame:
+    """Return ``BUCKET_HOUR``: a task has all of the hours of a share of brokers, in order.
 
     Args:
         rates: The columns of ``RATE_MINUTE``.
         decided: As ``decide`` returns them, of the hours of the rates.
-        shares: Into how many files the buckets of an hour are divided.
-        broadcast: Whether each worker gets what was decided whole.
+        shares: Into how many files the brokers of an hour are divided.
     """
-    members = _members(rates, decided, shares=shares, broadcast=broadcast)
-    hours = members.groupBy("place").applyInArrow(_hours_of, _HOUR_DDL)
+    hours = _summed(rates, decided, shares, _hours_of, _HOUR_DDL)
     return hours.withColumn("rate_avg", sf.expr(_MEAN)).select(*BUCKET_HOUR.columns)
 
 
-def _members(rates: DataFrame, decided: DataFrame, *, shares: int, broadcast: bool) -> DataFrame:
-    """Return the minutes of series with their buckets and limits.
-
-    Returns:
-        cluster_id, ``place`` (the hour of the epoch in the upper bits, the share in the lower),
-        bucket_id, ``spot`` (from its upper bits on the broker, the minute of the hour and the
-        number of the key), limit, level, and the measures of ``RATE_MINUTE``.
-    """
-    in_hour = ("series_id", "dt", "hour")
-    number = " ".join(f"when '{key}' then {code}" for code, key in enumerate(_KEYS))
-    own = decided.selectExpr(
-        f"xxhash64({', '.join(in_hour)}) as own_hash",
-        *(f"{name} as own_{name}" for name in in_hour),
-        *("valid_from", "valid_to", "bucket_id", "level", "limit"),
-        f"cast(case key {number} end as bigint) as key_number",
-        f"(unix_date(dt) * 24L + hour) * {2**_SHARE_BITS} + pmod(bucket_id, {shares}) as place",
-    )
-    table = sf.broadcast(own) if broadcast else own.hint("merge")
-    conditions = [
-        f"xxhash64({', '.join(in_hour)}) = own_hash",
-        # In a form that is no key of a join: its only key is the hash, a long.
-        *(f"{name} >= own_{name} AND {name} <= own_{name}" for name in in_hour),
-        "ts >= valid_from AND ts < valid_to",
-    ]
-    minute = "cast(unix_seconds(ts) % 3600 div 60 as bigint)"
-    spot = f"((broker_id * 64L + {minute}) * {2**_KEY_BITS} + key_number) as spot"
-    return rates.join(table, sf.expr(" AND ".join(conditions))).selectExpr(
-        *("cluster_id", "place", "bucket_id", spot, "limit", "cast(level as tinyint) as level"),
+def _summed(
+    rates: DataFrame,
+    decided: DataFrame,
+    shares: int,
+    sum_up: Callable[["_Minutes"], pa.Table],
+    ddl: str,
+) -> DataFrame:
+    """Sum up hours, each by one task; all members of a bucket on a broker are of one share."""
+    hour = "(unix_date(dt) * 24L + hour)"
+    begin = f"{hour} * {2**_SHARE_BITS}"
+    minutes = rates.selectExpr(
+        f"{begin} + pmod(broker_id, {shares}) as place",
+        "series_id",
+        f"broker_id * {_MINUTES}L + unix_seconds(ts) % 3600 div 60 as spot",
         *("rate_avg", "rate_max", "throttle_ms_avg", "throttle_ms_max", "samples"),
     )
+    number = " ".join(f"when '{key}' then {code}" for code, key in enumerate(_KEYS))
+    limits = decided.selectExpr(
+        *("cluster_id", "series_id", "bucket_id", "cast(level as tinyint) as level", "limit"),
+        *(f"unix_micros({name}) - {hour} * {_HOUR_US} as {name}" for name in _VALID),
+        f"case key {number} end as key_number",
+        f"explode(sequence({begin}, {begin} + {shares - 1})) as place",
+    )
+
+    nothing = to_arrow_schema(cast("StructType", StructType.fromDDL(ddl))).empty_table()
+
+    def hour_of(rates: pa.Table, limits: pa.Table) -> pa.Table:
+        return sum_up(_sum_members(rates, limits)) if len(rates) and len(limits) else nothing
+
+    both = minutes.groupBy("place").cogroup(limits.groupBy("place"))
+    return both.applyInArrow(hour_of, ddl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +112,11 @@ class _Minutes:
     """The minutes of an hour's buckets, by cluster, bucket, broker and minute.
 
     Attributes:
-        members: Those that they are the sums of.
-        rows: A member of each minute: all of a bucket have the same limit at a time.
-        bucket: Runs of the same bucket have the same number.
-        spot: As of the members.
+        hour: Of the epoch.
+        limits: What was decided for the members.
+        rows: The row of ``limits`` of each minute: all of a bucket have the same at a time.
+        bucket: The number of the bucket.
+        spot: Broker and minute of the hour.
         micros: The sum of the rates in 10^-6 units, so that no order of the members shows in it.
         rate_max: The sum of the maxima.
         throttle_avg: The mean of the members' throttle times, ms; NaN without any.
@@ -115,7 +125,8 @@ class _Minutes:
         contributors: Members with a sample.
     """
 
-    members: pa.Table
+    hour: int
+    limits: pa.Table
     rows: Numbers
     bucket: Numbers
     spot: Numbers
@@ -129,35 +140,29 @@ class _Minutes:
     @property
     def minute(self) -> Numbers:
         """The minute of the hour."""
-        return self.spot >> _KEY_BITS & 63
+        return self.spot % _MINUTES
 
     @property
-    def hour_number(self) -> int:
-        """The hour of the epoch."""
-        return int(self.members["place"][0].as_py()) >> _SHARE_BITS
-
-    @property
-    def limits(self) -> Numbers:
+    def limit(self) -> Numbers:
         """NaN for none."""
-        return _numbers(self.members, "limit")[self.rows]
+        return _numbers(self.limits, "limit")[self.rows]
 
     def columns(self, at: Numbers) -> dict[str, Any]:
         """Return what identifies the bucket, and its limit, at some of the minutes."""
-        rows, number = self.rows[at], len(at)
-        hour = self.hour_number
-        taken = self.members.select(["cluster_id", "bucket_id", "limit", "level"]).take(rows)
+        number = len(at)
+        taken = self.limits.select(["cluster_id", "bucket_id", "limit", "level"])
+        taken = taken.take(self.rows[at])
         return {
             **{name: taken[name] for name in taken.column_names},
-            "dt": pa.repeat(pa.scalar(hour // 24, pa.int32()), number).cast(pa.date32()),
-            "hour": pa.repeat(pa.scalar(hour % 24, pa.int32()), number),
-            "broker_id": pa.array((self.spot[at] >> _KEY_BITS + 6).astype(np.int32)),
+            "dt": pa.repeat(pa.scalar(self.hour // 24, pa.int32()), number).cast(pa.date32()),
+            "hour": pa.repeat(pa.scalar(self.hour % 24, pa.int32()), number),
+            "broker_id": pa.array((self.spot[at] // _MINUTES).astype(np.int32)),
             "key": pa.array(_KEYS).take(pa.array(self.keys(at))),
         }
 
     def keys(self, at: Numbers) -> Numbers:
         """Return the number of the key at some of the minutes."""
-        keys: Numbers = self.spot[at] & 2**_KEY_BITS - 1
-        return keys
+        return _numbers(self.limits, "key_number")[self.rows[at]]
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
@@ -171,34 +176,53 @@ def _micros(table: pa.Table, name: str) -> Numbers:
     return micros
 
 
-def _sum_members(members: pa.Table) -> _Minutes:
+def _look_up(rates: pa.Table, limits: pa.Table) -> tuple[Numbers, Numbers]:
+    """Return which minutes have a limit of their series and time, and the row that has it."""
+    series = np.unique(_numbers(limits, "series_id"))
+    since, until = (np.clip(_numbers(limits, name), 0, _HOUR_US) for name in _VALID)
+    begins = np.searchsorted(series, _numbers(limits, "series_id")) * 2**_TIME_BITS + since
+    order = np.argsort(begins)
+    found = np.minimum(np.searchsorted(series, _numbers(rates, "series_id")), len(series) - 1)
+    is_there = series[found] == _numbers(rates, "series_id")
+    time = _numbers(rates, "spot") % _MINUTES * _MINUTE_US
+    last = np.searchsorted(begins[order], found * 2**_TIME_BITS + time, "right") - 1
+    rows = order[last]
+    is_own = is_there & (begins[rows] >> _TIME_BITS == found) & (time < until[rows])
+    at = np.flatnonzero(is_own)
+    return at, rows[at]
+
+
+def _sum_members(rates: pa.Table, limits: pa.Table) -> _Minutes:
     """Sum up the members of each bucket in each minute on each broker."""
-    clusters = members["cluster_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    buckets, spots = _numbers(members, "bucket_id"), _numbers(members, "spot")
-    order = np.lexsort((spots, buckets, clusters))
-    bucket_begins = begins_of(clusters[order], buckets[order])
-    bucket = np.zeros(len(order), np.int64)
-    bucket[bucket_begins] = 1
-    bucket = np.cumsum(bucket)
-    begins = begins_of(bucket, spots[order])
+    at, rows = _look_up(rates, limits)
+    members = rates.take(at)
+    clusters, ids = (ranks_of(limits[name]) for name in ("cluster_id", "bucket_id"))
+    buckets = (clusters * len(ids) + ids)[rows]
+    spots = ranks_of(members["spot"])
+    point = buckets * len(members) + spots
+    order = np.argsort(point)
+    point = point[order]
+    begins = begins_of(point)
     micros = _micros(members, "rate_avg")
     has_throttle = ~np.isnan(_numbers(members, "throttle_ms_avg"))
     times = np.add.reduceat(has_throttle[order].astype(np.int64), begins)
     whole, rest = np.divmod(micros, _MICRO)
 
     def total(values: Numbers) -> Numbers:
-        if np.add.reduceat(values[order].astype(float), begins).max() >= _END:
+        if np.add.reduceat(values[order].astype(float), begins).max(initial=0) >= _END:
             message = "the rates of a bucket add up to more than 64 bits hold"
             raise OverflowError(message)
         sums: Numbers = np.add.reduceat(values[order], begins)
         return sums
 
     throttle = total(_micros(members, "throttle_ms_avg"))
+    first = order[begins]
     return _Minutes(
-        members=members,
-        rows=order[begins],
-        bucket=bucket[begins],
-        spot=spots[order][begins],
+        hour=rates["place"][0].as_py() >> _SHARE_BITS,
+        limits=limits,
+        rows=rows[first],
+        bucket=buckets[first],
+        spot=_numbers(members, "spot")[first],
         micros=total(micros),
         rate_max=total(_micros(members, "rate_max")) / _MICRO,
         throttle_avg=np.where(times > 0, throttle / np.maximum(times, 1) / _MICRO, np.nan),
@@ -208,16 +232,15 @@ def _sum_members(members: pa.Table) -> _Minutes:
     )
 
 
-def _minutes_of(members: pa.Table) -> pa.Table:
+def _minutes_of(minutes: _Minutes) -> pa.Table:
     """Return the columns of ``BUCKET_MINUTE``."""
-    minutes = _sum_members(members)
     at = np.arange(len(minutes.rows))
-    seconds = minutes.hour_number * 3600 + minutes.minute * 60
+    time = minutes.hour * _HOUR_US + minutes.minute * _MINUTE_US
     return _table(
         BUCKET_MINUTE.columns,
         {
             **minutes.columns(at),
-            "ts": pa.array(seconds * _MICRO).cast(pa.timestamp("us", "UTC")),
+            "ts": pa.array(time).cast(pa.timestamp("us", "UTC")),
             "rate_avg": minutes.micros / _MICRO,
             "rate_max": minutes.rate_max,
             "throttle_ms_avg": minutes.throttle_avg,
@@ -228,12 +251,11 @@ def _minutes_of(members: pa.Table) -> pa.Table:
     )
 
 
-def _hours_of(members: pa.Table) -> pa.Table:
+def _hours_of(minutes: _Minutes) -> pa.Table:
     """Return the columns of ``_HOUR_DDL``."""
-    minutes = _sum_members(members)
-    begins = begins_of(minutes.bucket, minutes.spot >> _KEY_BITS + 6)
+    begins = begins_of(minutes.bucket, minutes.spot // _MINUTES)
     counts = np.diff(np.append(begins, len(minutes.rows)))
-    limits, rate_max = minutes.limits, minutes.rate_max
+    limits, rate_max = minutes.limit, minutes.rate_max
     throttle = np.fmax(minutes.throttle_avg, minutes.throttle_max)
     longest = np.where(np.isnan(minutes.throttle_max), minutes.throttle_avg, minutes.throttle_max)
     is_throttled, is_over = throttle > 0, rate_max > limits
@@ -274,13 +296,13 @@ def _violations(
     hides what clients still hold back: the true figure may be larger.
     """
     at = np.flatnonzero(is_violating)
-    rate_max, limit = minutes.rate_max[at], usable(minutes.limits[at])
+    rate_max, limit = minutes.rate_max[at], usable(minutes.limit[at])
     seconds = np.fmin(throttle[at] / 1000, 60.0)
     deferred = np.floor(np.minimum(np.fmax(rate_max - limit, 0.0) * seconds, _MOST_BYTES))
     is_bytes = _IS_BYTES[minutes.keys(at)]
     values = {
         "minute": pa.array(minutes.minute[at].astype(np.int8)),
-        "level": minutes.members["level"].combine_chunks().take(pa.array(minutes.rows[at])),
+        "level": minutes.limits["level"].combine_chunks().take(pa.array(minutes.rows[at])),
         "ratio": pa.array(rate_max / limit, from_pandas=True),
         "throttle_ms": pa.array(throttle[at], from_pandas=True),
         "deferred": pa.array(deferred.astype(np.int64), mask=~is_bytes),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -10,9 +9,6 @@ from app.pipeline.errors import UsageError
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.results import Scope
 from app.pipeline.tables import BY_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT, Table
-
-BROADCAST_MAX: Final = 5_000_000
-"""Versions of quotas, or limits of series, that are still sent to every worker whole: 500 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +21,6 @@ class Facts:
         hours: That the run is about, in order.
         filled: Those of them that have rows.
         rows_of_hour: About how many minutes the largest of them has.
-        broadcast: Whether each worker gets what was decided whole.
     """
 
     rates: DataFrame
@@ -33,7 +28,6 @@ class Facts:
     hours: Sequence[Partition]
     filled: Sequence[Partition]
     rows_of_hour: int
-    broadcast: bool
 
 
 def read_facts(lakes: Sequence[Lake], scope: Scope) -> Facts:
@@ -52,7 +46,7 @@ def read_facts(lakes: Sequence[Lake], scope: Scope) -> Facts:
     filled = [hour for hour in hours if tuple(hour.values()) in has_rows]
     most = max((row["count"] for row in counts), default=0)
     decided = names.join(limits, [*BY_HOUR, "series_id"])
-    return Facts(rates, decided, hours, filled, most, limits.count() <= BROADCAST_MAX)
+    return Facts(rates, decided, hours, filled, most)
 
 
 def _having(lakes: Sequence[Lake], table: Table) -> list[Lake]:

@@ -5,15 +5,25 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
+from app.domain.quota_keys import QUOTA_KEY_RULES
 
 _LN_RATIO: Final = math.log(BIN_RATIO)
 _NEAR: Final = 1e-9
+BYTE_KEYS: Final = [str(key) for key, rule in QUOTA_KEY_RULES.items() if rule.unit == "bytes/s"]
+"""The keys whose rates are in bytes."""
+
 Numbers = np.ndarray[Any, Any]
 """A column of a task of Arrow."""
+
+
+def is_byte_rate(key: str = "key") -> Column:
+    """Tell whether a key's rate is in bytes."""
+    return sf.col(key).isin(BYTE_KEYS)
 
 
 def usable_limit(limit: Column) -> Column:
@@ -54,7 +64,7 @@ def begins_of(*columns: Numbers) -> Numbers:
 def ranks_of(column: pa.ChunkedArray) -> Numbers:
     """Return the number of each value among the different ones, in their order."""
     encoded = column.combine_chunks().dictionary_encode()
-    order = np.argsort(encoded.dictionary.to_numpy())
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     numbers: Numbers = ranks[encoded.indices.to_numpy()]
