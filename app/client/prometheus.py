@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ from app.client.configuration import read_line
 from app.client.errors import UnreachableError, UsageError
 from app.domain.broker_metrics import Sample, is_quota_metric, sample_of_labels
 from app.domain.entities import visible
-from app.domain.metric_labels import BROKER, INSTANCE, labels_by_field
+from app.domain.metric_labels import BROKER, CLUSTER, INSTANCE, labels_by_field
 
 if TYPE_CHECKING:
     import httpx
@@ -20,16 +20,24 @@ _TIMEOUT_S: Final = 30.0
 _NO_BROKER: Final = "?"
 
 
-def samples_by_broker(address: str, token_file: Path | None) -> dict[int | str, list[Sample]]:
+Own = Callable[[], frozenset[str]]
+"""Returns what the cluster is called: its name in the service, and Kafka's id."""
+
+
+def samples_by_broker(
+    address: str, token_file: Path | None, own: Own
+) -> dict[int | str, list[Sample]]:
     """Return the newest samples of quota metrics by broker: its number, else its instance.
 
     Args:
         address: Of the server, such as ``http://prometheus:9090``; VictoriaMetrics and Thanos have
             the same API.
         token_file: Holds a bearer token for it; null: none.
+        own: Asked for where series say of which cluster they are: others are left out.
 
     Raises:
-        UsageError: It is no such address, or the token cannot be read.
+        UsageError: It is no such address, the token cannot be read, or series are of other clusters
+            alone.
         UnreachableError: It does not answer, or not as Prometheus does.
     """
     import httpx  # noqa: PLC0415 - takes a while to import
@@ -46,7 +54,7 @@ def samples_by_broker(address: str, token_file: Path | None) -> dict[int | str, 
                 return {}
             any_of = json.dumps("|".join(map(re.escape, sorted(names))), ensure_ascii=False)
             found = _asked(client, "query", {"query": f"{{__name__=~{any_of}}}"})
-            return _by_broker(found["result"])
+            return _by_broker(_of_cluster(found["result"], own))
     except httpx.HTTPError as error:
         cause = visible(str(error)) or type(error).__name__
         raise UnreachableError(f"Prometheus at {url} gives no answer ({cause}).") from error
@@ -70,6 +78,27 @@ def _asked(client: "httpx.Client", path: str, query: Mapping[str, str]) -> Any:
     return json.loads(send(client, request).raise_for_status().content)["data"]
 
 
+def _of_cluster(result: Any, own: Own) -> list[Any]:
+    """Return the series of one cluster, as far as their labels say it."""
+    clusters = [_label_of(series["metric"], CLUSTER) for series in result]
+    if not any(clusters):
+        return list(result)
+    names = own()
+    if not names.intersection(clusters):
+        found = ", ".join(sorted({visible(each) for each in clusters if each}))
+        raise UsageError(
+            f"Prometheus has quotas of the clusters {found}, and this is "
+            f"{' or '.join(sorted(names))}: give --endpoint, or make the label `cluster` one of these."
+        )
+    pairs = zip(result, clusters, strict=True)
+    return [series for series, cluster in pairs if not cluster or cluster in names]
+
+
+def _label_of(labels: Mapping[str, str], field: str) -> str:
+    names = labels_by_field(name for name, value in labels.items() if value).get(field)
+    return labels[names[0]] if names else ""
+
+
 def _by_broker(result: Any) -> dict[int | str, list[Sample]]:
     found: dict[int | str, list[Sample]] = {}
     for series in result:
@@ -80,7 +109,5 @@ def _by_broker(result: Any) -> dict[int | str, list[Sample]]:
 
 
 def _broker_of(labels: Mapping[str, str]) -> int | str:
-    fields = labels_by_field(name for name, value in labels.items() if value)
-    names = [*fields.get(BROKER, ()), *fields.get(INSTANCE, ())]
-    broker = labels[names[0]] if names else _NO_BROKER
+    broker = _label_of(labels, BROKER) or _label_of(labels, INSTANCE) or _NO_BROKER
     return int(broker) if broker.isascii() and broker.isdecimal() else broker

@@ -158,9 +158,14 @@ _NO_SOURCE: Final = (
 def _ask_prometheus(
     context: Context, configured: "Configuration"
 ) -> tuple[Scrapes, Sequence[Broker]]:
-    from app.client.prometheus import samples_by_broker  # noqa: PLC0415 - slow to import
+    from app.client.http import document  # noqa: PLC0415 - slow to import
+    from app.client.prometheus import samples_by_broker  # noqa: PLC0415 - likewise
 
-    scrapes = samples_by_broker(configured.prometheus or "", configured.prometheus_token_file)
+    def own() -> frozenset[str]:
+        cluster_id = document(context.service.get("/me"), "cluster_id")["cluster_id"]
+        return frozenset({cluster_id, configured.cluster or cluster_id})
+
+    scrapes = samples_by_broker(configured.prometheus or "", configured.prometheus_token_file, own)
     if not scrapes:
         context.note(f"No quota metrics in Prometheus: {NO_QUOTA_METRICS}.")
     for broker, samples in scrapes.items():

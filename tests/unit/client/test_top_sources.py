@@ -119,3 +119,22 @@ def test_the_nearest_of_options_environment_and_profile_counts(
         assert (ran.code, "endpoints: 'x' is not as in 1=http://broker-1" in ran.err) == (2, True)
         monkeypatch.setenv("KAFKA_CLIENT_QUOTAS_PROMETHEUS", url)
         assert "Both endpoints and prometheus are set" in run(top).err
+
+
+@pytest.mark.parametrize(
+    ("options", "me", "use"),
+    [("", "id-2", 0.5), ("--cluster b", "x", 0.5), ("--cluster a", "x", 0.9)],
+)
+def test_of_several_clusters_in_prometheus_one_is_taken(
+    run: Run, options: str, me: str, use: float
+):
+    series = [
+        ({"user": "alice", "broker_id": "1", "cluster": "a"}, "90"),
+        ({"user": "alice", "broker_id": "1", "cluster": "b" if options else "id-2"}, "50"),
+    ]
+    with prometheus(series) as (url, _):
+        words = f"top --prometheus {url} --output json {options}"
+        assert rows(run(words, Reply(200, {"cluster_id": me}), LIMITS)) == [("alice", 1, use)]
+        other = run(f"top --prometheus {url} --cluster c", Reply(200, {"cluster_id": "x"}))
+    assert other.code == 2
+    assert "Prometheus has quotas of the clusters a, " in other.err
