@@ -14,8 +14,8 @@ help: ## Show this help
 install: ## Put everything into .venv (PYTHON=python3.13 takes another Python)
 	@$(or $(STARTER),$(error No Python that runs is on the PATH: install 3.11 or newer, or name it: make install PYTHON=/path/to/python3)) scripts/install.py $(PYTHON)
 
-run: install ## Start a broker, a database and the service on this machine
-	@$(BIN)/kafka-quota-service dev
+run: install ## Start a broker, a database and the service on this machine (CLUSTERS=2: two)
+	@$(BIN)/kafka-quota-service dev $(if $(CLUSTERS),--clusters $(CLUSTERS))
 
 test: install ## Run every check and every test
 	@$(BIN)/python scripts/checks.py all

@@ -60,6 +60,9 @@ def _parser() -> CommandParser:
     commands.choices["dev"].add_argument(
         "--load", action="store_true", help="with producers and consumers over and under limits"
     )
+    commands.choices["dev"].add_argument(
+        "--clusters", type=int, default=1, choices=(1, 2, 3), help="so many brokers, each a cluster"
+    )
     commands.choices["openapi"].add_argument(
         "--check", action="store_true", help=f"compare it with {OPENAPI_FILE} instead"
     )
@@ -117,7 +120,7 @@ def _dev(arguments: argparse.Namespace) -> int:
     from app.localdev.dev import run_dev  # noqa: PLC0415
     from app.startup_checks import load_settings  # noqa: PLC0415
 
-    return run_dev(os.environ, load_settings, load=arguments.load)
+    return run_dev(os.environ, load_settings, load=arguments.load, clusters=arguments.clusters)
 
 
 def _openapi(arguments: argparse.Namespace) -> int:

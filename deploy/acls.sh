@@ -5,7 +5,7 @@ set -eu
 allow() {
     principal=$1
     shift
-    /opt/kafka/bin/kafka-acls.sh --bootstrap-server kafka:9092 \
+    /opt/kafka/bin/kafka-acls.sh --bootstrap-server "${BOOTSTRAP_SERVERS:-kafka:9092}" \
         --command-config /run/secrets/admin.properties \
         --add --cluster --allow-principal "$principal" "$@"
 }

@@ -42,6 +42,12 @@ QUOTAS_DATABASE_URL='postgresql://quotas_service:$service@postgres:5432/quotas'
 QUOTAS_KAFKA_SASL_PASSWORD='$account'
 END
 
+# Of a service with several clusters (docker-compose.clusters.yml): the password is in a file.
+cat >service-clusters.env <<END
+QUOTAS_DATABASE_URL='postgresql://quotas_service:$service@postgres:5432/quotas'
+END
+printf '%s' "$account" >kafka.password
+
 # A token for each example principal, good until this month of the next year.
 expires_at=$(($(date -u +%Y) + 1))$(date -u +-%m-01T00:00:00.000Z)
 entries=
@@ -52,7 +58,7 @@ for name in alice bob mallory auditor; do
   {\"principal\": \"User:$name\", \"token_sha256\": \"$digest\", \"expires_at\": \"$expires_at\"}"
 done
 # Containers run as other users: what they mount must be readable inside this private directory.
-chmod 644 admin.properties
+chmod 644 admin.properties kafka.password
 printf '[%s\n]\n' "$entries" >tokens.json
 chmod 644 tokens.json
 echo "Made $directory; the tokens are in its files *.token." >&2

@@ -88,7 +88,8 @@ def _of_cluster(result: Any, own: Own) -> list[Any]:
         found = ", ".join(sorted({visible(each) for each in clusters if each}))
         raise UsageError(
             f"Prometheus has quotas of the clusters {found}, and this is "
-            f"{' or '.join(sorted(names))}: give --endpoint, or make the label `cluster` one of these."
+            f"{' or '.join(sorted(names))}: give --endpoint, or make the label `cluster` one of "
+            "these."
         )
     pairs = zip(result, clusters, strict=True)
     return [series for series, cluster in pairs if not cluster or cluster in names]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from app.localdev.clusters import NAMES, folder_of, write_clusters_file
 from app.localdev.examples import (
     ALICE,
     AUDITOR,
@@ -42,6 +43,9 @@ SUPER_USERS = "User:ANONYMOUS;User:admin"
 _ACCOUNT_AT_BROKERS = ("QUOTAS_KAFKA_SECURITY_", "QUOTAS_KAFKA_SASL_", "QUOTAS_KAFKA_SSL_")
 """Of no use with an embedded broker, and ignored there."""
 
+_OF_ONE_CLUSTER = ("QUOTAS_KAFKA_", "QUOTAS_BASIC_", "QUOTAS_CLUSTER_ID")
+"""Settings that the file of several clusters takes the place of."""
+
 _NOTHING_LISTENS = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     "QUOTAS_DATABASE_URL": "postgresql://127.0.0.1:1/quotas",
@@ -68,6 +72,7 @@ class _Dev:
     make: ParentMake
     begun: float = field(default_factory=time.monotonic)
     kafka: LocalKafka | None = None
+    others: dict[str, LocalKafka] = field(default_factory=dict)
     postgres: LocalPostgres | None = None
     load: list[str] | None = None
 
@@ -79,7 +84,9 @@ Check = Callable[[Mapping[str, str]], object]
 """Raises an error with every fault of the service's settings."""
 
 
-def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> int:
+def run_dev(
+    environ: Mapping[str, str], check: Check, *, load: bool = False, clusters: int = 1
+) -> int:
     """Run everything until SIGINT, SIGTERM or SIGHUP; return the exit code.
 
     State is stored in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
@@ -90,6 +97,7 @@ def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> 
         environ: Of this process.
         check: Called before anything is started; its error ends this call.
         load: Run producers and consumers over and under their limits as well.
+        clusters: How many brokers to start, each a cluster of its own.
 
     Returns:
         0 after a signal; 1 where something could not start or ended by itself (one sentence on
@@ -99,7 +107,7 @@ def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> 
         _stop_at_signals()
         with ExitStack() as stack:
             try:
-                _run(environ, check, stack, load=load)
+                _run(environ, check, stack, load=load, clusters=clusters)
             except _Stopped:
                 print("Stopping ...", file=sys.stderr, flush=True)
                 raise
@@ -112,7 +120,14 @@ def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> 
     return 1
 
 
-def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bool) -> None:
+def _run(
+    environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bool, clusters: int
+) -> None:
+    if clusters > 1 and environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
+        raise LocalDevError(
+            "Several clusters need brokers of their own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS, or "
+            "leave CLUSTERS out."
+        )
     if load and environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
         raise LocalDevError(
             "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS, or leave "
@@ -129,6 +144,7 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
     check({**dev.environ, **missing})
     service = _service(dev)
     _start_kafka(dev)
+    _start_others(dev, clusters)
     _start_postgres(dev)
     dev.say("Migrating the database ...")
     migrate(dev.environ)
@@ -185,15 +201,7 @@ def _start_kafka(dev: _Dev) -> None:
     if dev.environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
         return
     dev.say("Starting the broker ...")
-    dev.kafka = LocalKafka(
-        dev.directory / "kafka",
-        super_users=SUPER_USERS,
-        plain_users=_SASL_USERS,
-        scram_users=_SASL_USERS,
-        metrics=True,
-    )
-    dev.stack.callback(dev.kafka.stop)
-    dev.kafka.start()
+    dev.kafka = _broker(dev, NAMES[0])
     dev.environ["QUOTAS_KAFKA_BOOTSTRAP_SERVERS"] = dev.kafka.bootstrap_servers
     dev.environ |= {
         "QUOTAS_BASIC_SASL_MECHANISM": "SCRAM-SHA-256",
@@ -202,12 +210,41 @@ def _start_kafka(dev: _Dev) -> None:
     }
 
 
+def _broker(dev: _Dev, name: str) -> LocalKafka:
+    broker = LocalKafka(
+        dev.directory / folder_of(name),
+        super_users=SUPER_USERS,
+        plain_users=_SASL_USERS,
+        scram_users=_SASL_USERS,
+        metrics=True,
+    )
+    dev.stack.callback(broker.stop)
+    broker.start()
+    return broker
+
+
+def _start_others(dev: _Dev, clusters: int) -> None:
+    """Start the brokers of further clusters, and let a file name all of them."""
+    if clusters == 1 or dev.kafka is None:
+        return
+    for name in NAMES[1:clusters]:
+        dev.say(f"Starting the broker of {name} ...")
+        dev.others[name] = _broker(dev, name)
+    for variable in [each for each in dev.environ if each.startswith(_OF_ONE_CLUSTER)]:
+        del dev.environ[variable]
+    brokers = {NAMES[0]: dev.kafka, **dev.others}
+    write_clusters_file(dev.directory / "clusters.yaml", brokers, dev.environ)
+
+
 def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
     """Start the service; fill a broker of our own at its first start."""
     done = dev.directory / "examples-are-set"
     empty = dev.kafka if dev.kafka is not None and not done.exists() else None
     if empty is not None:
         set_example_acls(empty.bootstrap_servers)
+    unfilled = [name for name in dev.others if not _filled(dev, name).exists()]
+    for name in unfilled:
+        set_example_acls(dev.others[name].bootstrap_servers)
     dev.say("Starting the service ...")
     for name in ("QUOTAS_MIGRATION_DATABASE_URL", "QUOTAS_MIGRATION_DATABASE_URL_FILE"):
         dev.environ.pop(name, None)
@@ -216,6 +253,13 @@ def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
     if empty is not None:
         set_example_quotas(service, token)
         done.touch()
+    for name in unfilled:
+        set_example_quotas(service, token, name)
+        _filled(dev, name).touch()
+
+
+def _filled(dev: _Dev, name: str) -> Path:
+    return dev.directory / f"examples-are-set-{name}"
 
 
 def _start_load(dev: _Dev, kafka: LocalKafka, service: LocalService, token: str) -> None:
@@ -251,6 +295,8 @@ def _metrics(dev: _Dev) -> dict[str, str]:
     if dev.kafka is None:
         return {"metrics": ""}
     url = dev.kafka.metrics_url
+    if dev.others:  # top would hold one cluster's rates beside another one's limits
+        return {"metrics": url}
     return {"metrics": url, "KAFKA_CLIENT_QUOTAS_ENDPOINTS": f"1={url}"}
 
 
@@ -262,7 +308,7 @@ def _write_curl_lines(dev: _Dev, service: LocalService, tokens: Mapping[str, str
     """Write a line for each route, to be read and pasted."""
     alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
     text = all_lines(Curl(service.url, tokens), alteration, plan)
-    if dev.kafka is not None:
+    if dev.kafka is not None and not dev.others:
         line = f"curl -sS -u alice:{_SASL_USERS['alice']} {service.url}/quotas"
         text += f"\n# With alice's password of the broker, which decides itself\n{line}\n"
     write_private(dev.directory / "curl.sh", text)
@@ -289,6 +335,10 @@ def _screen(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> str:
         "kafka-client-quotas --describe": "the same from the command; --help lists the others",
         f"less {dev.directory / 'curl.sh'}": "a curl line for each route",
     }
+    for name, broker in dev.others.items():
+        addresses[f"Cluster {name}"] = f"{broker.bootstrap_servers} (super user)"
+        diff = f"kafka-client-quotas diff --cluster {NAMES[0]} {name}"
+        steps[diff] = "what is different there; `clusters` lists them"
     if dev.load is not None:
         steps["kafka-client-quotas top"] = "the load beside its limits"
     return "\n".join(
@@ -319,7 +369,7 @@ def _watch(dev: _Dev, service: LocalService) -> NoReturn:
             raise _Stopped
         if not service.is_running():
             raise LocalDevError(f"The service ended; its log ends:\n{service.last_lines()}")
-        for server in (dev.kafka, dev.postgres):
+        for server in (dev.kafka, *dev.others.values(), dev.postgres):
             if server is not None and not server.is_running():
                 raise LocalDevError(f"{server.log_path} says why this server ended.")
         time.sleep(_LOOK_S)

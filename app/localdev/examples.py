@@ -69,23 +69,35 @@ def set_example_acls(bootstrap_servers: str) -> None:
     allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in GRANTS])
 
 
-def set_example_quotas(service: LocalService, token: str) -> None:
-    """Set the quotas through the service, so that the audit log has them."""
+def set_example_quotas(service: LocalService, token: str, cluster: str | None = None) -> None:
+    """Set the quotas through the service, so that the audit log has them.
+
+    A cluster that is not the default has half of each, so that there is something to compare.
+    """
+    share, below = (1, "") if cluster is None else (2, f"/clusters/{cluster}")
     body = {
         "reason": _REASON,
         "alterations": [
-            {"entity": entity, "ops": [{"key": key, "value": v} for key, v in values.items()]}
+            {
+                "entity": entity,
+                "ops": [{"key": key, "value": _share_of(v, share)} for key, v in values.items()],
+            }
             for entity, values in QUOTAS
         ],
     }
+    path = f"{below}/quotas/alterations"
     deadline = time.monotonic() + _DEADLINE_S
     while True:
-        status, answer = service.request("POST", "/quotas/alterations", token=token, body=body)
+        status, answer = service.request("POST", path, token=token, body=body)
         if status == OK:
             return
         if time.monotonic() > deadline:
             raise LocalDevError(f"The example quotas were not set: {answer}")
         time.sleep(_POLL_S)
+
+
+def _share_of(value: float, share: int) -> float:
+    return value // share if isinstance(value, int) else value / share
 
 
 def an_alteration_id(service: LocalService, token: str) -> str | None:

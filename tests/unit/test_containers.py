@@ -20,6 +20,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from app.documents.clusters import read_clusters_file
 from app.http.authentication.bearer import read_tokens
 from app.localdev.jars import KAFKA_VERSION
 from app.localdev.postgres import binary
@@ -186,6 +187,39 @@ def test_it_fits_the_schema_that_refuses_a_misspelt_word():
     text = text_of("docker-compose.yml")
     assert [error.message for error in validator.iter_errors(yaml.safe_load(text))] == []
     assert not validator.is_valid(yaml.safe_load(text.replace("healthcheck:", "healtcheck:", 1)))
+
+
+def test_the_example_of_two_clusters_fits_the_service_and_the_other_file(
+    stack: Stack, tmp_path: Path
+):
+    schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    validator = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
+    document = yaml.safe_load(text_of("docker-compose.clusters.yml"))
+    assert [error.message for error in validator.iter_errors(document)] == []
+    two = Stack(document, stack.secrets)
+    extended = {
+        service["extends"]["service"] for service in two.services.values() if "extends" in service
+    }
+    assert extended == stack.services.keys() - {"service"}
+    wanted = [service.get("depends_on", ()) for service in two.services.values()]
+    waited_for = {name for names in wanted for name in names}
+    assert waited_for == two.services.keys() - {"service"}
+    named = (*stack.document["secrets"], *document["secrets"])
+    assert [name for name in named if not (stack.secrets / name).is_file()] == []
+
+    text = text_of("deploy/clusters.yaml").replace("/run/secrets/", f"{stack.secrets}/")
+    (tmp_path / "clusters.yaml").write_text(text, encoding="utf-8")
+    clusters = read_clusters_file(tmp_path / "clusters.yaml")
+    brokers = [each.bootstrap_servers for each in clusters.clusters.values()]
+    assert brokers == ["kafka:9092", "kafka-staging:9092"]
+    kafka = stack.environment("kafka")
+    jaas = kafka["KAFKA_LISTENER_NAME_CLIENTS_PLAIN_SASL_JAAS_CONFIG"]
+    for entry in clusters.clusters.values():
+        assert f' user_{entry.sasl_username}="{entry.sasl_password}"' in jaas
+        assert ";".join(sorted(entry.super_users)) == kafka["KAFKA_SUPER_USERS"]
+    environ = {"QUOTAS_HOST": "0.0.0.0", **two.environment("service")}
+    environ["QUOTAS_CLUSTERS_FILE"] = str(tmp_path / "clusters.yaml")
+    assert find_unsafe(Settings.from_env(environ)) == []
 
 
 class Instruction(NamedTuple):

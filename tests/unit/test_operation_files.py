@@ -11,6 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
+from app.documents.clusters import read_clusters_file
 from app.domain.broker_metrics import RESOURCES, quota_metric_of
 from app.http.quotas.gauges import LABELS
 from app.metrics import Metrics, exposed_name
@@ -229,6 +230,16 @@ def test_the_service_understands_its_settings_and_finds_none_unsafe(tmp_path: Pa
     ]
     grace_s = settings.shutdown_delay_s + settings.shutdown_grace_s
     assert pod("Deployment", "kafka-quota-service")["terminationGracePeriodSeconds"] > grace_s
+
+
+def test_the_example_of_several_clusters_is_read(tmp_path: Path):
+    example = manifests()["ConfigMap", "kafka-quota-clusters"]["data"]["clusters.yaml"]
+    for secret in ("kafka-password", "kafka-password-staging"):
+        (tmp_path / secret).write_text("secret")
+    path = tmp_path / "clusters.yaml"
+    path.write_text(example.replace("/run/secrets/quotas", str(tmp_path)), encoding="utf-8")
+    clusters = read_clusters_file(path)
+    assert (clusters.default, [*clusters.clusters]) == ("prod", ["prod", "staging"])
 
 
 def test_the_migration_alone_has_the_owner_s_password(tmp_path: Path):

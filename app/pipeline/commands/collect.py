@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.domain.broker_metrics import NO_QUOTA_METRICS, UP, Sample, quota_samples
+from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import OF_HOUR, local_folder
@@ -210,6 +211,7 @@ def _hour_of(row: tuple[Any, ...]) -> datetime:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add where to look, how often and how long."""
+    add_clusters_option(parser)
     parser.add_argument(
         "--endpoint",
         action="append",
@@ -241,7 +243,7 @@ def run(job: Job) -> None:
         job.counts["would_ask"] = list(endpoints.values())
         job.counts["would_write"] = str(folder / FOLDER)
         return
-    files = CollectedFiles(folder, job.options.cluster or "")
+    files = CollectedFiles(folder, cluster_id_of(job.options) or "")
     asyncio.run(_until_stopped(job, files, endpoints))
     job.counts |= {
         "rows_out": files.rows,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import read_all, schema_of
@@ -31,7 +32,8 @@ _REPORTED: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take the common options alone."""
+    """Take the common options, and the file of clusters."""
+    add_clusters_option(parser)
     parser.epilog = "--input names folders with a quota_snapshot; it may be left out."
 
 
@@ -44,6 +46,7 @@ def run(job: Job) -> None:
         InfrastructureError: The log cannot be read.
     """
     url = database_of(job)
+    job.options.cluster = cluster_id_of(job.options)
     if job.options.dry_run:
         folders = [f"{uri}/{QUOTA_SNAPSHOT.name}" for uri in job.options.input or ()]
         job.counts["would_read"] = ["audit_event", *folders]

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.entities import ClientQuotaEntity
+from app.pipeline.clusters import add_clusters_option, cluster_named
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
@@ -39,12 +40,13 @@ class LiveQuotas(NamedTuple):
     quotas: list[Quota]
 
 
-def describe_live(server: str, token_file: str) -> LiveQuotas:
+def describe_live(server: str, token_file: str, cluster: str | None = None) -> LiveQuotas:
     """Ask a service for all quotas, in one answer so that all are of one time.
 
     Args:
         server: The address, such as ``http://localhost:8080``.
         token_file: Holds the bearer token.
+        cluster: Which of the clusters of the service; null: its default.
 
     Raises:
         UsageError: The token cannot be read or is not good enough, or the address is none.
@@ -53,7 +55,7 @@ def describe_live(server: str, token_file: str) -> LiveQuotas:
     headers = {"Authorization": f"Bearer {_token(token_file)}"}
     try:
         with httpx.Client(base_url=server, headers=headers, timeout=_TIMEOUT_S) as client:
-            answer = client.get("/quotas")
+            answer = client.get(_path(cluster))
         if answer.status_code != httpx.codes.OK:
             raise _refusal(answer, server)
         document = answer.json()
@@ -68,6 +70,10 @@ def describe_live(server: str, token_file: str) -> LiveQuotas:
     except (ValueError, KeyError, TypeError) as error:
         message = f"{server} answers something else than quotas: is it the address of the service?"
         raise InfrastructureError(message) from error
+
+
+def _path(cluster: str | None) -> str:
+    return "/quotas" if cluster is None else f"/clusters/{cluster}/quotas"
 
 
 def _token(file: str) -> str:
@@ -103,6 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--server", metavar="URL", help="the service, such as http://localhost:8080"
     )
     parser.add_argument("--token-file", metavar="F", help="holds a token that may describe quotas")
+    add_clusters_option(parser)
 
 
 def run(job: Job) -> None:
@@ -117,11 +124,15 @@ def run(job: Job) -> None:
             name = f"--{option.replace('_', '-')}"
             message = f"{name} is missing: name the service and a file with a token for it."
             raise UsageError(message)
+    named = cluster_named(job.options)
+    below = None if named is None else named[0]
+    if below is not None:
+        job.options.cluster = None  # the service says Kafka's id of it
     if job.options.dry_run:
-        job.counts["would_ask"] = f"{job.options.server}/quotas"
+        job.counts["would_ask"] = f"{job.options.server}{_path(below)}"
         job.counts["would_write"] = [QUOTA_SNAPSHOT.name, QUOTA_VERSION.name]
         return
-    live = describe_live(job.options.server, job.options.token_file)
+    live = describe_live(job.options.server, job.options.token_file, below)
     cluster, taken_at = job.options.cluster or live.cluster_id, live.as_of
     job.read["taken_at"] = taken_at.isoformat()
     rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
