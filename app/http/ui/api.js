@@ -1,5 +1,7 @@
 // Requests to the service that this page came from, with the credential of this tab.
 
+import { pathHere } from "./cluster.js";
+
 const TOKEN = "token";
 
 /** The header of who signed in with a password: this script alone has it, so a new page asks again. */
@@ -33,7 +35,7 @@ export class Problem extends Error {
 
   /** The alteration whose outcome is still to be found out, or null. */
   get alterationId() {
-    return this.headers.get("Location")?.match(/^\/quotas\/alterations\/([^/]+)$/)?.[1] ?? null;
+    return this.headers.get("Location")?.match(/\/quotas\/alterations\/([^/]+)$/)?.[1] ?? null;
   }
 }
 
@@ -46,15 +48,16 @@ const UNREACHABLE = {
 /**
  * Send a request and return `{ status, document, headers }`.
  *
+ * It goes to the cluster that the address is of, or to `cluster`, where null is the default one.
  * Throws a Problem for every answer that is not a success.
  */
-export async function call(path, { method, body, headers, accept, signal } = {}) {
+export async function call(path, { method, body, headers, accept, signal, cluster } = {}) {
   const sent = { ...headers, Accept: accept ?? "application/json" };
   if (credential.header()) sent.Authorization = credential.header();
   if (body !== undefined) sent["Content-Type"] = "application/json";
   let response, text;
   try {
-    response = await fetch(path, {
+    response = await fetch(pathHere(path, cluster), {
       method: method ?? (body === undefined ? "GET" : "POST"),
       headers: sent,
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -111,5 +114,5 @@ export function curl(path, { method, body, headers, accept } = {}) {
   if (body !== undefined) {
     words.push("-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
   }
-  return [...words, quoted(location.origin + path)].join(" \\\n  ");
+  return [...words, quoted(location.origin + pathHere(path))].join(" \\\n  ");
 }

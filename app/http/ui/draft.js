@@ -1,14 +1,15 @@
 // The draft of a plan: values that screens have put together, in the memory of this tab.
+import { clusterHere } from "./cluster.js";
 import { sameEntity } from "./entities.js";
 import { useEffect, useState } from "./lib.js";
 
-const STORED = "draft";
+const stored = () => (clusterHere() === null ? "draft" : `draft ${clusterHere()}`);
 const drafts = new EventTarget();
 
-const read = () => JSON.parse(sessionStorage.getItem(STORED) ?? "[]");
+const read = () => JSON.parse(sessionStorage.getItem(stored()) ?? "[]");
 
 function keep(quotas) {
-  sessionStorage.setItem(STORED, JSON.stringify(quotas));
+  sessionStorage.setItem(stored(), JSON.stringify(quotas));
   drafts.dispatchEvent(new Event("changed"));
 }
 

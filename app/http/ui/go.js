@@ -1,4 +1,5 @@
 // Moves to another screen from within one, and asks first where something would be lost.
+import { pathHere } from "./cluster.js";
 import { useLayoutEffect } from "./lib.js";
 
 const QUESTION = "What you typed is not applied. Leave without it?";
@@ -25,7 +26,7 @@ export const mayLeave = () => unsaved.size === 0 || confirm(QUESTION);
 export function go(path, { replace = false } = {}) {
   if (!replace && !mayLeave()) return;
   if (!replace) steps += 1;
-  history[replace ? "replaceState" : "pushState"]({ steps }, "", path);
+  history[replace ? "replaceState" : "pushState"]({ steps }, "", pathHere(path));
   shown.dispatchEvent(new Event("moved"));
   if (!replace) window.scrollTo(0, 0);
 }

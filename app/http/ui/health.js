@@ -1,5 +1,6 @@
 // Health: readiness, what is held, unknown outcomes, and the age of what decisions rest on.
 import { Problem, call, get, withQuery } from "./api.js";
+import { readyPath } from "./cluster.js";
 import { shadowedKeys } from "./entities.js";
 import { html, useState } from "./lib.js";
 import { Ago, Curl, Entity, Heading, Key, Loaded, More, Outcome, Text, Value, orNull, useLoaded, usePages } from "./components.js";
@@ -11,7 +12,7 @@ const ENTITIES = 10_000;
 
 export function HealthScreen({ me }) {
   const ready = useLoaded(async (signal) => {
-    const [reads, writes] = await Promise.all(["/readyz", "/readyz?for=write"].map((path) => probe(path, signal)));
+    const [reads, writes] = await Promise.all(["", "for=write"].map((query) => probe(readyPath(query), signal)));
     return { reads, writes };
   }, []);
   const metrics = useLoaded(async (signal) => {
@@ -41,7 +42,7 @@ export function HealthScreen({ me }) {
     ${me.permissions.describe ? html`<${Runs} round=${round} /><${Stored} round=${round} />`
       : html`<p class="notice">What is stored is for those who may describe: DESCRIBE_CONFIGS on the Cluster.</p>`}
     <p class="muted">Version ${version.data?.version ?? "not known"}</p>
-    <${Curl} path="/readyz?for=write" />`;
+    <${Curl} path=${readyPath("for=write")} />`;
 }
 
 /** What is stored, and which of it has no effect. */

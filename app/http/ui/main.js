@@ -1,7 +1,9 @@
 // The page: who is signed in, the bar that is always there, and which screen an address has.
 import { credential, events, get } from "./api.js";
+import { clusterHere, isScreen, readyPath, screenPath } from "./cluster.js";
+import { ClusterPicker, showRemembered } from "./cluster_picker.js";
 import { html, render, useEffect, useState } from "./lib.js";
-import { Ago, Heading, Loading, Missing, Text } from "./components.js";
+import { Ago, Heading, Loading, Missing, Refusal, Text } from "./components.js";
 import { go, mayLeave, shown } from "./go.js";
 import { Palette } from "./palette.js";
 import { SignIn, comeBack, isBack } from "./sign_in.js";
@@ -55,7 +57,8 @@ function App() {
   const signIn = async () => {
     try {
       if (isBack()) await comeBack();
-      setMe(callerOf(await get("/me")));
+      await showRemembered();
+      setMe(await askWho());
       setLocked(false);
       setError(null);
     } catch (problem) {
@@ -63,6 +66,14 @@ function App() {
       setError(problem);
     }
     setStarting(false);
+  };
+  /** Ask again in another cluster, which may not answer: then the page says so, and others can be picked. */
+  const enter = async () => {
+    try {
+      setMe(await askWho());
+    } catch (problem) {
+      if (problem.status !== 401) setMe((before) => ({ ...before, ...NO_ANSWER, cluster: clusterHere(), problem }));
+    }
   };
   const signOut = () => {
     if (!mayLeave()) return;
@@ -72,13 +83,23 @@ function App() {
   };
   useEffect(() => {
     if (starting) signIn();
+    let cluster = clusterHere();
+    const moved = () => {
+      if (cluster === clusterHere()) return;
+      cluster = clusterHere();
+      if (credential.header()) enter();
+    };
+    shown.addEventListener("moved", moved);
     const refused = () => {
       setError((before) => before ?? new Error("Your credential is no longer valid: sign in again."));
       setLocked(true);
       credential.forget();
     };
     events.addEventListener("refused", refused);
-    return () => events.removeEventListener("refused", refused);
+    return () => {
+      shown.removeEventListener("moved", moved);
+      events.removeEventListener("refused", refused);
+    };
   }, []);
   useEffect(() => {
     events.dispatchEvent(new CustomEvent("locked", { detail: locked }));
@@ -86,8 +107,16 @@ function App() {
   if (starting) return html`<div class="starting"><${Loading} /></div>`;
   const isIn = me && !locked;
   return html`
-    ${me && html`<div hidden=${locked}><${SignedIn} key=${me.principal} me=${me} signOut=${signOut} ask=${() => signIn()} /></div>`}
-    ${!isIn && html`<${SignIn} error=${error} signIn=${signIn} />`}`;
+    ${me && html`<div hidden=${locked}><${SignedIn} key=${`${me.principal} ${me.cluster}`} me=${me} signOut=${signOut} ask=${() => enter()} /></div>`}
+    ${isIn ? html`<${Toasts} />` : html`<${SignIn} error=${error} signIn=${signIn} />`}`;
+}
+
+const NO_ANSWER = { cluster_id: null, permissions: {}, mayAlter: false };
+
+/** Return who calls, in the cluster that the address is of. */
+async function askWho() {
+  const cluster = clusterHere();
+  return { ...callerOf(await get("/me")), cluster };
 }
 
 /** Add to what the service says of a caller whether a change can be applied: a right, and a rule that allows some. */
@@ -113,7 +142,7 @@ function SignedIn({ me, signOut, ask }) {
     <a class="skip" href="#main">Skip to the content</a>
     <${Bar} me=${me} section=${section} signOut=${signOut} />
     <main id="main" tabindex="-1">
-      ${isMissing ? html`<${Missing} me=${me} needs=${needs} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
+      ${me.problem ? html`<${Away} me=${me} ask=${ask} />` : isMissing ? html`<${Missing} me=${me} needs=${needs} title=${NAVIGATION.find(([name]) => name === section)?.[1] ?? "Nothing here"} ask=${ask} />`
         : html`<${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />`}
     </main>
     <footer>
@@ -121,7 +150,6 @@ function SignedIn({ me, signOut, ask }) {
       <a href="/openapi.json">OpenAPI</a>
       <span class="keys"><kbd>/</kbd> search <kbd>Ctrl K</kbd> go to</span>
     </footer>
-    <${Toasts} />
     <${Palette} me=${me} screens=${SCREENS_BY_NAME} />`;
 }
 
@@ -159,7 +187,7 @@ function State({ me }) {
     const answered = ({ detail }) => detail.as_of && setAsOf(detail.as_of);
     const look = () =>
       document.hidden ||
-      get("/readyz?for=write").then(
+      get(readyPath("for=write")).then(
         () => setReady({ word: "ready", kind: "good" }),
         (problem) => setReady(readiness(problem)),
       );
@@ -172,7 +200,7 @@ function State({ me }) {
     };
   }, []);
   return html`<dl class="state">
-    <div title="The id of the cluster"><dt>Cluster</dt><dd><code>${me.cluster_id}</code></dd></div>
+    <${ClusterPicker} me=${me} />
     ${ready && html`<div><dt class="hidden">State</dt><dd><span class="outcome ${ready.kind}" title=${ready.why}>${ready.word}</span></dd></div>`}
     ${asOf && html`<div class="fresh"><dt>As of</dt><dd><${Ago} at=${asOf} /></dd></div>`}
     <div title="May ${rights(me.permissions)}"><dt class="hidden">Signed in as</dt><dd class="who"><${Text} of=${me.principal} /><span class="rights">${rights(me.permissions)}</span></dd></div>
@@ -190,13 +218,18 @@ function rights(permissions) {
   return held.join(", ") || "nothing";
 }
 
+function Away({ me, ask }) {
+  return html`<${Heading} title=${me.cluster ?? "The default cluster"} />
+    <${Refusal} error=${me.problem}><p><button type="button" onClick=${ask}>Look again</button></p><//>`;
+}
+
 function NoScreen() {
   return html`<${Heading} title="Nothing here" />
     <p>This address has no screen. <a href="/ui/quotas">See all quotas</a>.</p>`;
 }
 
 function address() {
-  const [, , screen = "", ...rest] = location.pathname.split("/");
+  const [, , screen = "", ...rest] = screenPath().split("/");
   const query = Object.fromEntries(new URLSearchParams(location.search));
   return { screen: screen || "quotas", parameter: decoded(rest.join("/")), query };
 }
@@ -215,7 +248,7 @@ function followLink(event) {
   const link = event.target.closest?.("a[href]");
   const isPlain = !(event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
   if (!link || !isPlain || link.target || link.origin !== location.origin) return;
-  if (link.hasAttribute("download") || !link.pathname.startsWith("/ui/")) return;
+  if (link.hasAttribute("download") || !isScreen(link.pathname)) return;
   if (link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   go(link.href);

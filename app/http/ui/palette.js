@@ -1,5 +1,6 @@
 // The keyboard: `/` to search, Ctrl-K for a screen, an entity or an action by some letters of its name.
 import { get, withQuery } from "./api.js";
+import { clusterHere, pathHere } from "./cluster.js";
 import { entityKey, entityText, filterOfText } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "./lib.js";
@@ -62,7 +63,7 @@ function Open({ me, screens, close }) {
       aria-activedescendant=${choices.length ? `${id}-${chosen}` : undefined} placeholder="A screen, a user, an action" autofocus
       value=${typed} onInput=${({ target }) => { setTyped(target.value); setAt(0); }} onKeyDown=${press} />
     <ul role="listbox" id=${id} aria-label="Found">
-      ${choices.map((choice, i) => html`<li role="option" id="${id}-${i}" key=${choice.text} aria-selected=${i === chosen ? "true" : "false"}
+      ${choices.map((choice, i) => html`<li role="option" id="${id}-${i}" key=${choice.kind + choice.text} aria-selected=${i === chosen ? "true" : "false"}
         onClick=${() => take(choice)}><span class="label">${choice.text}</span> <span class="kind">${choice.kind}</span></li>`)}
     </ul>
     ${!choices.length && html`<p class="muted">Nothing of that name.</p>`}
@@ -79,7 +80,7 @@ function actionsOf(me, screens) {
   return actions;
 }
 
-/** Return the entities whose name contains what was typed. */
+/** Return the entities whose name contains what was typed: of this cluster first, and then of the others. */
 function useEntities(typed, mayDescribe) {
   const [found, setFound] = useState([]);
   const text = typed.trim();
@@ -87,15 +88,33 @@ function useEntities(typed, mayDescribe) {
     setFound([]);
     if (!text || !mayDescribe) return undefined;
     const controller = new AbortController();
-    const path = withQuery("/quotas", { filter: filterOfText(text), page_size: FOUND, max_age_ms: 60_000 });
-    const timer = setTimeout(() => get(path, { signal: controller.signal }).then(
-      ({ quotas }) => setFound(quotas.map(({ entity }) =>
-        ({ text: entityText(entity), kind: "quota", act: () => go(`/ui/entity/${entityKey(entity)}`) }))),
-      () => undefined), ASK_AFTER_MS);
+    const timer = setTimeout(async () => {
+      for (const name of [clusterHere(), ...(await otherClusters(controller.signal))]) {
+        const more = await entitiesOf(name, text, controller.signal).catch(() => []);
+        if (!controller.signal.aborted) setFound((before) => [...before, ...more]);
+      }
+    }, ASK_AFTER_MS);
     return () => {
       clearTimeout(timer);
       controller.abort();
     };
   }, [text]);
   return found;
+}
+
+async function entitiesOf(cluster, text, signal) {
+  const filter = { filter: filterOfText(text), page_size: FOUND, max_age_ms: 60_000 };
+  const { quotas } = await get(pathHere(withQuery("/quotas", filter), cluster), { signal });
+  return quotas.map(({ entity }) => ({
+    text: entityText(entity),
+    kind: cluster === clusterHere() ? "quota" : `quota in ${cluster}`,
+    act: () => go(pathHere(`/ui/entity/${entityKey(entity)}`, cluster)),
+  }));
+}
+
+/** Return the names of the other clusters that answer. */
+async function otherClusters(signal) {
+  const found = await get("/clusters", { signal }).catch(() => null);
+  const here = clusterHere() ?? found?.default;
+  return (found?.clusters ?? []).filter(({ name, ready }) => ready && name !== here).map(({ name }) => name);
 }

@@ -1,5 +1,6 @@
 // Short messages of what was done, with Undo: an alteration that puts back what was there before.
 import { Problem, call, events, newKey } from "./api.js";
+import { clusterHere } from "./cluster.js";
 import { entityText } from "./entities.js";
 import { html, useEffect, useState } from "./lib.js";
 
@@ -19,9 +20,9 @@ export function toast(text, { kind = "", undo = null } = {}) {
 export function announce(report) {
   const changed = inverse(report);
   if (report.validate_only || report.outcome !== "applied" || !changed.length) return;
-  newest = report;
+  newest = { ...report, cluster: clusterHere() };
   const [first] = changed;
-  toast(changed.length === 1 ? `Changed ${entityText(first.entity)}.` : `Changed ${changed.length} entities.`, { undo: report });
+  toast(changed.length === 1 ? `Changed ${entityText(first.entity)}.` : `Changed ${changed.length} entities.`, { undo: newest });
 }
 
 /** Return the alterations that put back what was there before, where it still is as it was left. */
@@ -44,7 +45,7 @@ export async function undo(report = newest) {
   if (report === newest) newest = null;
   const body = { reason: `Undo of ${report.alteration_id}`, alterations: inverse(report) };
   try {
-    await call("/quotas/alterations", { body, headers: { "Idempotency-Key": newKey() } });
+    await call("/quotas/alterations", { body, headers: { "Idempotency-Key": newKey() }, cluster: report.cluster });
     toast("Undone: the values from before are back.");
   } catch (error) {
     const isChanged = error instanceof Problem && error.status === 412;
