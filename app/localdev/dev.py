@@ -46,6 +46,9 @@ _ACCOUNT_AT_BROKERS = ("QUOTAS_KAFKA_SECURITY_", "QUOTAS_KAFKA_SASL_", "QUOTAS_K
 _OF_ONE_CLUSTER = ("QUOTAS_KAFKA_", "QUOTAS_BASIC_", "QUOTAS_CLUSTER_ID")
 """Settings that the file of several clusters takes the place of."""
 
+_OF_THE_COMMAND = "QUOTAS_CLUSTER"
+"""Names a cluster for `kafka-client-quotas`; a service refuses it as a misspelt setting."""
+
 _NOTHING_LISTENS = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     "QUOTAS_DATABASE_URL": "postgresql://127.0.0.1:1/quotas",
@@ -168,7 +171,11 @@ def _service_environment(environ: Mapping[str, str], directory: Path) -> dict[st
         **({"QUOTAS_SUPER_USERS": SUPER_USERS} if embedded_broker else {}),
     }
     ignored = _ACCOUNT_AT_BROKERS if embedded_broker else ()
-    theirs = {name: value for name, value in environ.items() if not name.startswith(ignored)}
+    theirs = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(ignored) and name != _OF_THE_COMMAND
+    }
     ours = {name: environ.get(name) or value for name, value in ours.items()}
     return {**theirs, **ours, "QUOTAS_TOKENS_FILE": str(tokens_file(directory))}
 
