@@ -34,11 +34,11 @@ class IdleValue:
     because_of: ClientQuotaEntity
 
 
-_HIDING: Final[Mapping[int, tuple[int, ...]]] = {7: (4, 5, 6), 8: (5, 6)}
+HIDING: Final[Mapping[int, tuple[int, ...]]] = {7: (4, 5, 6), 8: (5, 6)}
 """By level, the levels each of which takes every connection away from it: all connections have a
 user, and a rule for client-ids alone needs a client-id that is not empty."""
 
-_HIDING_CLIENTS: Final[Mapping[int, int]] = {3: 2, 6: 5}
+HIDING_CLIENTS: Final[Mapping[int, int]] = {3: 2, 6: 5}
 """The level that takes every connection with a client-id away."""
 
 _ANY_OTHER: Final = "\0"
@@ -117,11 +117,11 @@ def _values(quotas: Quotas) -> Iterator[_Value]:
 
 
 def _shadowed(value: _Value) -> IdleValue | None:
-    for level in _HIDING.get(value.row.level, ()):
+    for level in HIDING.get(value.row.level, ()):
         other = value.at(level)
         if other is not None:
             return value.idle(IdleKind.SHADOWED, other)
-    clients = _HIDING_CLIENTS.get(value.row.level)
+    clients = HIDING_CLIENTS.get(value.row.level)
     other = None if clients is None else value.at(clients)
     return None if other is None else value.idle(IdleKind.SHADOWED_FOR_CLIENTS, other)
 
@@ -134,7 +134,7 @@ def _redundant(value: _Value, taken: Collection[tuple[str, int]]) -> IdleValue |
     for following in PRECEDENCE[value.row.level :]:
         if (value.key, following.level) not in taken:
             continue
-        if not _covers(following, value.row):
+        if not covers(following, value.row):
             break
         found = value.at(following.level)
         if found is None:
@@ -145,7 +145,7 @@ def _redundant(value: _Value, taken: Collection[tuple[str, int]]) -> IdleValue |
     return None
 
 
-def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
+def covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
     """Tell whether a rule of a level applies to all connections of a rule, or to none of them."""
     slots = ((following.user, row.user), (following.client_id, row.client_id))
     return all(theirs is not Slot.NAMED or ours is Slot.NAMED for theirs, ours in slots)

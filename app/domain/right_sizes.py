@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Final
+from enum import Enum, StrEnum, auto
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import quota_value_json
 from app.domain.entities import ClientQuotaEntity, EntityType
@@ -16,7 +16,9 @@ from app.domain.resolution_levels import PRECEDENCE, Slot
 DIGITS: Final = 3
 """So many digits of a value count; it is rounded up to them."""
 
-_CONFIDENT_FACTOR: Final = 2
+CONFIDENT_FACTOR: Final = 2
+"""A value is lowered where it is above so many times the target, or a little more with few days;
+and a default is raised itself where more than one in so many of its buckets need it."""
 
 
 class Action(StrEnum):
@@ -26,6 +28,21 @@ class Action(StrEnum):
     LOWER = "lower"
     KEEP = "keep"
     INSUFFICIENT = "insufficient"
+
+
+class Why(Enum):
+    """Why a value is raised, lowered or left."""
+
+    NO_LIMIT = auto()
+    FEW_DAYS = auto()
+    FEW_MINUTES = auto()
+    THROTTLED = auto()
+    TOO_LOW = auto()
+    FITS = auto()
+    MAY_WANT_MORE = auto()
+    TOO_HIGH = auto()
+    NO_OTHER_VALUE = auto()
+    OTHERS_THROTTLED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +110,8 @@ class BucketUse:
     @property
     def own_entity(self) -> ClientQuotaEntity | None:
         """The entity of this bucket alone; null where a name is empty that it would need."""
-        row = PRECEDENCE[self.level - 1]
-        names = {EntityType.USER: (row.user, self.user), EntityType.CLIENT_ID: self._client()}
-        named = {
-            kind.value: name for kind, (slot, name) in names.items() if slot is not Slot.ABSENT
-        }
-        return ClientQuotaEntity.of(named) if all(named.values()) else None
-
-    def _client(self) -> tuple[Slot, str]:
-        return PRECEDENCE[self.level - 1].client_id, self.client_id
+        own = own_entity_at(self.level, self.user, self.client_id)
+        return own if all(own.as_dict().values()) else None
 
     @property
     def is_default(self) -> bool:
@@ -112,6 +122,15 @@ class BucketUse:
     def skew(self) -> float | None:
         """The busiest broker's rate beside the median broker's; null where that has none."""
         return self.rate / self.median if self.median > 0 else None
+
+
+def own_entity_at(level: int, user: str, client_id: str) -> ClientQuotaEntity:
+    """Return the entity of a bucket of a level, 1 to 8, alone: that has names for defaults."""
+    row = PRECEDENCE[level - 1]
+    slots = ((EntityType.USER, row.user, user), (EntityType.CLIENT_ID, row.client_id, client_id))
+    return ClientQuotaEntity.of(
+        {kind.value: name for kind, slot, name in slots if slot is not Slot.ABSENT}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +173,29 @@ class RightSize:
         """Return what ``POST /quotas/alterations`` takes; null without a change."""
         if self.value is None:
             return None
-        before = self.use.limit if self.entity == self.use.entity else None
-        return alteration_body(
-            self.entity, self.use.key, self.value, before, f"{self.action}: {self.reason}"
-        )
+        use = self.use
+        before = use.limit if self.entity == use.entity else None
+        return sizing_body(self.entity, use.key, self.value, before, (self.action, self.reason))
+
+
+def sizing_body(
+    entity: ClientQuotaEntity,
+    key: str,
+    value: float,
+    before: float | None,
+    because: tuple[Action, str],
+) -> Mapping[str, Any]:
+    """Return what ``POST /quotas/alterations`` takes to follow advice.
+
+    Args:
+        entity: Whose value.
+        key: Of which key.
+        value: To set.
+        before: As for ``alteration_body``.
+        because: What to do, and the reason.
+    """
+    action, reason = because
+    return alteration_body(entity, key, value, before, f"{action}: {reason}")
 
 
 def alteration_body(
@@ -205,7 +243,7 @@ def _of_value(
         return
     judged = {use.bucket_id: judge(use, rules) for use in group}
     above = [each for each in judged.values() if each.action is Action.RAISE]
-    if len(above) * _CONFIDENT_FACTOR > len(group):
+    if len(above) * CONFIDENT_FACTOR > len(group):
         yield _of_default(list(judged.values()), len(group), rules)
         return
     for each in above:
@@ -218,15 +256,32 @@ def _of_value(
 def _with_own(advice: RightSize, hidden: set[tuple[str, str]]) -> RightSize:
     """Give a bucket that needs more than a default a value of its own, where it can have one."""
     use, own = advice.use, advice.use.own_entity
+    is_hiding = use.level == HIDING_LEVEL and (use.key, use.user) in hidden
+    reason = f"{advice.reason} {own_value_in_words(use.entity, own, is_hiding=is_hiding)}"
+    if own is None or is_hiding:
+        return replace(advice, value=None, saving=0.0, reason=reason)
+    return replace(advice, entity=own, reason=reason)
+
+
+HIDING_LEVEL: Final = 6
+"""Of the default user: a value of a user's own would go before the defaults of his client-ids."""
+
+
+def own_value_in_words(
+    entity: ClientQuotaEntity, own: ClientQuotaEntity | None, *, is_hiding: bool
+) -> str:
+    """Return what is to be said of a bucket that needs more than a default.
+
+    Args:
+        entity: The default.
+        own: That of the bucket alone; null where it can have none.
+        is_hiding: Whether it would go before other defaults, too.
+    """
     if own is None:
-        reason = f"{advice.reason} It has an empty name, and so no value of its own."
-        return replace(advice, value=None, saving=0.0, reason=reason)
-    if use.level == 6 and (use.key, use.user) in hidden:
-        reason = (
-            f"{advice.reason} A value of {own} would go before the defaults of its client-ids, too."
-        )
-        return replace(advice, value=None, saving=0.0, reason=reason)
-    return replace(advice, entity=own, reason=f"{advice.reason} Others stay with {use.entity}.")
+        return "It has an empty name, and so no value of its own."
+    if is_hiding:
+        return f"A value of {own} would go before the defaults of its client-ids, too."
+    return f"Others stay with {entity}."
 
 
 def _of_default(judged: Sequence[RightSize], buckets: int, rules: SizingRules) -> RightSize:
@@ -242,7 +297,7 @@ def _of_default(judged: Sequence[RightSize], buckets: int, rules: SizingRules) -
     )
     advice = judge(together, rules)
     if advice.action is Action.LOWER and any(each.censored for each in judged):
-        reason = "A bucket of it was throttled."
+        reason = _reason(together, advice.target, Why.OTHERS_THROTTLED, rules)
         advice = replace(advice, action=Action.KEEP, value=None, saving=0.0, reason=reason)
     promised = sum(each.use.brokers for each in judged)
     return replace(
@@ -253,12 +308,20 @@ def _of_default(judged: Sequence[RightSize], buckets: int, rules: SizingRules) -
 def judge(use: BucketUse, rules: SizingRules) -> RightSize:
     """Judge the limit of one bucket by its own use."""
     target = target_of(use, rules)
-    action, reason = _action(use, target, rules)
-    value = _next_step(use, target, action, rules)
-    if value is not None and not _moves(use.limit, action, value):
-        action, value, reason = Action.KEEP, None, "No other value is allowed."
+    why = _why(use, target, rules)
+    value = _next_step(use, target, action_of(why), rules)
+    if value is not None and not _moves(use.limit, action_of(why), value):
+        why, value = Why.NO_OTHER_VALUE, None
     saving = _saving(use, value, use.brokers)
-    return RightSize(use, use.entity, 1, action, value, target, saving, reason)
+    reason = _reason(use, target, why, rules)
+    return RightSize(use, use.entity, 1, action_of(why), value, target, saving, reason)
+
+
+def _reason(use: BucketUse, target: float, why: Why, rules: SizingRules) -> str:
+    figures = Figures(
+        use.key, use.days, use.coverage, use.minutes, use.throttled_minutes, use.p95, target
+    )
+    return sentence(why, figures, rules)
 
 
 def target_of(use: BucketUse, rules: SizingRules) -> float:
@@ -267,37 +330,91 @@ def target_of(use: BucketUse, rules: SizingRules) -> float:
     return allowed_value(use.key, max(rate * (1 + rules.margin), rules.floor))
 
 
-def _action(use: BucketUse, target: float, rules: SizingRules) -> tuple[Action, str]:
-    if not 0 < use.limit < TWO_TO_63 or use.limit > QUOTA_KEY_RULES[use.key].maximum:
-        return Action.KEEP, "The value limits nothing."
+_ACTIONS: Final = {
+    Why.FEW_DAYS: Action.INSUFFICIENT,
+    Why.FEW_MINUTES: Action.INSUFFICIENT,
+    Why.THROTTLED: Action.RAISE,
+    Why.TOO_LOW: Action.RAISE,
+    Why.TOO_HIGH: Action.LOWER,
+}
+
+
+def action_of(why: Why) -> Action:
+    """Return what follows from a reason."""
+    return _ACTIONS.get(why, Action.KEEP)
+
+
+def _why(use: BucketUse, target: float, rules: SizingRules) -> Why:
+    if not limits_anything(use.key, use.limit):
+        return Why.NO_LIMIT
     if use.days < rules.min_days:
-        return Action.INSUFFICIENT, f"{use.days} of {rules.min_days} days have data."
+        return Why.FEW_DAYS
     if use.coverage < rules.min_coverage:
-        return Action.INSUFFICIENT, f"Only {use.coverage:.0%} of the minutes have data."
-    if reason := _why_raise(use, rules):
-        return Action.RAISE, reason
-    if use.limit <= _CONFIDENT_FACTOR * target * (1 + 1 / use.days):
-        return Action.KEEP, "The value fits what was used."
-    if use.throttled_minutes:
-        return Action.KEEP, "It was throttled, so it may want more than was seen."
-    words = value_in_words(use.key, target)
-    return Action.LOWER, f"{rules.percentile} % of the minutes need up to {words}, with the margin."
+        return Why.FEW_MINUTES
+    if why := _why_raise(use, rules):
+        return why
+    if use.limit <= CONFIDENT_FACTOR * target * (1 + 1 / use.days):
+        return Why.FITS
+    return Why.MAY_WANT_MORE if use.throttled_minutes else Why.TOO_HIGH
 
 
-def _why_raise(use: BucketUse, rules: SizingRules) -> str | None:
+def limits_anything(key: str, limit: float) -> bool:
+    """Tell whether a rate can be above a limit."""
+    return 0 < limit < TWO_TO_63 and limit <= QUOTA_KEY_RULES[key].maximum
+
+
+def _why_raise(use: BucketUse, rules: SizingRules) -> Why | None:
     tolerated = rules.tolerate
     if tolerated is None:
         tolerated = math.floor(use.minutes * (100 - rules.percentile) / 100)
     if use.throttled_minutes > tolerated:
-        return (
-            f"{use.throttled_minutes:,} of {use.minutes:,} minutes were throttled: raise by a "
-            "step, and measure again."
-        )
-    needs = _needs(use, rules)
-    if use.limit < needs:
-        words = value_in_words(use.key, needs)
-        return f"95 % of the minutes need up to {words}, with the margin."
-    return None
+        return Why.THROTTLED
+    return Why.TOO_LOW if use.limit < _needs(use, rules) else None
+
+
+class Figures(NamedTuple):
+    """What a sentence about a value names; as ``BucketUse`` has it."""
+
+    key: str
+    days: int
+    coverage: float
+    minutes: int
+    throttled_minutes: int
+    p95: float
+    target: float
+
+
+def sentence(why: Why, figures: Figures, rules: SizingRules) -> str:
+    """Return a reason for people."""
+    key, days, coverage, minutes, throttled, p95, target = figures
+    match why:
+        case Why.FEW_DAYS:
+            reason = f"{days} of {rules.min_days} days have data."
+        case Why.FEW_MINUTES:
+            reason = f"Only {coverage:.0%} of the minutes have data."
+        case Why.THROTTLED:
+            reason = (
+                f"{throttled:,} of {minutes:,} minutes were throttled: raise by a step, and "
+                "measure again."
+            )
+        case Why.TOO_LOW:
+            words = value_in_words(key, p95 * (1 + rules.margin))
+            reason = f"95 % of the minutes need up to {words}, with the margin."
+        case Why.TOO_HIGH:
+            words = value_in_words(key, target)
+            reason = f"{rules.percentile} % of the minutes need up to {words}, with the margin."
+        case _:
+            reason = _SENTENCES[why]
+    return reason
+
+
+_SENTENCES: Final = {
+    Why.NO_LIMIT: "The value limits nothing.",
+    Why.FITS: "The value fits what was used.",
+    Why.MAY_WANT_MORE: "It was throttled, so it may want more than was seen.",
+    Why.NO_OTHER_VALUE: "No other value is allowed.",
+    Why.OTHERS_THROTTLED: "A bucket of it was throttled.",
+}
 
 
 def _needs(use: BucketUse, rules: SizingRules) -> float:

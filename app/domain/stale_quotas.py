@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas
@@ -14,10 +14,12 @@ from app.domain.quantities import value_in_words
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
 from app.domain.right_sizes import alteration_body
 
-_ANONYMOUS: Final = "ANONYMOUS"
-_HIDES_CLIENTS: Final = (4, 5, 7, 8)
+ANONYMOUS: Final = "ANONYMOUS"
+HIDES_CLIENTS: Final = (4, 5, 7, 8)
 """Levels whose client-ids a user's bucket hides: its metric does not name them."""
 
+MOST_WINNERS: Final = 10
+"""So many are named."""
 
 _Position = tuple[str, int, str, str]
 """A key, a level, and the names that the level names."""
@@ -103,7 +105,7 @@ def stale_values(quotas: Quotas, seen: Iterable[Seen], rules: StaleRules) -> Ite
     traffic = _Traffic(seen, values)
     for value in values:
         if idle := by_level.get((value.entity, value.key)):
-            yield _by_level(value, idle, traffic.last(value))
+            yield _by_level(value, idle, rules.days, traffic.last(value))
         elif found := _by_inventory(value, rules, traffic) or _by_traffic(value, rules, traffic):
             yield found
 
@@ -137,34 +139,88 @@ class _Value:
 
     def stale(
         self,
-        kind: StaleKind,
-        reason: str,
-        winners: Sequence[ClientQuotaEntity] = (),
+        cause: "Cause",
+        days: int,
+        others: Sequence[ClientQuotaEntity] = (),
         last: datetime | None = None,
     ) -> StaleValue:
-        return StaleValue(
-            kind, self.entity, self.key, self.value, self.row.level, reason, winners, last
-        )
+        stored = Stored(self.entity, self.key, self.value, self.row.level)
+        return stale_value(cause, stored, days, others, last)
 
 
-def _by_level(value: _Value, idle: IdleValue, last: datetime | None) -> StaleValue:
-    other = idle.because_of
-    if idle.kind is IdleKind.SHADOWED:
-        reason = f"{other} goes before it for everybody."
-        return value.stale(StaleKind.SHADOWED, reason, [other], last)
-    words = value_in_words(value.key, value.value)
-    reason = f"{other} gives {words} too, and is shared by the same."
-    return value.stale(StaleKind.REDUNDANT, reason, [], last)
+class Cause(Enum):
+    """How it is found that a value does nothing."""
+
+    GOES_BEFORE = auto()
+    SAME_EFFECT = auto()
+    NOT_IN_INVENTORY = auto()
+    NO_FALLBACK = auto()
+    NOT_SEEN = auto()
+    OTHERS_FIRST = auto()
+
+
+class Stored(NamedTuple):
+    """A value of a key of an entity, and the entity's level."""
+
+    entity: ClientQuotaEntity
+    key: str
+    value: float
+    level: int
+
+
+def stale_value(
+    cause: Cause,
+    stored: Stored,
+    days: int,
+    others: Sequence[ClientQuotaEntity] = (),
+    last: datetime | None = None,
+) -> StaleValue:
+    """Return a value that does nothing, with its sentence.
+
+    Args:
+        cause: How that is found.
+        stored: The value.
+        days: That were looked at.
+        others: The entities that go before it, or the one with the same effect.
+        last: When a client of its names was seen last, where that is of interest.
+    """
+    winners = list(others)
+    match cause:
+        case Cause.GOES_BEFORE:
+            kind, reason = StaleKind.SHADOWED, f"{others[0]} goes before it for everybody."
+        case Cause.SAME_EFFECT:
+            words = value_in_words(stored.key, stored.value)
+            reason = f"{others[0]} gives {words} too, and is shared by the same."
+            kind, winners = StaleKind.REDUNDANT, []
+        case Cause.NOT_IN_INVENTORY:
+            user = stored.entity.as_dict()[EntityType.USER]
+            kind, reason = StaleKind.ORPHAN, f"The inventory has no user {user!r}."
+        case Cause.NO_FALLBACK:
+            kind = StaleKind.DEFAULT_UNUSED
+            reason = f"In {days} days nobody fell back on it; who comes new would."
+        case Cause.NOT_SEEN:
+            kind, reason = StaleKind.IDLE, f"Nobody of these names was seen in {days} days."
+        case Cause.OTHERS_FIRST:
+            kind = StaleKind.SHADOWED
+            reason = f"Others went before it for all who were seen in {days} days."
+    entity, key, value, level = stored
+    return StaleValue(kind, entity, key, value, level, reason, winners, last)
+
+
+def _by_level(value: _Value, idle: IdleValue, days: int, last: datetime | None) -> StaleValue:
+    is_shadowed = idle.kind is IdleKind.SHADOWED
+    cause = Cause.GOES_BEFORE if is_shadowed else Cause.SAME_EFFECT
+    return value.stale(cause, days, [idle.because_of], last)
 
 
 def _by_inventory(value: _Value, rules: StaleRules, traffic: "_Traffic") -> StaleValue | None:
     user = value.names[0]
-    if rules.inventory is None or user is None or user in rules.inventory or user == _ANONYMOUS:
+    if rules.inventory is None or user is None or user in rules.inventory or user == ANONYMOUS:
         return None
     if user in traffic.users:
         # Whoever is seen exists, whatever the inventory lacks.
         return None
-    return value.stale(StaleKind.ORPHAN, f"The inventory has no user {user!r}.")
+    return value.stale(Cause.NOT_IN_INVENTORY, rules.days)
 
 
 def _by_traffic(value: _Value, rules: StaleRules, traffic: "_Traffic") -> StaleValue | None:
@@ -172,22 +228,15 @@ def _by_traffic(value: _Value, rules: StaleRules, traffic: "_Traffic") -> StaleV
         return None
     if traffic.is_effective(value):
         return None
-    if value.row.level in _HIDES_CLIENTS and value.key in traffic.hidden_clients:
+    if value.row.level in HIDES_CLIENTS and value.key in traffic.hidden_clients:
         # A client-id of these names may be in a user's bucket.
         return None
+    last, winners = traffic.last(value), traffic.winners(value)
     if Slot.NAMED not in (value.row.user, value.row.client_id):
-        reason = f"In {rules.days} days nobody fell back on it; who comes new would."
-        winners = traffic.winners(value)
-        return value.stale(StaleKind.DEFAULT_UNUSED, reason, winners, traffic.last(value))
-    last = traffic.last(value)
+        return value.stale(Cause.NO_FALLBACK, rules.days, winners, last)
     if last is None:
-        reason = f"Nobody of these names was seen in {rules.days} days."
-        return value.stale(StaleKind.IDLE, reason)
-    winners = traffic.winners(value)
-    if not winners:
-        return None
-    reason = f"Others went before it for all who were seen in {rules.days} days."
-    return value.stale(StaleKind.SHADOWED, reason, winners, last)
+        return value.stale(Cause.NOT_SEEN, rules.days)
+    return value.stale(Cause.OTHERS_FIRST, rules.days, winners, last) if winners else None
 
 
 class _Traffic:
@@ -227,9 +276,9 @@ class _Traffic:
         return self._last[value.position]
 
     def winners(self, value: _Value) -> list[ClientQuotaEntity]:
-        """Return the entities that limited those of the value's names, at most ten."""
+        """Return the entities that limited those of the value's names, at most ``MOST_WINNERS``."""
         found = self._winners.get(value.position, ())
-        return sorted(found, key=ClientQuotaEntity.sort_key)[:10]
+        return sorted(found, key=ClientQuotaEntity.sort_key)[:MOST_WINNERS]
 
     def is_effective(self, value: _Value) -> bool:
         """Tell whether the value limited anybody."""

@@ -4,15 +4,15 @@ Minutes are those of ``bucket_hour``: their maxima by bin, and averages in propo
 that they add up to the hour's. The model is that of ``whatif``.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
-from app.domain.throttling import TOKEN_KEY, Seconds
-from app.pipeline.advice.evidence import Evidence, bin_rates
+from app.domain.throttling import TOKEN_KEY
+from app.pipeline.advice.evidence import Evidence, bin_rates, divide, hours_of_epoch
 from app.pipeline.tables import BUCKET_HOUR
 from app.pipeline.usage.measures import Numbers, begins_of
 from app.pipeline.whatif.model import MICRO, Minutes, replay
@@ -25,55 +25,40 @@ _READ: Final = (
 )
 
 
-class Values(NamedTuple):
-    """What limits a bucket now, and what is advised."""
-
-    limit: float
-    value: float
-
-
-class BackTest(NamedTuple):
-    """Seconds of throttling of a bucket on all brokers.
-
-    Attributes:
-        now: Under its limit, most likely.
-        new: Under what is advised.
-    """
-
-    now: float
-    new: Seconds
-
-
-def back_test(
-    evidence: Evidence, values: Mapping[tuple[str, int], Values]
-) -> dict[tuple[str, int], BackTest]:
-    """Return by cluster and bucket what its values would have throttled.
+def back_test(evidence: Evidence, values: pa.Table) -> pa.Table | None:
+    """Return for how long values would have throttled buckets, in seconds on all brokers.
 
     Args:
         evidence: Has hours of buckets.
-        values: By cluster and bucket.
+        values: ``cluster_id, bucket_id, limit, value``: what limits a bucket now, and what is
+            advised.
+
+    Returns:
+        ``cluster_id, bucket_id, throttled_s_now`` (under its limit, most likely) and
+        ``throttled_s_low``, ``…_mid``, ``…_high`` (under what is advised); null without values.
     """
-    if not values:
-        return {}
-    session = evidence.lakes[0].session
-    ddl = "cluster_id string, bucket_id bigint, value_now double, value_new double"
-    wanted = session.createDataFrame([(*at, *each) for at, each in sorted(values.items())], ddl)
+    if not values.num_rows:
+        return None
+    named = ["cluster_id", "bucket_id", "value_now", "value_new"]
+    wanted = evidence.lakes[0].session.createDataFrame(values.rename_columns(named))
     hours = evidence.read(BUCKET_HOUR).select(*_READ)
     chosen = hours.join(sf.broadcast(wanted), ["cluster_id", "bucket_id"])
-    share = sf.expr("pmod(bucket_id, 16)").alias("share")
-    tested = chosen.groupBy("cluster_id", share).applyInArrow(back_tests_of, _DDL)
-    return {
-        (row["cluster_id"], row["bucket_id"]): BackTest(
-            row["now"] / MICRO, Seconds(*(row[name] / MICRO for name in ("low", "mid", "high")))
-        )
-        for row in tested.toArrow().to_pylist()
-    }
+    tested = divide(chosen, chosen.count()).mapInArrow(_back_tests_of_batches, _DDL).toArrow()
+    columns = {name: tested[name] for name in named[:2]}
+    for name in ("now", "low", "mid", "high"):
+        columns[f"throttled_s_{name}"] = pa.array(tested[name].to_numpy() / MICRO)
+    return pa.table(columns)
+
+
+def _back_tests_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    listed = [batch for batch in batches if batch.num_rows]
+    if listed:
+        yield from back_tests_of(pa.Table.from_batches(listed)).to_batches()
 
 
 def back_tests_of(hours: pa.Table) -> pa.Table:
     """Return the columns of ``_DDL`` of all hours of some buckets."""
-    days = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
-    hour = days * 24 + hours["hour"].to_numpy()
+    hour = hours_of_epoch(hours)
     bucket, broker = (hours[name].to_numpy() for name in ("bucket_id", "broker_id"))
     order = np.lexsort((hour, broker, bucket))
     ordered, hour = hours.take(order).combine_chunks(), hour[order]

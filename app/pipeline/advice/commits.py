@@ -18,7 +18,7 @@ from app.pipeline.advice.evidence import (
     Evidence,
     UseOnBrokers,
     bin_rates,
-    grouped_hours,
+    map_buckets,
 )
 from app.pipeline.tables import BUCKET_HOUR
 from app.pipeline.usage.measures import Numbers
@@ -134,7 +134,7 @@ def _promised(evidence: Evidence) -> dict[_Broker, dict[str, _Promised]]:
     def uses_of(hours: pa.Table) -> pa.Table:
         return UseOnBrokers.of(hours).table(_PERCENT, weights)
 
-    uses = grouped_hours(evidence).applyInArrow(uses_of, USE_DDL)
+    uses = map_buckets(evidence, uses_of, USE_DDL)
     is_limited = sf.expr(_IS_LIMITED)
     of_key = ("cluster_id", "broker_id", "key")
     sums = uses.groupBy(*of_key).agg(

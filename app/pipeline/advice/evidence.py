@@ -1,8 +1,8 @@
 """The hours that advice rests on, and what each bucket used in them on each broker."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from app.pipeline.usage.measures import Numbers, begins_of
 MOST_DAYS: Final = 1_000
 """So many days are looked at, at most."""
 
-_HOURS_OF_GROUP: Final = 150_000
+_HOURS_OF_TASK: Final = 150_000
 """About so many hours of buckets are summed up at once, by one task."""
 
 _BIN_BITS: Final = 20
@@ -50,6 +50,7 @@ class Evidence:
     lakes: Sequence[Lake]
     hours: Sequence[Partition]
     newest: Mapping[str, date]
+    _frames: dict[str, DataFrame] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -99,7 +100,10 @@ class Evidence:
 
     def read(self, table: Table) -> DataFrame:
         """Return the rows of a table of these hours; of lakes that overlap the first counts."""
-        return read_first(self.lakes, table, self.hours)
+        if table.name not in self._frames:
+            # Listing the folders of hundreds of hours takes a second.
+            self._frames[table.name] = read_first(self.lakes, table, self.hours)
+        return self._frames[table.name]
 
     def reach(self) -> Reach:
         """Return how far the data reach."""
@@ -112,12 +116,29 @@ class Evidence:
         return [max(1, round(_WEIGHT * 2 ** (-age / halving_days))) for age in range(MOST_DAYS)]
 
 
-def tags_of(evidence: Evidence) -> DataFrame:
-    """Return ``cluster_id, bucket_id, bucket_user, bucket_client`` of each bucket."""
-    buckets = evidence.read(DIM_BUCKET).groupBy("cluster_id", "bucket_id")
-    return buckets.agg(
-        sf.min("bucket_user").alias("bucket_user"), sf.min("bucket_client").alias("bucket_client")
-    )
+def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
+    """Add ``bucket_user`` and ``bucket_client`` to buckets.
+
+    Args:
+        evidence: Has names of buckets.
+        buckets: Has ``cluster_id``, ``bucket_id``; ``last_hour``, where an hour of the bucket is
+            known, saves a look at the others.
+    """
+    same, tags = ["cluster_id", "bucket_id"], ["bucket_user", "bucket_client"]
+    where = [*same, *({"last_hour"} & {*buckets.column_names})]
+    names = evidence.read(DIM_BUCKET).withColumn("last_hour", sf.expr("unix_date(dt) * 24 + hour"))
+    session, hours = evidence.lakes[0].session, buckets.select(where)
+    wanted = session.createDataFrame(hours if hours.num_rows else [], names.select(where).schema)
+    found = names.join(sf.broadcast(wanted), where, "left_semi")
+    rows = found.select(*same, *tags).toArrow().combine_chunks()
+    # Names are the same at all levels of an hour, and no two clusters have a bucket in common.
+    ids, first = np.unique(rows["bucket_id"].to_numpy(), return_index=True)
+    own = buckets["bucket_id"].to_numpy()
+    named = buckets.filter(pa.array(np.isin(own, ids)))
+    at = pa.array(first[np.searchsorted(ids, named["bucket_id"].to_numpy())])
+    for tag in tags:
+        named = named.append_column(tag, rows[tag].take(at))
+    return named
 
 
 def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
@@ -131,31 +152,58 @@ def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
     return columns
 
 
-def write_advice(
-    job: Job, table: Table, rows: Iterable[Mapping[str, Any]], clusters: Sequence[Partition]
-) -> int:
-    """Replace the advice about clusters, and count it into the report."""
+def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Partition]) -> int:
+    """Replace the advice about clusters, and count it into the report.
+
+    Args:
+        job: Writes it.
+        table: Which.
+        rows: As ``whole_table`` returns them.
+        clusters: All whose rows are replaced.
+    """
     lake = job.lake()
-    written = list(rows)
-    frame = frame_of(job.session, table, written).coalesce(1)
+    frame = frame_of(job.session, table, rows).coalesce(1)
     explain(job, table, frame)
-    having = {row["cluster_id"] for row in written}
+    having = set(rows["cluster_id"].unique().to_pylist())
     filled = [item for item in clusters if item["cluster_id"] in having]
     count = lake.write(frame, table, clusters, filled=filled)
     job.counts.setdefault("rows_out", {})[table.name] = count
     return count
 
 
-def frame_of(session: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Return rows as a table has them; what is missing is null."""
-    if not rows:
-        # Arrow has no batch that would tell Spark the columns.
-        return session.createDataFrame([], schema_of(table))
-    columns = {
-        each.name: pa.array([row.get(each.name) for row in rows], to_arrow_type(each.dataType))
-        for each in schema_of(table)
-    }
-    return session.createDataFrame(pa.table(columns))
+def frame_of(session: SparkSession, table: Table, rows: pa.Table) -> DataFrame:
+    """Return rows as a frame."""
+    # Arrow without rows has no batch that would tell Spark the columns.
+    return session.createDataFrame(rows if rows.num_rows else [], schema_of(table))
+
+
+def rows_to_table(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows as columns of a table; what is missing is null."""
+    written = list(rows)
+    return whole_table(table, {name: [row.get(name) for row in written] for name in table.columns})
+
+
+def whole_table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table has them.
+
+    Args:
+        table: Which.
+        columns: By name; one value stands for all rows, and what is missing is null.
+    """
+    number = max((len(column) for column in columns.values()), default=0)
+    if any(not len(column) for column in columns.values()):
+        number = 0
+    whole = {}
+    for each in schema_of(table):
+        kind = to_arrow_type(each.dataType)
+        values = columns.get(each.name, [None])
+        if len(values) != number:
+            values = [values[0]] * number if len(values) else []
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            whole[each.name] = values.cast(kind)
+        else:
+            whole[each.name] = pa.array(values, kind)
+    return pa.table(whole)
 
 
 USE_DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,
@@ -171,30 +219,107 @@ _READ: Final = (
 )
 
 
-def grouped_hours(evidence: Evidence) -> Any:
-    """Return the hours of buckets in groups: each has all hours of its buckets.
+def map_buckets(evidence: Evidence, summed: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
+    """Sum up the hours of buckets in tasks that have all hours of their buckets.
 
-    The columns are those of ``_READ``, ``age`` (days before the cluster's newest) and ``reported``
-    (minutes in which the broker reported anything in that hour).
+    Args:
+        evidence: Has hours of buckets.
+        summed: Takes the columns of ``_READ``, ``age`` (days before the cluster's newest) and
+            ``reported`` (minutes in which the broker reported anything in that hour).
+        ddl: What it returns.
     """
     hours = evidence.read(BUCKET_HOUR)
-    of_broker = hours.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
-        sf.bit_count(sf.bit_or("present")).cast("bigint").alias("reported"),
-        sf.count(sf.lit(1)).alias("hours"),
-    )
-    counted = of_broker.persist()
-    number = counted.agg(sf.sum("hours")).collect()[0][0] or 0
-    shares = -(-number // _HOURS_OF_GROUP) or 1
-    newest = sf.create_map(*(sf.lit(value) for item in evidence.newest.items() for value in item))
-    rows = hours.select(*_READ).join(
-        sf.broadcast(counted.drop("hours")), ["cluster_id", "dt", "hour", "broker_id"]
-    )
-    return rows.withColumns(
-        {
-            "age": sf.datediff(newest[sf.col("cluster_id")], sf.col("dt")),
-            "share": sf.expr(f"pmod(bucket_id, {shares})"),
-        }
-    ).groupBy("cluster_id", "share")
+    reported = Reported.of(hours, evidence.newest)
+
+    def sum_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        listed = [batch for batch in batches if batch.num_rows]
+        if listed:
+            yield from summed(reported.added(pa.Table.from_batches(listed))).to_batches()
+
+    return divide(hours.select(*_READ), reported.hours).mapInArrow(sum_up, ddl)
+
+
+def divide(hours: DataFrame, number: int) -> DataFrame:
+    """Divide hours of buckets into tasks, each with all hours of its buckets."""
+    return hours.repartition(-(-number // _HOURS_OF_TASK) or 1, "bucket_id")
+
+
+def hours_of_epoch(hours: pa.Table) -> Numbers:
+    """Return the number of each hour since the epoch."""
+    days: Numbers = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
+    times: Numbers = days * _HOURS_OF_DAY + hours["hour"].to_numpy()
+    return times
+
+
+_HOURS_OF_DAY: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """In how many minutes of each hour brokers reported anything.
+
+    Attributes:
+        newest: The last day of each cluster, in days since the epoch.
+        clusters: In order; the number of each is its index.
+        brokers: Ids, in order.
+        since: The first hour.
+        span: How many hours there are.
+        positions: Of cluster, hour and broker, in order.
+        minutes: Of each position.
+        hours: Of buckets, in all.
+    """
+
+    newest: Sequence[int]
+    clusters: Sequence[str]
+    brokers: Numbers
+    since: int
+    span: int
+    positions: Numbers
+    minutes: Numbers
+    hours: int
+
+    @classmethod
+    def of(cls, hours: DataFrame, newest: Mapping[str, date]) -> "Reported":
+        """Ask for it."""
+        of_broker = hours.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
+            sf.bit_count(sf.bit_or("present")).alias("reported"),
+            sf.count(sf.lit(1)).alias("hours"),
+        )
+        found = of_broker.toArrow()
+        times, brokers = hours_of_epoch(found), np.unique(found["broker_id"].to_numpy())
+        since = int(times.min(initial=2**31))
+        span = int(times.max(initial=since)) - since + 1
+        clusters = sorted(newest)
+        days = [(newest[name] - date(1970, 1, 1)).days for name in clusters]
+        total = int(found["hours"].to_numpy().sum())
+        nothing = np.zeros(0, np.int64)
+        empty = cls(days, clusters, brokers, since, span, nothing, nothing, total)
+        positions = empty.positions_of(found)
+        order = np.argsort(positions)
+        minutes = found["reported"].to_numpy()[order].astype(np.int64)
+        return replace(empty, positions=positions[order], minutes=minutes)
+
+    def positions_of(self, rows: pa.Table) -> Numbers:
+        """Return where the cluster, hour and broker of each row are."""
+        time = hours_of_epoch(rows) - self.since
+        broker = np.searchsorted(self.brokers, rows["broker_id"].to_numpy())
+        found: Numbers = (self._clusters_of(rows) * self.span + time) * len(self.brokers) + broker
+        return found
+
+    def _clusters_of(self, rows: pa.Table) -> Numbers:
+        names = rows["cluster_id"].combine_chunks().dictionary_encode()
+        numbers = [self.clusters.index(name) for name in names.dictionary.to_pylist()]
+        clusters: Numbers = np.array(numbers, np.int64)[names.indices.to_numpy()]
+        return clusters
+
+    def added(self, hours: pa.Table) -> pa.Table:
+        """Add ``age`` and ``reported`` to hours."""
+        newest = np.array(self.newest, np.int64)[self._clusters_of(hours)]
+        age = newest - hours["dt"].cast(pa.int32()).to_numpy()
+        at = np.searchsorted(self.positions, self.positions_of(hours))
+        return hours.append_column("age", pa.array(age)).append_column(
+            "reported", pa.array(self.minutes[at])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +343,9 @@ class UseOnBrokers:
         Args:
             hours: A group of ``grouped_hours``.
         """
-        names = sorted(set(hours["key"].to_pylist()))
-        key = np.searchsorted(np.array(names), np.array(hours["key"].to_pylist()))
+        encoded = hours["key"].combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        key = np.argsort(np.argsort(np.array(names)))[encoded.indices.to_numpy()]
         columns = [_numbers(hours, name) for name in ("hour", "age", "broker_id", "bucket_id")]
         columns[1] = -columns[1]
         order = np.lexsort([*columns, key])

@@ -1,59 +1,64 @@
 """``recommendation``: what each bucket used on its busiest broker, and what follows from it."""
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
-from app.domain.right_sizes import BucketUse, RightSize, SizingRules
-from app.pipeline.advice.backtest import Values, back_test
+from app.domain.resolution_levels import Slot
+from app.domain.right_sizes import (
+    Action,
+    Figures,
+    SizingRules,
+    own_entity_at,
+    own_value_in_words,
+    sentence,
+    sizing_body,
+)
+from app.pipeline.advice.backtest import back_test
 from app.pipeline.advice.evidence import (
     Evidence,
     UseOnBrokers,
-    grouped_hours,
-    quota_columns,
+    hours_of_epoch,
+    map_buckets,
     tags_of,
+    whole_table,
 )
+from app.pipeline.advice.judgement import (
+    ACTIONS,
+    CLIENT_SLOTS,
+    REASONS,
+    USER_SLOTS,
+    Advice,
+    advise,
+    numbered,
+)
+from app.pipeline.tables import RECOMMENDATION
 from app.pipeline.usage.measures import Numbers, begins_of
 
 _DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,
     limit double, minutes bigint, throttled_minutes bigint, coverage double, p95 double,
-    rate double, peak double, median double, cluster_total double, brokers int, days int"""
+    rate double, peak double, median double, cluster_total double, brokers int, days int,
+    last_hour int"""
 """What a bucket used on its busiest broker; minutes are those of all, ``level`` and ``limit`` those
-of its last hour."""
+of its last hour, whose number since the epoch is ``last_hour``."""
 
 
-def uses_of(
-    evidence: Evidence, rules: SizingRules, halving_days: float | None
-) -> dict[str, list[BucketUse]]:
-    """Return by cluster what each bucket used that a stored value limits."""
+def uses_of(evidence: Evidence, rules: SizingRules, halving_days: float | None) -> pa.Table:
+    """Return what each bucket used that a stored value limits: ``_DDL`` and the bucket's tags."""
     weights, percent = evidence.weights(halving_days), rules.percentile
 
     def busiest_of(hours: pa.Table) -> pa.Table:
-        return busiest_brokers(hours, percent, weights)
+        uses = busiest_brokers(hours, percent, weights)
+        return uses.filter((pc.field("level") > 0) & pc.field("limit").is_valid())
 
-    busiest = grouped_hours(evidence).applyInArrow(busiest_of, _DDL)
-    limited = busiest.where("level > 0 and limit is not null")
-    rows = limited.join(tags_of(evidence), ["cluster_id", "bucket_id"]).toArrow().to_pylist()
-    found: dict[str, list[BucketUse]] = defaultdict(list)
-    for row in rows:
-        found[row["cluster_id"]].append(_use(row))
-    return found
-
-
-def _use(row: dict[str, Any]) -> BucketUse:
-    figures = {name: row[name] for name in row if name not in _NAMES}
-    user, client_id = row["bucket_user"], row["bucket_client"]
-    entity = entity_at(row["level"], user, client_id) or ClientQuotaEntity.of({})
-    return BucketUse(user=user, client_id=client_id, entity=entity, **figures)
-
-
-_NAMES: Final = ("cluster_id", "bucket_user", "bucket_client")
+    return tags_of(evidence, map_buckets(evidence, busiest_of, _DDL).toArrow())
 
 
 def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
@@ -109,10 +114,10 @@ def _last_rows(hours: pa.Table, begins: Numbers) -> Numbers:
 
 
 def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
-    """Return level and limit of the last hour of each bucket."""
-    names = ["level", "limit"]
-    rows = _last_rows(on_brokers.hours, on_brokers.begins[buckets])
-    return dict(zip(names, on_brokers.hours.select(names).take(rows).columns, strict=True))
+    """Return level, limit and number of the last hour of each bucket."""
+    hours = on_brokers.hours.take(_last_rows(on_brokers.hours, on_brokers.begins[buckets]))
+    last = hours_of_epoch(hours).astype(np.int32)
+    return {"level": hours["level"], "limit": hours["limit"], "last_hour": last}
 
 
 def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
@@ -124,45 +129,149 @@ def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
     return np.bincount(days[0], minlength=len(buckets)).astype(np.int32)
 
 
-def rows_of(
-    evidence: Evidence, advised: Sequence[tuple[str, RightSize]]
-) -> Iterator[dict[str, Any]]:
-    """Yield advice with its clusters as rows of ``RECOMMENDATION``, each with its back-test."""
-    values = {
-        (cluster, each.use.bucket_id): Values(each.use.limit, each.value)
-        for cluster, each in advised
-        if each.value is not None
+_OF_USE: Final = (
+    *("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak"),
+    *("cluster_total", "days", "coverage", "minutes", "throttled_minutes"),
+)
+
+
+def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Table:
+    """Return ``RECOMMENDATION`` of all clusters, with back-tests.
+
+    Args:
+        evidence: Has hours of buckets.
+        uses: As ``uses_of`` returns them.
+        rules: How advice is given.
+    """
+    clusters = uses["cluster_id"].to_numpy(zero_copy_only=False)
+    tables = []
+    for cluster in sorted(set(clusters.tolist())):
+        own = uses.filter(pa.array(clusters == cluster)).combine_chunks()
+        since, until = evidence.period(cluster)
+        columns = _columns(own, rules)
+        columns |= {"cluster_id": [cluster], "since": [since], "until": [until]}
+        tables.append(whole_table(RECOMMENDATION, columns))
+    table = pa.concat_tables(tables) if tables else whole_table(RECOMMENDATION, {})
+    return _with_back_tests(table, evidence)
+
+
+def _columns(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
+    """Return the columns of ``RECOMMENDATION`` of one cluster but for its period."""
+    (user, client), _ = numbered(uses["bucket_user"], uses["bucket_client"])
+    (key,), keys = numbered(uses["key"])
+    use: dict[str, Numbers] = {
+        name: uses[name].to_numpy()
+        for name in uses.column_names
+        if name not in {"cluster_id", "key", "bucket_user", "bucket_client"}
     }
-    tests = back_test(evidence, values)
-    periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
-    for cluster, each in advised:
-        since, until = periods[cluster]
-        row = {"cluster_id": cluster, **_row(each), "since": since, "until": until}
-        if test := tests.get((cluster, each.use.bucket_id)):
-            row["throttled_s_now"] = test.now
-            row |= {f"throttled_s_{name}": value for name, value in test.new._asdict().items()}
-        yield row
-
-
-def _row(advice: RightSize) -> dict[str, Any]:
-    use, body = advice.use, advice.body()
-    same = ("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak")
+    advice = advise({**use, "key": key, "user": user, "client": client}, keys, rules)
+    chosen = uses.take(pa.array(advice.row))
+    limit, rate, median = (chosen[name].to_numpy() for name in ("limit", "rate", "median"))
+    factor = np.maximum(advice.value / limit, limit / advice.value)
+    skew = np.divide(rate, median, out=np.full(len(rate), np.nan), where=median > 0)
+    text = _Text(chosen, advice, rules)
+    reasons = text.reasons()
     return {
-        **{name: getattr(use, name) for name in (*same, "cluster_total", "skew", "days")},
-        **quota_columns(use.entity),
-        "bucket_user": use.user,
-        "bucket_client": use.client_id,
-        "coverage": use.coverage,
-        "minutes": use.minutes,
-        "throttled_minutes": use.throttled_minutes,
-        "percentile": use.rate,
+        **{name: chosen[name] for name in (*_OF_USE, "bucket_user", "bucket_client")},
+        **text.entities(),
+        "percentile": chosen["rate"],
         "buckets": advice.buckets,
-        "action": advice.action.value,
-        "reason": advice.reason,
-        "value": advice.value,
+        "action": pa.array(ACTIONS).take(pa.array(advice.action)),
+        "reason": reasons,
+        "value": pa.array(advice.value, from_pandas=True),
         "target": advice.target,
-        "factor": advice.factor,
-        "censored": advice.censored,
+        "factor": pa.array(factor, from_pandas=True),
+        "skew": pa.array(skew, from_pandas=True),
+        "censored": chosen["throttled_minutes"].to_numpy() > 0,
         "saving": advice.saving,
-        "body": None if body is None else json.dumps(body, ensure_ascii=False),
+        "body": text.bodies(reasons),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Names, sentences and bodies of what is advised.
+
+    Attributes:
+        chosen: The rows of ``uses_of`` that the advice is about.
+        advice: In the order of these rows.
+        rules: How advice is given.
+    """
+
+    chosen: pa.Table
+    advice: Advice
+    rules: SizingRules
+
+    def entities(self) -> Mapping[str, Any]:
+        """Return the columns that name the entities that limit now, as ``quota_columns`` does."""
+        level, columns = self.chosen["level"].to_numpy(), {}
+        for column, flag, tag, slots in (
+            ("quota_user", "quota_user_default", "bucket_user", USER_SLOTS),
+            ("quota_client_id", "quota_client_default", "bucket_client", CLIENT_SLOTS),
+        ):
+            is_named = pa.array(slots[level] == Slot.NAMED)
+            columns[column] = pc.if_else(is_named, self.chosen[tag], "")
+            columns[flag] = pa.array(slots[level] == Slot.DEFAULT)
+        return columns
+
+    def reasons(self) -> list[str]:
+        """Return the sentences."""
+        advice, chosen = self.advice, self.chosen
+        judged = {name: getattr(advice, name).tolist() for name in ("days", "coverage", "target")}
+        columns = [
+            judged[name] if name in judged else chosen[name].to_pylist() for name in Figures._fields
+        ]
+        found = [
+            sentence(REASONS[why], Figures(*row), self.rules)
+            for why, *row in zip(advice.why.tolist(), *columns, strict=True)
+        ]
+        for row in np.flatnonzero(self.advice.is_default).tolist():
+            limiting, own = self._entities(row)
+            is_hiding = bool(self.advice.is_hiding[row])
+            no_own = bool(self.advice.no_own[row])
+            words = own_value_in_words(limiting, None if no_own else own, is_hiding=is_hiding)
+            found[row] = f"{found[row]} {words}"
+        return found
+
+    def bodies(self, reasons: Sequence[str]) -> list[str | None]:
+        """Return what ``POST /quotas/alterations`` takes, as JSON; null without a change."""
+        found: list[str | None] = [None] * len(reasons)
+        for row in np.flatnonzero(~np.isnan(self.advice.value)).tolist():
+            limiting, own = self._entities(row)
+            has_own = bool(self.advice.has_own[row])
+            because = (Action(ACTIONS[self.advice.action[row]]), reasons[row])
+            body = sizing_body(
+                own if has_own else limiting,
+                self.chosen["key"][row].as_py(),
+                float(self.advice.value[row]),
+                None if has_own else self.chosen["limit"][row].as_py(),
+                because,
+            )
+            found[row] = json.dumps(body, ensure_ascii=False)
+        return found
+
+    def _entities(self, row: int) -> tuple[ClientQuotaEntity, ClientQuotaEntity]:
+        """Return the entity that limits the bucket of a row, and that of the bucket alone."""
+        level = self.chosen["level"][row].as_py()
+        user, client = (self.chosen[name][row].as_py() for name in ("bucket_user", "bucket_client"))
+        limiting = entity_at(level, user, client)
+        return limiting or ClientQuotaEntity.of({}), own_entity_at(level, user, client)
+
+
+def _with_back_tests(table: pa.Table, evidence: Evidence) -> pa.Table:
+    """Fill in for how long the values would have throttled, where any is to change."""
+    changes = table.filter(pc.field("value").is_valid())
+    tests = back_test(evidence, changes.select(["cluster_id", "bucket_id", "limit", "value"]))
+    if tests is None:
+        return table
+    rows = table["bucket_id"].to_numpy()
+    tested = tests["bucket_id"].to_numpy()
+    order = np.argsort(tested)
+    has_value = np.flatnonzero(~np.isnan(table["value"].to_numpy()))
+    at = order[np.searchsorted(tested[order], rows[has_value])]
+    for name in tests.column_names[2:]:
+        column = np.full(len(rows), np.nan)
+        column[has_value] = tests[name].to_numpy()[at]
+        index = table.schema.get_field_index(name)
+        table = table.set_column(index, name, pa.array(column, from_pandas=True))
+    return table

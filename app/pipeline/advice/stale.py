@@ -3,24 +3,39 @@
 import csv
 import io
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as sf
 
-from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
+from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.domain.right_sizes import SizingRules, allowed_value, alteration_body
-from app.domain.stale_quotas import Seen, StaleRules, StaleValue, stale_values
+from app.domain.stale_quotas import ANONYMOUS, StaleValue, Stored, stale_value
 from app.pipeline.advice.evidence import Evidence, quota_columns, tags_of
+from app.pipeline.advice.judgement import numbered
+from app.pipeline.advice.unused import (
+    CAUSES,
+    NEVER,
+    Judgement,
+    Names,
+    SeenColumns,
+    StoredColumns,
+    Winner,
+    find_unused,
+)
 from app.pipeline.errors import UsageError
 from app.pipeline.lake import days_of, read_first
 from app.pipeline.options import read_file
-from app.pipeline.quota_history import AUDIT, entity_of_columns
+from app.pipeline.quota_history import AUDIT
 from app.pipeline.tables import SERIES, SERIES_LIMIT, UTILIZATION_DAILY
+from app.pipeline.usage.measures import Numbers
+from app.pipeline.whatif.model import MICRO
 
 _LONG_ENOUGH: Final = 0.9
 """So many of the days must have data."""
@@ -29,45 +44,106 @@ _PAIR: Final = "pair"
 _UNCOVERED: Final = (0, 5, 6, 8)
 """Levels of no value, and of values for everybody."""
 
-Stored = dict[str, dict[ClientQuotaEntity, dict[str, float]]]
-
-
-def stored_quotas(versions: Sequence[Mapping[str, Any]]) -> Stored:
-    """Return by cluster what is stored now.
-
-    Args:
-        versions: Rows of ``quota_version`` that have no end.
-    """
-    found: Stored = defaultdict(lambda: defaultdict(dict))
-    for row in versions:
-        if row["value"] is not None:
-            found[row["cluster_id"]][entity_of_columns(row)][row["key"]] = row["value"]
-    return found
-
 
 def stale_rows(
     evidence: Evidence,
-    versions: Sequence[Mapping[str, Any]],
+    versions: pa.Table,
     days: int,
     inventory: Collection[str] | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of ``STALE_QUOTA``, by cluster."""
+    """Yield rows of ``STALE_QUOTA``, by cluster.
+
+    Args:
+        evidence: Has who was seen.
+        versions: ``quota_version``, those that have no end.
+        days: Without traffic make a value unused.
+        inventory: The users that there are; null where nobody says.
+    """
     seen = _seen(evidence)
-    stored = stored_quotas(versions)
     for cluster in sorted(evidence.newest):
         since, until = evidence.period(cluster)
         with_data = evidence.days[cluster]
-        recent = {
-            (entity_of_columns(row), row["key"])
-            for row in versions
-            if row["cluster_id"] == cluster and row["origin"] == AUDIT and row["valid_from"] > since
-        }
+        of_cluster = pc.field("cluster_id") == cluster
+        own = versions.filter(of_cluster & pc.field("value").is_valid())
+        is_recent = (own["origin"].to_numpy(zero_copy_only=False) == AUDIT) & (
+            own["valid_from"].cast(pa.int64()).to_numpy() > since.timestamp() * MICRO
+        )
+        found = ClusterColumns(own, seen.filter(of_cluster), inventory)
         is_long = with_data >= _LONG_ENOUGH * days
-        rules = StaleRules(days, is_long, inventory, recent)
-        quotas: Mapping[ClientQuotaEntity, Values] = stored.get(cluster, {})
         period = {"days": with_data, "since": since, "until": until}
-        for stale in stale_values(quotas, seen.get(cluster, ()), rules):
+        for stale in found.stale_values(days, is_long=is_long, is_recent=is_recent):
             yield {"cluster_id": cluster, **_row(stale), **period}
+
+
+class ClusterColumns:
+    """The values of one cluster, and who was seen there, as columns of numbers."""
+
+    def __init__(
+        self, versions: pa.Table, seen: pa.Table, inventory: Collection[str] | None
+    ) -> None:
+        users, self._users = numbered(versions["user"], seen["user"])
+        clients, self._clients = numbered(versions["client_id"], seen["client_id"])
+        keys, self._keys = numbered(versions["key"], seen["key"])
+        self._names = Names(len(self._keys), len(self._users), len(self._clients))
+        slots = np.array([Slot.ABSENT, Slot.NAMED, Slot.DEFAULT], object)
+        user, client = (
+            slots[np.where(versions[flag].to_numpy(zero_copy_only=False), 2, number != 0)]
+            for flag, number in (("user_default", users[0]), ("client_default", clients[0]))
+        )
+        level = np.zeros(versions.num_rows, np.int64)
+        for row in PRECEDENCE:
+            level[(user == row.user) & (client == row.client_id)] = row.level
+        # Others are of addresses.
+        chosen = np.flatnonzero(level)
+        self._stored = StoredColumns(
+            keys[0][chosen],
+            level[chosen],
+            np.where(user == Slot.NAMED, users[0], 0)[chosen],
+            np.where(client == Slot.NAMED, clients[0], 0)[chosen],
+            versions["value"].to_numpy()[chosen],
+        )
+        self._chosen = chosen
+        is_pair = seen["is_pair"].to_numpy(zero_copy_only=False)
+        last = seen["last"].cast(pa.int64()).to_numpy()
+        levels = seen["level"].to_numpy()
+        self._seen = SeenColumns(keys[1], users[1], clients[1], is_pair, levels, last)
+        self._inventory = inventory
+
+    def stale_values(self, days: int, *, is_long: bool, is_recent: Numbers) -> Iterator[StaleValue]:
+        """Yield each value that does nothing.
+
+        Args:
+            days: Without traffic make a value unused.
+            is_long: Whether the data are of so many.
+            is_recent: Of each version, whether it is younger than the data.
+        """
+        judgement = Judgement(is_long, self._is_absent(), is_recent[self._chosen])
+        found = find_unused(self._stored, self._seen, self._names, judgement)
+        for row, number, last in zip(
+            found.row.tolist(), found.cause.tolist(), found.last.tolist(), strict=True
+        ):
+            stored = self._stored
+            at = Winner(int(stored.level[row]), int(stored.user[row]), int(stored.client[row]))
+            value = Stored(
+                self._entity(at), self._keys[stored.key[row]], float(stored.value[row]), at.level
+            )
+            others = [self._entity(each) for each in found.others.get(row, ())]
+            seen_at = None if last == NEVER else _EPOCH + timedelta(microseconds=last)
+            yield stale_value(CAUSES[number], value, days, others, seen_at)
+
+    def _is_absent(self) -> Numbers:
+        """Tell of each value whether the inventory lacks its user."""
+        if self._inventory is None:
+            return np.zeros(len(self._stored.user), bool)
+        there = {"", ANONYMOUS, *self._inventory}
+        return np.array([name not in there for name in self._users])[self._stored.user]
+
+    def _entity(self, of: Winner) -> ClientQuotaEntity:
+        names = self._users[of.user], self._clients[of.client]
+        return entity_at(of.level, *names) or ClientQuotaEntity.of({})
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _row(stale: StaleValue) -> dict[str, Any]:
@@ -88,18 +164,26 @@ def _json(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def _seen(evidence: Evidence) -> dict[str, list[Seen]]:
-    """Return by cluster who was seen with which key, and at which level."""
-    series, limits = evidence.read(SERIES), evidence.read(SERIES_LIMIT)
-    limited = limits.select(*SERIES.partitions, "series_id", "level").distinct()
-    both = series.join(limited, [*SERIES.partitions, "series_id"])
-    is_pair = (sf.col("grain") == _PAIR).alias("is_pair")
-    names = ("cluster_id", "key", "user", "client_id")
-    found = both.groupBy(*names, is_pair, "level").agg(sf.max("last_seen").alias("last"))
-    rows: dict[str, list[Seen]] = defaultdict(list)
-    for row in found.toArrow().to_pylist():
-        rows[row.pop("cluster_id")].append(Seen(**row))
-    return rows
+def _seen(evidence: Evidence) -> pa.Table:
+    """Return who was seen with which key, at which level, and when last at any."""
+    same = ["cluster_id", "series_id"]
+    times = evidence.read(SERIES).selectExpr(*same, "last_seen", "0 as levels")
+    limits = evidence.read(SERIES_LIMIT)
+    limited = limits.selectExpr(*same, "null as last_seen", "shiftleft(1, level) as levels")
+    # Numbers alone, which are summed up several times faster than names.
+    found = times.unionByName(limited).groupBy(*same)
+    of_series = found.agg(
+        sf.max("last_seen").alias("last_seen"), sf.bit_or("levels").alias("levels")
+    )
+    names = evidence.read(SERIES).join(sf.broadcast(of_series), [*same, "last_seen"])
+    columns = names.select(
+        *("cluster_id", "key", "user", "client_id"),
+        (sf.col("grain") == _PAIR).alias("is_pair"),
+        *("levels", sf.col("last_seen").alias("last")),
+    ).toArrow()
+    levels: Numbers = columns["levels"].to_numpy()
+    row, level = np.nonzero(levels[:, None] >> np.arange(len(PRECEDENCE) + 1) & 1)
+    return columns.take(pa.array(row)).append_column("level", pa.array(level))
 
 
 def read_inventory(file: str) -> frozenset[str]:
@@ -148,8 +232,7 @@ def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator
         top: How many of each key.
         rules: Of the value that is advised.
     """
-    named = _largest(_uses(evidence), top).join(tags_of(evidence), ["cluster_id", "bucket_id"])
-    for row in named.sort("cluster_id", "key", "bucket_id").toArrow().to_pylist():
+    for row in tags_of(evidence, _largest(evidence, top)).to_pylist():
         since, until = evidence.period(row["cluster_id"])
         user, client_id = row["bucket_user"], row["bucket_client"]
         quota = entity_at(row["level"], user, client_id)
@@ -169,33 +252,45 @@ def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator
         }
 
 
-def _uses(evidence: Evidence) -> DataFrame:
-    """Return what each bucket used; whole numbers add up the same in any order."""
+def _largest(evidence: Evidence, top: int) -> pa.Table:
+    """Return those without a value of their own that used most of each key.
+
+    Whole numbers add up the same in any order.
+    """
     days = read_first(evidence.lakes, UTILIZATION_DAILY, days_of(evidence.hours))
     units = "cast(round(coalesce(bytes, p50 * minutes_present * 1000)) as decimal(38, 0))"
     on_brokers = days.where("broker_id is not null").withColumn("units", sf.expr(units))
-    return on_brokers.groupBy("cluster_id", "key", "bucket_id").agg(
-        sf.sum("units").alias("units"),
-        sf.sum("bytes").alias("bytes"),
-        sf.sum("minutes_present").alias("minutes"),
-        sf.max("peak").alias("peak"),
-        sf.max_by(sf.struct("broker_id", "p99"), sf.struct("p99", "broker_id")).alias("busiest"),
-        sf.max_by(sf.struct("level", "limit"), sf.struct("dt", "broker_id")).alias("last"),
-        sf.count_distinct("dt").cast("int").alias("days"),
+    of_bucket = ["cluster_id", "key", "bucket_id"]
+    # The level of the last day, on the highest broker; a struct would be sorted by.
+    last = "(unix_date(dt) * 4294967296L + broker_id) * 16 + level"
+    sums = on_brokers.groupBy(*of_bucket).agg(
+        sf.sum("units").alias("units"), sf.max(sf.expr(last)).alias("last")
     )
-
-
-def _largest(uses: DataFrame, top: int) -> DataFrame:
-    """Return those without a value of their own that used most of each key."""
-    totals = uses.groupBy("cluster_id", "key").agg(sf.sum("units").alias("total"))
+    totals = sums.groupBy("cluster_id", "key").agg(sf.sum("units").alias("total"))
     ranked = (
-        uses.join(sf.broadcast(totals), ["cluster_id", "key"])
-        .where(sf.col("last.level").isin(list(_UNCOVERED)) & (sf.col("units") > 0))
+        sums.join(sf.broadcast(totals), ["cluster_id", "key"])
+        .where((sf.col("last") % 16).isin(list(_UNCOVERED)) & (sf.col("units") > 0))
         .selectExpr(
-            *("cluster_id", "key", "bucket_id", "bytes", "minutes", "days", "peak"),
+            *of_bucket,
             "cast(units as double) / cast(total as double) as share",
-            *("busiest.broker_id", "busiest.p99", "last.level", "last.limit"),
             "row_number() over (partition by cluster_id, key order by units desc, bucket_id) as n",
         )
     )
-    return ranked.where(sf.col("n") <= top).drop("n")
+    largest = sf.broadcast(ranked.where(sf.col("n") <= top).drop("n"))
+    return (
+        on_brokers.join(largest, of_bucket)
+        .groupBy(*of_bucket, "share")
+        .agg(
+            sf.sum("bytes").alias("bytes"),
+            sf.sum("minutes_present").alias("minutes"),
+            sf.max("peak").alias("peak"),
+            sf.max_by(sf.struct("broker_id", "p99"), sf.struct("p99", "broker_id")).alias("top"),
+            sf.max_by(sf.struct("level", "limit"), sf.struct("dt", "broker_id")).alias("last"),
+            sf.count_distinct("dt").cast("int").alias("days"),
+        )
+        .select(
+            *(*of_bucket, "bytes", "minutes", "days", "peak", "share"),
+            *("top.broker_id", "top.p99", "last.level", "last.limit"),
+        )
+        .toArrow()
+    )

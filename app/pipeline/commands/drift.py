@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.quota_drift import Quota
 from app.pipeline.advice.drift import drift_rows, read_desired, read_sources
-from app.pipeline.advice.evidence import write_advice
+from app.pipeline.advice.evidence import rows_to_table, write_advice
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition
@@ -69,7 +69,7 @@ def write_drift(
         raise UsageError(message)
     rows = list(drift_rows(sources, desired))
     clusters = [{"cluster_id": name} for name in sources]
-    write_advice(job, DRIFT_FINDING, rows, clusters)
+    write_advice(job, DRIFT_FINDING, rows_to_table(DRIFT_FINDING, rows), clusters)
     if without := [name for name, source in sources.items() if not source.taken]:
         names = ", ".join(map(repr, without))
         job.say(f"of {names} there is no snapshot, so that the log counts as live.")

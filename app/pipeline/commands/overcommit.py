@@ -10,7 +10,7 @@ from typing import Final
 
 from app.pipeline.advice.capacity import DEFAULT_BROKER, Capacity, read_capacity
 from app.pipeline.advice.commits import commit_rows
-from app.pipeline.advice.evidence import Evidence, write_advice
+from app.pipeline.advice.evidence import Evidence, rows_to_table, write_advice
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
@@ -76,7 +76,7 @@ def write_commits(job: Job, evidence: Evidence, capacities: Mapping[int, Capacit
     """Write the promises of the brokers of some hours, and count them into the report."""
     evidence.say_if_empty(job)
     rows = list(commit_rows(evidence, capacities, job.options.replication_factor))
-    write_advice(job, BROKER_COMMIT, rows, evidence.clusters)
+    write_advice(job, BROKER_COMMIT, rows_to_table(BROKER_COMMIT, rows), evidence.clusters)
     job.counts["rows_in"] = sum(row["buckets"] for row in rows)
     job.counts["brokers"] = len({(row["cluster_id"], row["broker_id"]) for row in rows})
     job.counts["over"] = sum(1 for row in rows if row["over"])

@@ -5,14 +5,19 @@ the advice about their clusters. Nothing is applied: each row has the body that 
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from app.domain.entities import ClientQuotaEntity
 from app.domain.quantities import value_in_words
-from app.domain.right_sizes import Action, RightSize, SizingRules, right_sizes
-from app.pipeline.advice.evidence import MOST_DAYS, Evidence, write_advice
-from app.pipeline.advice.sizes import rows_of, uses_of
+from app.domain.right_sizes import Action, SizingRules
+from app.pipeline.advice.evidence import MOST_DAYS, Evidence, whole_table, write_advice
+from app.pipeline.advice.sizes import advice_of, uses_of
 from app.pipeline.job import Job
 from app.pipeline.options import number_option, whole_number
 from app.pipeline.publishing import publish_advice
@@ -121,44 +126,48 @@ def write_sizes(job: Job, evidence: Evidence) -> None:
     """Write the advice that follows from some hours, and count it into the report."""
     evidence.say_if_empty(job)
     rules = rules_of(job)
-    uses = uses_of(evidence, rules, job.options.halving_days) if evidence.hours else {}
-    found = [
-        (cluster, advice)
-        for cluster in sorted(uses)
-        for advice in right_sizes(uses[cluster], rules)
-    ]
-    write_advice(job, RECOMMENDATION, rows_of(evidence, found), evidence.clusters)
-    job.counts["rows_in"] = sum(map(len, uses.values()))
-    actions = [advice.action for _, advice in found]
+    advice, judged = whole_table(RECOMMENDATION, {}), 0
+    if evidence.hours:
+        uses = uses_of(evidence, rules, job.options.halving_days)
+        advice, judged = advice_of(evidence, uses, rules), uses.num_rows
+    write_advice(job, RECOMMENDATION, advice, evidence.clusters)
+    job.counts["rows_in"] = judged
+    actions = advice["action"].to_pylist()
     job.counts["advice"] = {action.value: actions.count(action) for action in Action}
     job.findings += actions.count(Action.RAISE) + actions.count(Action.LOWER)
-    job.summary = list(_lines([advice for _, advice in found]))
+    job.summary = list(_lines(advice))
 
 
 _LISTED: Final = 10
 
 
-def _lines(advised: Sequence[RightSize]) -> Iterator[str]:
+def _lines(advice: pa.Table) -> Iterator[str]:
     """Yield the largest changes, for people."""
-    changes = sorted(
-        (each for each in advised if each.value is not None), key=lambda each: -(each.factor or 0)
-    )
+    changes = advice.filter(pc.field("value").is_valid())
+    by = [("factor", "descending"), ("key", "ascending"), ("bucket_id", "ascending")]
+    largest = changes.sort_by(by).slice(0, _LISTED).to_pylist()
     yield ""
-    yield "To raise or to lower:" if changes else "Nothing is to be raised or lowered."
+    yield "To raise or to lower:" if largest else "Nothing is to be raised or lowered."
     yield from columns(
         ("advice", "entity", "key", "now", "then", "why"),
         [
             (
-                each.action.value,
-                f"{each.entity}",
-                key_name(each.use.key),
-                value_in_words(each.use.key, each.use.limit),
-                value_in_words(each.use.key, each.value or 0.0),
-                each.reason,
+                row["action"],
+                f"{_entity(row)}",
+                key_name(row["key"]),
+                value_in_words(row["key"], row["limit"]),
+                value_in_words(row["key"], row["value"]),
+                row["reason"],
             )
-            for each in changes[:_LISTED]
+            for row in largest
         ],
     )
+
+
+def _entity(row: Mapping[str, Any]) -> ClientQuotaEntity:
+    """Return the entity whose value is to be set."""
+    (alteration,) = json.loads(row["body"])["alterations"]
+    return ClientQuotaEntity.of(alteration["entity"])
 
 
 def rules_of(job: Job) -> SizingRules:

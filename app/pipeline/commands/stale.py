@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from app.domain.right_sizes import SizingRules
-from app.pipeline.advice.evidence import Evidence, write_advice
+from app.pipeline.advice.evidence import Evidence, rows_to_table, write_advice
 from app.pipeline.advice.stale import read_inventory, stale_rows, uncovered_rows
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.job import Job
@@ -94,12 +94,14 @@ def write_stale(
     """Write both tables about some hours, and count into the report."""
     evidence.say_if_empty(job)
     current = quotas.read(QUOTA_VERSION).where("valid_to is null")
-    versions = Scope.of(job).of_cluster(current).toArrow().to_pylist()
+    versions = Scope.of(job).of_cluster(current).toArrow()
     stale = list(stale_rows(evidence, versions, days, inventory))
-    write_advice(job, STALE_QUOTA, stale, evidence.clusters)
+    write_advice(job, STALE_QUOTA, rows_to_table(STALE_QUOTA, stale), evidence.clusters)
     uncovered = uncovered_rows(evidence, job.options.top, SizingRules())
-    write_advice(job, UNCOVERED_CLIENT, uncovered, evidence.clusters)
-    job.counts["rows_in"] = len(versions)
+    write_advice(
+        job, UNCOVERED_CLIENT, rows_to_table(UNCOVERED_CLIENT, uncovered), evidence.clusters
+    )
+    job.counts["rows_in"] = versions.num_rows
     job.counts["days"] = dict(evidence.days)
     kinds = [row["kind"] for row in stale]
     job.counts["stale"] = {kind: kinds.count(kind) for kind in sorted(set(kinds))}

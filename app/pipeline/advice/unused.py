@@ -1,0 +1,295 @@
+"""The rules of ``app.domain.stale_quotas`` for columns: the same findings.
+
+A position is a number that stands for a key, a level and the names that the level names. What goes
+before a value, and who was seen with its names, is at positions that follow from its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from app.domain.idle_values import HIDING, HIDING_CLIENTS, covers
+from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.domain.stale_quotas import HIDES_CLIENTS, MOST_WINNERS, Cause
+from app.pipeline.advice.judgement import CLIENT_SLOTS, USER_SLOTS
+from app.pipeline.usage.measures import Numbers, begins_of
+
+_LEVELS: Final = len(PRECEDENCE) + 1
+NEVER: Final = np.iinfo(np.int64).min
+"""When somebody was seen who was not."""
+
+CAUSES: Final = tuple(Cause)
+_NUMBERS: Final = {cause: number for number, cause in enumerate(Cause)}
+_NONE: Final = -1
+
+
+class Names(NamedTuple):
+    """How many keys, users and client-ids there are; 0 stands for an empty or absent name."""
+
+    keys: int
+    users: int
+    clients: int
+
+    def positions(self, key: Numbers, level: Numbers, user: Numbers, client: Numbers) -> Numbers:
+        """Return the positions of names at levels; a name that the level does not name is 0."""
+        named_user = np.where((USER_SLOTS == Slot.NAMED)[level], user, 0)
+        named_client = np.where((CLIENT_SLOTS == Slot.NAMED)[level], client, 0)
+        of_level = key * _LEVELS + level
+        found: Numbers = (of_level * self.users + named_user) * self.clients + named_client
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumns:
+    """Values of one cluster; names that an entity lacks are 0."""
+
+    key: Numbers
+    level: Numbers
+    user: Numbers
+    client: Numbers
+    value: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SeenColumns:
+    """Who was seen, as ``Seen`` has it; ``last`` is a number."""
+
+    key: Numbers
+    user: Numbers
+    client: Numbers
+    is_pair: Numbers
+    level: Numbers
+    last: Numbers
+
+
+class Winner(NamedTuple):
+    """An entity that goes before a value: its level, and the numbers of its names."""
+
+    level: int
+    user: int
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Values that do nothing.
+
+    Attributes:
+        row: Of the values.
+        cause: A number of ``CAUSES``.
+        others: By row the entities that go before it, or the one with the same effect.
+        last: When a client of its names was seen last, ``NEVER`` where that is of no interest.
+    """
+
+    row: Numbers
+    cause: Numbers
+    others: Mapping[int, list[Winner]]
+    last: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is known beside the values and who was seen.
+
+    Attributes:
+        is_long: As in ``StaleRules``.
+        is_absent: Of each value, whether the inventory lacks its user.
+        is_recent: Of each value, whether it is younger than the data.
+    """
+
+    is_long: bool
+    is_absent: Numbers
+    is_recent: Numbers
+
+
+def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: Judgement) -> Unused:
+    """Return each value that does nothing once, as ``stale_values`` does."""
+    index = _Index(stored, names)
+    hiding, same, is_hidden_for_clients = _by_level(stored, index)
+    traffic = _traffic(stored, seen, index)
+    is_silent = rules.is_long & ~rules.is_recent & ~traffic.is_effective & ~traffic.is_hidden
+    is_default = (USER_SLOTS != Slot.NAMED) & (CLIENT_SLOTS != Slot.NAMED)
+    conditions = {
+        Cause.GOES_BEFORE: hiding != _NONE,
+        Cause.SAME_EFFECT: (same != _NONE) & ~is_hidden_for_clients,
+        Cause.NOT_IN_INVENTORY: rules.is_absent & ~traffic.has_user,
+        Cause.NO_FALLBACK: is_silent & is_default[stored.level],
+        Cause.NOT_SEEN: is_silent & (traffic.last == NEVER),
+        Cause.OTHERS_FIRST: is_silent & traffic.has_winners,
+    }
+    numbers = [_NUMBERS[cause] for cause in conditions]
+    cause = np.select(list(conditions.values()), numbers, _NONE)
+    row = np.flatnonzero(cause != _NONE)
+    by_traffic = np.isin(cause, [_NUMBERS[Cause.NO_FALLBACK], _NUMBERS[Cause.OTHERS_FIRST]])
+    others = {each: traffic.winners.get(each, []) for each in np.flatnonzero(by_traffic).tolist()}
+    for found, because in ((hiding, Cause.GOES_BEFORE), (same, Cause.SAME_EFFECT)):
+        for each in np.flatnonzero(cause == _NUMBERS[because]).tolist():
+            others[each] = [index.entity(int(found[each]))]
+    is_dated = ~np.isin(cause, [_NUMBERS[Cause.NOT_IN_INVENTORY], _NUMBERS[Cause.NOT_SEEN]])
+    return Unused(row, cause[row], others, np.where(is_dated, traffic.last, NEVER)[row])
+
+
+class _Index:
+    """The values by position."""
+
+    def __init__(self, stored: StoredColumns, names: Names) -> None:
+        self.names = names
+        self._stored = stored
+        positions = names.positions(stored.key, stored.level, stored.user, stored.client)
+        self._order = np.argsort(positions)
+        self._positions = positions[self._order]
+
+    def rows_at(self, positions: Numbers) -> Numbers:
+        """Return the row of the value at each position; -1 for none."""
+        if not len(self._positions):
+            return np.full(len(positions), _NONE)
+        at = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
+        return np.where(self._positions[at] == positions, self._order[at], _NONE)
+
+    def at_level(self, rows: Numbers, level: int) -> Numbers:
+        """Return the value of another level for the names of some values of one level."""
+        stored, row = self._stored, PRECEDENCE[level - 1]
+        own = PRECEDENCE[int(stored.level[rows[0]]) - 1]
+        # Nobody in particular has no value of his own.
+        if (row.user is Slot.NAMED and own.user is not Slot.NAMED) or (
+            row.client_id is Slot.NAMED and own.client_id is not Slot.NAMED
+        ):
+            return np.full(len(rows), _NONE)
+        levels = np.full(len(rows), level)
+        user, client = stored.user[rows], stored.client[rows]
+        return self.rows_at(self.names.positions(stored.key[rows], levels, user, client))
+
+    def entity(self, row: int) -> Winner:
+        """Return the entity of a value."""
+        stored = self._stored
+        return Winner(int(stored.level[row]), int(stored.user[row]), int(stored.client[row]))
+
+
+def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, Numbers]:
+    """Judge values by the levels alone, as ``idle_values`` does.
+
+    Return the rows of what goes before each for everybody and of what has the same effect, -1 for
+    none, and whether something goes before it for all who have a client-id.
+    """
+    count = len(stored.level)
+    hiding, same = np.full(count, _NONE), np.full(count, _NONE)
+    for_clients = np.zeros(count, bool)
+    for row in PRECEDENCE:
+        rows = np.flatnonzero(stored.level == row.level)
+        if not len(rows):
+            continue
+        for level in HIDING.get(row.level, ()):
+            found = index.at_level(rows, level)
+            hiding[rows] = np.where(hiding[rows] == _NONE, found, hiding[rows])
+        if row.level in HIDING_CLIENTS:
+            for_clients[rows] = index.at_level(rows, HIDING_CLIENTS[row.level]) != _NONE
+        same[rows] = _same_effect(stored, index, rows)
+    return hiding, same, for_clients
+
+
+def _same_effect(stored: StoredColumns, index: _Index, rows: Numbers) -> Numbers:
+    """Return the next value for all the same connections, where it has the same effect."""
+    row = PRECEDENCE[int(stored.level[rows[0]]) - 1]
+    taken = np.unique(np.stack([stored.key, stored.level]), axis=1)
+    same, is_open = np.full(len(rows), _NONE), np.ones(len(rows), bool)
+    for following in PRECEDENCE[row.level :]:
+        keys = taken[0][taken[1] == following.level]
+        has_level = is_open & np.isin(stored.key[rows], keys)
+        if not covers(following, row):
+            is_open &= ~has_level
+            continue
+        found = index.at_level(rows, following.level)
+        is_there = has_level & (found != _NONE)
+        is_same = is_there & (stored.value[found] == stored.value[rows])
+        if following.bucket is row.bucket:
+            same[is_same] = found[is_same]
+        is_open &= ~is_there
+    return same
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Who was seen, of each value.
+
+    Attributes:
+        last: When somebody of its names was seen last.
+        is_effective: Whether it limited anybody.
+        is_hidden: Whether a client-id of its names may be in a user's bucket.
+        has_user: Whether its user was seen.
+        has_winners: Whether other entities limited those of its names.
+        winners: By row these entities, the first ``MOST_WINNERS`` in their order.
+    """
+
+    last: Numbers
+    is_effective: Numbers
+    is_hidden: Numbers
+    has_user: Numbers
+    has_winners: Numbers
+    winners: Mapping[int, list[Winner]]
+
+
+def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffic:
+    names, count = index.names, len(stored.level)
+    last = np.full(count, NEVER)
+    pairs = []
+    for row in PRECEDENCE:
+        may_name = np.ones(len(seen.key), bool)
+        if row.user is not Slot.ABSENT:
+            may_name &= seen.user != 0
+        if row.client_id is not Slot.ABSENT:
+            may_name &= seen.client != 0
+        levels = np.full(len(seen.key), row.level)
+        found = index.rows_at(names.positions(seen.key, levels, seen.user, seen.client))
+        at = np.flatnonzero(may_name & (found != _NONE))
+        np.maximum.at(last, found[at], seen.last[at])
+        won = at[(seen.level[at] > 0) & (seen.level[at] < row.level)]
+        pairs.append(np.stack([found[won], won]))
+    effective = np.zeros(count, bool)
+    limited = np.flatnonzero(seen.level > 0)
+    positions = names.positions(seen.key, seen.level, seen.user, seen.client)
+    rows = index.rows_at(positions[limited])
+    effective[rows[rows != _NONE]] = True
+    hidden = np.zeros(names.keys, bool)
+    hidden[seen.key[~seen.is_pair & (seen.client == 0)]] = True
+    users = np.zeros(names.users, bool)
+    users[seen.user] = True
+    users[0] = False
+    winners = _winners(seen, *np.concatenate(pairs, axis=1))
+    has_winners = np.zeros(count, bool)
+    has_winners[list(winners)] = True
+    may_be_hidden = np.isin(stored.level, HIDES_CLIENTS) & hidden[stored.key]
+    return _Traffic(last, effective, may_be_hidden, users[stored.user], has_winners, winners)
+
+
+def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Mapping[int, list[Winner]]:
+    """Return by value the entities that limited those who were seen.
+
+    Args:
+        seen: Who was.
+        value: Rows of values.
+        won: The row of ``seen`` for each.
+    """
+    level = seen.level[won].astype(np.int64)
+    ranks = []
+    for slots, name in ((USER_SLOTS, seen.user[won]), (CLIENT_SLOTS, seen.client[won])):
+        slot = slots[level]
+        # As ``sort_key``: absent before the default before names.
+        ranks.append(np.select([slot == Slot.ABSENT, slot == Slot.DEFAULT], [0, 1], name + 2))
+    order = np.lexsort((ranks[1], ranks[0], value))
+    columns = [column[order] for column in (value, *ranks)]
+    first = begins_of(*columns)
+    value, user, client = (column[first] for column in columns)
+    level = level[order][first]
+    begins = begins_of(value)
+    found = {}
+    ends = np.append(begins, len(value))[1:]
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        chosen = slice(begin, min(end, begin + MOST_WINNERS))
+        rows = zip(level[chosen], user[chosen], client[chosen], strict=True)
+        found[int(value[begin])] = [
+            Winner(int(each), max(int(name) - 2, 0), max(int(other) - 2, 0))
+            for each, name, other in rows
+        ]
+    return found
