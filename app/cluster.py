@@ -149,6 +149,7 @@ class Alterations:
             PostgresDriftJournal(database),
             self.metrics,
             interval_s=settings.drift_interval_s,
+            budgets=lambda: policy.budgets,
         )
 
     def barrier(self, reader: QuotaReader) -> Barrier:

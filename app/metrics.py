@@ -136,6 +136,9 @@ class _Labelled(NamedTuple):
     def labels(self, *values: object) -> Any:
         return self.metric.labels(self.cluster, *values)
 
+    def remove(self, *values: object) -> None:
+        self.metric.remove(self.cluster, *values)
+
 
 class AlterationMetrics:
     """What becomes of alterations.
@@ -172,6 +175,13 @@ class AlterationMetrics:
             "Alterations that set a value of a budget's, by whether its sum stays within.",
             ["result"],
         )
+        self._budgets = make.gauge(
+            "quota_budget_filled_ratio",
+            "What the stored values of a budget add up to, of the most that it lets through: over "
+            "1 other tools set more. From the process that watches for drift.",
+            ["budget", "key"],
+        )
+        self._filled: set[tuple[str, str]] = set()
         self.slot_was_taken = make.counter(
             "quota_slot_conflicts", "Alterations refused because another one held an entity."
         ).inc
@@ -237,6 +247,14 @@ class AlterationMetrics:
     def judged_by_budgets(self, *, within: bool) -> None:
         """Note whether an alteration stays within its budgets."""
         self._count_budgets("within" if within else "exceeded")
+
+    def budgets_are_filled(self, ratios: Mapping[tuple[str, str], float]) -> None:
+        """Note how full budgets are, by name and key; all others are forgotten."""
+        for gone in self._filled - ratios.keys():
+            self._budgets.remove(*gone)
+        self._filled = set(ratios)
+        for (budget, key), ratio in ratios.items():
+            self._budgets.labels(budget, key).set(ratio)
 
     def scanned_for_drift(self) -> None:
         """Note that a scan was completed just now."""

@@ -160,6 +160,14 @@ class BudgetRow(NamedTuple):
     largest: Sequence[tuple[ClientQuotaEntity, float]]
     without_value: Sequence[ClientQuotaEntity]
 
+    @property
+    def filled(self) -> float:
+        """The sum of the most that it may be; infinite where that is nothing, but for no sum."""
+        most = float(self.budget.most(self.key))
+        if most > 0:
+            return self.sum / most
+        return math.inf if self.sum > 0 else 0.0
+
 
 def budget_rows(budgets: Iterable[Budget], stored: Quotas) -> Iterator[BudgetRow]:
     """Yield how full each is, by budget in the order of the file, then by key."""

@@ -61,9 +61,11 @@ _PUBLISHED: Final = """
     where seq = %(seq)s
 """
 _ENDED: Final = """
-    update pipeline_run set state = %s, ended_at = clock_timestamp(), error = %s
-    where seq = %s and state = 'running'
+    update pipeline_run set state = %(state)s, ended_at = clock_timestamp(), error = %(error)s
+    where seq = %(seq)s and (state = 'running' or %(error)s::text is not null)
 """
+"""Who has published succeeded by that, unless something fails later, such as the advice of a run:
+what it has published stays, and is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def _options(job: Job) -> dict[str, Any]:
 def _end(
     connection: psycopg.Connection[Any], record: RunRecord, error: BaseException | None
 ) -> None:
-    """Say how it ended, unless it has published."""
+    """Say how it ended."""
     match error:
         case None:
             state, text = "succeeded", None
@@ -210,7 +212,7 @@ def _end(
             state, text = "failed", str(error)
         case _:
             state, text = "failed", f"{type(error).__name__}: {error}"
-    connection.execute(_ENDED, [state, text, record.seq])
+    connection.execute(_ENDED, {"state": state, "error": text, "seq": record.seq})
 
 
 def _infrastructure(error: psycopg.Error) -> InfrastructureError:

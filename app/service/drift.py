@@ -1,13 +1,14 @@
 """The watch for drift: it records what others changed, and what of ours was applied late."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from app.domain.alterations import Quotas, Values, find_differences, late_apply, same_values
+from app.domain.budgets import Budget, budget_rows
 from app.domain.entities import ALL_ENTITIES, ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.metrics import AlterationMetrics, DriftOrigin
@@ -35,13 +36,18 @@ class _Sighting:
 
 @dataclass
 class DriftWatch:
-    """Compares at intervals; one process of those that serve a cluster does it."""
+    """Compares at intervals; one process of those that serve a cluster does it.
+
+    Attributes:
+        budgets: Returns those in force, of which it says how full they are.
+    """
 
     admin: ClientQuotaAdmin
     barrier: Barrier
     journal: DriftJournal
     metrics: AlterationMetrics
     interval_s: float = INTERVAL_S
+    budgets: Callable[[], Sequence[Budget]] = tuple
     _cluster_id: str | None = field(default=None, init=False)
     _sightings: dict[ClientQuotaEntity, _Sighting] = field(default_factory=dict, init=False)
 
@@ -58,6 +64,8 @@ class DriftWatch:
         try:
             cluster_id = self._cluster_id = await self.admin.cluster_id()
             if not await self.journal.try_lead(cluster_id):
+                # Another process says it.
+                self.metrics.budgets_are_filled({})
                 return ()
             return await self._compare(cluster_id)
         except Exception:
@@ -73,6 +81,7 @@ class DriftWatch:
     async def _compare(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
         baseline = await self.journal.baseline(cluster_id)
         described, verified = await self._describe()
+        await self._weigh_budgets(described.quotas)
         if baseline is None:
             await self.journal.keep_baseline(cluster_id, described.quotas)
             return ()
@@ -89,6 +98,11 @@ class DriftWatch:
             self._sightings.pop(entity, None)
         self._count(recorded, linked)
         return recorded
+
+    async def _weigh_budgets(self, quotas: Quotas) -> None:
+        budgets = self.budgets()
+        rows = await off_loop(len(quotas), list, budget_rows(budgets, quotas)) if budgets else []
+        self.metrics.budgets_are_filled({(row.budget.name, row.key): row.filled for row in rows})
 
     def _count(self, recorded: Sequence[ClientQuotaEntity], changes: Sequence[Drift]) -> None:
         recorded_entities = set(recorded)

@@ -176,8 +176,11 @@ def _overcommit(command: Command, lake: Path, out: Path, capacity: Path) -> None
     assert busy["unlimited_share"] == pytest.approx(400 / 1505)
 
 
-def _drift(command: Command, quotas: Path, out: Path) -> None:
-    """The log has 100 for alice, 50 for bob, and a failed 9 for carl; live are 100, 70 and 9."""
+def _write_drift_world(quotas: Path) -> Path:
+    """Write what the log says, and return the document.
+
+    The log has 100 for alice, 50 for bob, and a failed 9 for carl; live are 100, 70 and 9.
+    """
     taken = START + timedelta(days=1)
     logged = [version(PRODUCE, 100.0, "alice"), version(PRODUCE, 50.0, "bob")]
     carl = version(PRODUCE, 9.0, "carl")
@@ -211,6 +214,11 @@ def _drift(command: Command, quotas: Path, out: Path) -> None:
         - {{entity: {{user: zoe}}, values: {{{PRODUCE}: 3}}}}
         """
     )
+    return desired
+
+
+def _drift(command: Command, quotas: Path, out: Path) -> None:
+    desired = _write_drift_world(quotas)
     report = run(command, "drift", "--quotas", quotas, "--out", out, "--desired", desired)
     assert report["findings"] == 5
     assert {
@@ -229,6 +237,7 @@ JOBS: Sequence[tuple[str, Sequence[str], Sequence[Table]]] = [
     ("rightsize", ["--half-life", "2", "--skew-aware"], [RECOMMENDATION]),
     ("stale", ["--quotas", "{lake}", "--days", "7"], [STALE_QUOTA, UNCOVERED_CLIENT]),
     ("overcommit", ["--capacity", "{capacity}", "--replication-factor", "3"], [BROKER_COMMIT]),
+    ("drift", ["--quotas", "{quotas}", "--desired", "{desired}"], [DRIFT_FINDING]),
 ]
 
 
@@ -240,9 +249,12 @@ def test_advice_is_the_same_on_any_number_of_partitions(
 ):
     lake, capacity = write_world(tmp_path / "lake"), tmp_path / "capacity.json"
     capacity.write_text(CAPACITY)
+    quotas = tmp_path / "quotas"
+    named = {"lake": lake, "capacity": capacity, "quotas": quotas}
+    named["desired"] = _write_drift_world(quotas)
     before = spark.conf.get("spark.sql.shuffle.partitions")
     for job, options, tables in JOBS:
-        own = [option.format(lake=lake, capacity=capacity) for option in options]
+        own = [option.format(**named) for option in options]
         found: list[Any] = []
         for partitions in ("2", "16"):
             spark.conf.set("spark.sql.shuffle.partitions", partitions)

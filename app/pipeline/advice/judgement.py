@@ -139,9 +139,9 @@ def advise(use: Columns, keys: list[str], rules: SizingRules) -> Advice:
         "is_hiding": (is_own & ~no_own & _hides(use))[single],
     }
     own["has_own"] = is_own[single] & ~own["no_own"] & ~own["is_hiding"]
-    kept = own["no_own"] | own["is_hiding"]
-    own["value"] = np.where(kept, np.nan, own["value"])
-    own["saving"] = np.where(kept, 0.0, own["saving"])
+    is_left = own["no_own"] | own["is_hiding"]
+    own["value"] = np.where(is_left, np.nan, own["value"])
+    own["saving"] = np.where(is_left, 0.0, own["saving"])
     shared = _of_default(_Group(use, judged, together, group), keys, rules)
     shared["buckets"] = sizes[group[shared["row"]]]
     nothing = np.zeros(len(shared["row"]), bool)

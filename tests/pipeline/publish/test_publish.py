@@ -208,6 +208,33 @@ def test_a_job_that_fails_before_it_publishes_is_recorded(database: str):
     assert (run["state"], run["error"]) == ("failed", "--quotas is missing.")
 
 
+def fail_after_publishing(url: str, error: BaseException) -> dict[str, Any]:
+    """Fail as a run whose advice fails, and return the record."""
+
+    def run() -> None:
+        job = job_of("run")
+        with record_run(job):
+            publish_rows(url, SAMPLE, job)
+            raise error
+
+    with pytest.raises(type(error)):
+        run()
+    (found,) = rows_of(url, "pipeline_run")
+    return found
+
+
+def test_a_run_whose_advice_fails_has_failed_and_what_it_published_stays(database: str):
+    run = fail_after_publishing(database, InfrastructureError("Spark failed."))
+    assert (run["state"], run["error"]) == ("failed", "Spark failed.")
+    assert set(run["published"]) == {table.name for table in SAMPLE}
+    assert run["data_through"] == MIDNIGHT + timedelta(minutes=5)
+
+
+def test_a_run_that_is_stopped_after_it_published_was_cancelled(database: str):
+    run = fail_after_publishing(database, KeyboardInterrupt())
+    assert (run["state"], run["error"]) == ("cancelled", "stopped by a signal")
+
+
 def test_a_run_whose_process_died_has_failed_once_the_next_begins(database: str):
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(

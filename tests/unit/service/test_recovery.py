@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome, Quotas, Values
+from app.domain.budgets import Budget
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import write_ahead
@@ -392,7 +393,8 @@ class Watched:
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers([])
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
-        self.watch = DriftWatch(self.brokers, barrier, self.log, CountedMetrics())
+        self.metrics = CountedMetrics()
+        self.watch = DriftWatch(self.brokers, barrier, self.log, self.metrics)
 
 
 @pytest.fixture
@@ -406,6 +408,29 @@ async def test_what_the_first_scan_finds_is_no_drift(watched: Watched) -> None:
     assert await watched.watch.round() == ()
     assert await watched.watch.round() == ()
     assert watched.log.recorded == []
+
+
+@in_virtual_time
+async def test_whoever_watches_says_how_full_budgets_are(watched: Watched) -> None:
+    half = Budget("half", {KEY: Decimal(20)}, users="ali", overbooking=Decimal(2))
+    over = Budget("over", {KEY: Decimal(10)}, users=frozenset({"alice"}))
+    watched.watch.budgets = lambda: [half, over]
+    watched.brokers.quotas[ALICE] = {KEY: 20.0}
+    registry = watched.metrics.make.registry
+
+    def filled() -> list[float | None]:
+        name = "quota_budget_filled_ratio"
+        labels = ({"budget": budget.name, "key": KEY} for budget in (half, over))
+        return [registry.get_sample_value(name, each) for each in labels]
+
+    await watched.watch.round()
+    assert filled() == [0.5, 2.0]
+    watched.watch.budgets = lambda: [half]
+    await watched.watch.round()
+    assert filled() == [0.5, None]
+    watched.log.leads = False
+    await watched.watch.round()
+    assert filled() == [None, None]
 
 
 @pytest.mark.parametrize(
