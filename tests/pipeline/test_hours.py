@@ -268,6 +268,18 @@ def test_the_newest_whole_hours_are_taken_alone(
     assert hours("--input", source, "--input", more, "--since-last") == [1, 2, 3]
 
 
+def test_a_clock_that_is_ahead_makes_no_hour_whole(spark: SparkSession, tmp_path: Path):
+    source, out = written(tmp_path, range(2)), tmp_path / "out"
+    with source.open("a") as target:
+        # Two hours ahead of now; then a late point.
+        for time in (datetime.now(UTC) + timedelta(hours=2), at(3)):
+            target.write(f"{time.isoformat()},1,byte_rate,Produce,alice,app-1,1\n")
+    for option, since in (("--since-last", None), ("--last=1h", at(60).replace(tzinfo=UTC))):
+        job = job_of(spark, "csv", source, out, option, name="run")
+        assert job.options.command._choose_hours(job, Rules(), job.lake())
+        assert (job.options.since, job.options.until) == (since, at(120).replace(tzinfo=UTC))
+
+
 def test_files_of_other_hours_are_not_even_opened(
     spark_command: Command, limits: Path, tmp_path: Path
 ):
