@@ -202,6 +202,8 @@ oidc_jwks_url=file:///keys
     QUOTAS_OIDC_JWKS_URL: it must begin with https:// (http:// on this machine only).
 oidc_algorithms=RS256,HS256
     QUOTAS_OIDC_ALGORITHMS: it takes some of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256,
+clusters_file=/no/such/file kafka_bootstrap_servers=
+    QUOTAS_CLUSTERS_FILE: /no/such/file: file cannot be read: No such file or directory.
 oidc_ca_file=/no/such/file
     QUOTAS_OIDC_CA_FILE: it cannot be used: No such file or directory.
 mode=production reads_per_s=0
@@ -224,3 +226,63 @@ def test_what_cannot_be_used_is_reported_in_a_sentence(
             (sentence,) = str(caught.value).splitlines()
             assert sentence.startswith(beginning.strip())
             assert "canary" not in sentence
+
+
+BESIDE = {
+    "kafka_bootstrap_servers": "kafka:9092",
+    "kafka_security_protocol": "SSL",
+    "kafka_sasl_username": "quotas",
+    "super_users": "User:root",
+    "auditors": "User:auditor",
+    "allow_everyone_if_no_acl_found": "true",
+    "policy_file": "/etc/policy.yaml",
+    "callback_file": "/etc/callback.yaml",
+    "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk",
+}
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> dict[str, str]:
+    """The least settings of a service of two clusters."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text("default: a\nclusters: {a: {bootstrap_servers: '127.0.0.1:1'}}\n")
+    tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)), "QUOTAS_PORT": "0"}
+    database = {"QUOTAS_DATABASE_URL": NEEDED["QUOTAS_DATABASE_URL"]}
+    return {**tokens, **database, "QUOTAS_CLUSTERS_FILE": str(path)}
+
+
+@pytest.mark.parametrize("field", BESIDE)
+def test_a_setting_of_one_cluster_beside_the_file_of_clusters_is_refused(
+    several: dict[str, str], field: str
+):
+    load_settings({**several, "QUOTAS_KAFKA_REQUEST_TIMEOUT_MS": "100"})
+    with pytest.raises(SettingsError) as caught:
+        load_settings({**several, variable(field): BESIDE[field]})
+    expected = f"{variable(field)}: set nothing of one cluster beside QUOTAS_CLUSTERS_FILE"
+    assert any(line.startswith(expected) for line in str(caught.value).splitlines())
+
+
+def test_what_a_cluster_of_the_file_names_stops_the_start_too(
+    several: dict[str, str], tmp_path: Path
+):
+    (tmp_path / "bad.yaml").write_text("rules: 1\n")
+    Path(several["QUOTAS_CLUSTERS_FILE"]).write_text(
+        """
+default: a
+clusters:
+  a: {bootstrap_servers: "127.0.0.1:1", policy_file: bad.yaml, callback: {class: a.B, model: none}}
+  b: {bootstrap_servers: "127.0.0.1:1", security_protocol: SSL, ssl_ca_file: none.pem}
+  c: {bootstrap_servers: "kafka.example:9092", callback: none.yaml}
+"""
+    )
+    with pytest.raises(SettingsError) as caught:
+        load_settings(several)
+    prefix = "QUOTAS_CLUSTERS_FILE: clusters."
+    named = {line.removeprefix(prefix).split(":")[0] for line in str(caught.value).splitlines()}
+    assert named == {
+        "a.policy_file",
+        "a.callback",
+        "b.ssl_…",
+        "c.callback",
+        "c.security_protocol",
+    }
