@@ -183,7 +183,7 @@ class Settings(BaseModel):
     alterations_per_s: Rate = 5_000.0
     """Alterations of one principal a second; twice as many at once."""
     requests_at_once: Annotated[int, Field(ge=0)] = 256
-    """Requests of one principal that are worked on at a time."""
+    """Requests of one principal that are worked on at a time, for each cluster."""
     authentication_failures_per_s: Rate = 500.0
     """Bad credentials from one address a second; bursts up to 20 times."""
     public_requests_per_s: Rate = 100.0

@@ -135,6 +135,8 @@ class Wiring:
         followed without being asked to.
         """
         async with self._reloading:
+            if self._stops_at is not None:
+                return
             in_force = {name: cluster.settings for name, cluster in self._clusters.items()}
             try:
                 wanted = await asyncio.to_thread(read_clusters, self._settings, in_force)

@@ -78,6 +78,7 @@ STEPS = (
     Step("callbacks", 14, ("tests/faults/http/test_quota_callbacks.py", REAL_CALLBACKS)),
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
     Step("mixed-load", 4, ("tests/faults/http/test_mixed_load.py",)),
+    Step("several-clusters", 6, ("tests/faults/http/test_clusters.py",)),
     Step("error-codes", 4, ("tests/faults/http/test_error_codes.py",)),
     Step("hostile-callers", 12, ("tests/faults/http/test_hostile_callers.py",)),
     Step(

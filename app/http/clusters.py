@@ -20,6 +20,7 @@ from app.http.guards import (
 from app.http.models import JsonResponse, Permissions, ResponseModel
 from app.http.responses import answers
 from app.http.route import feature_router
+from app.service.runtime.readiness import SOON_S
 
 router = feature_router("operation")
 
@@ -70,7 +71,8 @@ async def list_clusters(request: Request, granted: AnyCallerOfService) -> Respon
 
 async def _cluster(services: Services, granted: Granted, served: ServedClusters) -> Cluster:
     problems, permissions = await asyncio.gather(
-        services.readiness.problems(for_write=False), _permissions(services, granted, served)
+        services.readiness.problems(for_write=False, within_s=SOON_S),
+        _permissions(services, granted, served),
     )
     return Cluster(
         name=services.name,

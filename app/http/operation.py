@@ -14,6 +14,7 @@ from app.http.models import JsonResponse, ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import answer_of, answers, problems, text_answer
 from app.http.route import feature_router
+from app.service.runtime.readiness import SOON_S
 
 router = feature_router("operation")
 
@@ -90,9 +91,10 @@ async def ready(
     """
     served, for_write = served_by(request), query.purpose == "write"
     asked = served.services.values() if query.cluster is None else [served.named(query.cluster)]
+    within_s = SOON_S if len(asked) > 1 else None
     shared, *each = await asyncio.gather(
         served.readiness.problems(for_write=for_write),
-        *(services.readiness.problems(for_write=for_write) for services in asked),
+        *(each.readiness.problems(for_write=for_write, within_s=within_s) for each in asked),
     )
     of_clusters = {services.name: found for services, found in zip(asked, each, strict=True)}
     faults = dict(shared)

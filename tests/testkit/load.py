@@ -181,7 +181,7 @@ async def send(
 
 async def _is_live(http: httpx.AsyncClient, url: str) -> bool:
     try:
-        return (await http.get(f"{url}/livez")).status_code == httpx.codes.OK
+        return (await http.get(f"{httpx.URL(url).join('/livez')}")).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 

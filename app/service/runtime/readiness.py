@@ -12,6 +12,10 @@ from app.service.runtime.tasks import Cache
 CHECK_TTL_S: Final = 2.0
 """How long a check is believed."""
 
+SOON_S: Final = 0.5
+"""How long the check of one of several clusters is waited for: none holds up what is told of the
+others."""
+
 STANDS_S: Final = 10.0
 """How long its answer stands where the next one is late: a busy broker is not one that is down."""
 
@@ -31,9 +35,8 @@ class _LastingCheck:
         self._answer: str | None = None
         self._answered_at = float("-inf")
 
-    async def problem(self) -> str | None:
+    async def problem(self, within_s: float) -> str | None:
         """Return what is wrong, or null; where that is not known in time, what it was before."""
-        within_s = self._patience.check_s
         try:
             async with asyncio.timeout(within_s):
                 problem, _ = await self._cache.get(CHECK_TTL_S)
@@ -68,14 +71,23 @@ class Readiness:
             {name: _LastingCheck(check, patience) for name, check in checks.items()}
             for checks in (reading, writing)
         )
+        self._check_s = patience.check_s
         self.draining = False
 
-    async def problems(self, *, for_write: bool) -> Mapping[str, str]:
-        """Return what is not ready, by dependency; empty means ready."""
+    async def problems(
+        self, *, for_write: bool, within_s: float | None = None
+    ) -> Mapping[str, str]:
+        """Return what is not ready, by dependency; empty means ready.
+
+        Args:
+            for_write: Look at what alterations need, too.
+            within_s: How long a check is waited for, in seconds; null is ``Patience.check_s``.
+        """
         if self.draining:
             return {"service": "The service is stopping."}
+        within_s = self._check_s if within_s is None else within_s
         checks = {**self._reading, **(self._writing if for_write else {})}
-        found = await asyncio.gather(*(check.problem() for check in checks.values()))
+        found = await asyncio.gather(*(check.problem(within_s) for check in checks.values()))
         return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
 
 

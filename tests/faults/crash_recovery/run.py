@@ -71,6 +71,7 @@ class Run:
         final_after_s: When recovery is final; more than anything can be late.
         quiet_within_s: How long it may take until everything is concluded.
         faults: How often something was killed, paused or cut off.
+        below: What stands before each path: the cluster's, where replicas serve several.
     """
 
     def __init__(
@@ -84,10 +85,11 @@ class Run:
         self.final_after_s = FINAL_AFTER_S
         self.quiet_within_s = 120.0
         self.faults = 0
+        self.below = ""
         self.log: list[Call] = []
         self.replicas: list[RunningService] = []
         self._folders = (folder / f"replica-{number}" for number in count())
-        self._bootstrap_servers = bootstrap_servers
+        self.bootstrap_servers = bootstrap_servers
         self._read_log = read_log
         self._began = datetime.now(UTC)
 
@@ -104,7 +106,7 @@ class Run:
         folder.mkdir()
         settings = {"test_final_after_s": str(self.final_after_s), **settings}
         url = self.database.service_url
-        replica = new_service(folder, self._bootstrap_servers, url, patience=USUAL, **settings)
+        replica = new_service(folder, self.bootstrap_servers, url, patience=USUAL, **settings)
         self.replicas.append(replica)
         await asyncio.to_thread(replica.start)
         return replica
@@ -125,10 +127,12 @@ class Run:
     ) -> Answer | None:
         """Send one request to one replica; null where no answer came."""
         async with new_client() as http:
-            return await send(http, [replica.url], Plan(writes, key=key), self.log, "test")
+            urls = [f"{replica.url}{self.below}"]
+            return await send(http, urls, Plan(writes, key=key), self.log, "test")
 
     def driver(self, load: Load) -> Driver:
-        return Driver(load, [replica.url for replica in self.replicas], self.log, CALLER)
+        urls = [f"{replica.url}{self.below}" for replica in self.replicas]
+        return Driver(load, urls, self.log, CALLER)
 
     async def until_quiet(self) -> float:
         """Wait until every intent is concluded and every lock free, or no longer.
@@ -176,7 +180,10 @@ class Run:
 
     def _client(self) -> httpx.Client:
         return httpx.Client(
-            base_url=self.replicas[-1].url, headers=_HEADERS, timeout=30.0, verify=PLAIN_HTTP
+            base_url=f"{self.replicas[-1].url}{self.below}",
+            headers=_HEADERS,
+            timeout=30.0,
+            verify=PLAIN_HTTP,
         )
 
     def _evidence(self, *, bounded: bool) -> Evidence:

@@ -4,12 +4,15 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from app.localdev.postgres import LocalPostgres
+from app.service.runtime.clock import USUAL
 from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.run import (
+    CALLER,
     FINAL_AFTER_FAULTS_S,
     Run,
     during,
@@ -18,6 +21,7 @@ from tests.faults.crash_recovery.run import (
     random_faults,
     reborn,
 )
+from tests.testkit.clusters import of_clusters
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import Write
 from tests.testkit.kafka import eventually
@@ -91,6 +95,7 @@ async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
 
 
 KILLS_OF_TWO = size(6, 200)
+NAMES = ("one", "two")
 FIRST_VALUES = (1_000_000_000, 2_000_000_000)
 """Each value belongs to one cluster; the entities and the idempotency keys are the same."""
 
@@ -110,6 +115,34 @@ async def test_killing_services_of_two_clusters_leaves_each_record_its_own(world
         for _ in range(2):
             await run.serve(drift_interval_s="1")
         cluster.schedule = random_faults(SEED)
+    await killed_and_judged(worlds)
+
+
+async def test_killing_one_service_of_two_clusters_leaves_each_record_its_own(
+    worlds: Sequence[World], tmp_path: Path
+):
+    """The same, with both clusters in each process."""
+    entries = {
+        name: {"bootstrap_servers": run.bootstrap_servers, "super_users": [f"User:{CALLER}"]}
+        for name, (run, _) in zip(NAMES, worlds, strict=True)
+    }
+    replicas = []
+    for number in range(2):
+        (folder := tmp_path / f"both-{number}").mkdir()
+        options = {"drift_interval_s": "1", "test_final_after_s": str(FINAL_AFTER_FAULTS_S)}
+        url = worlds[0][0].database.service_url
+        replica = of_clusters(folder, url, entries, patience=USUAL, **options)
+        await asyncio.to_thread(replica.start)
+        replicas.append(replica)
+    for name, (run, cluster) in zip(NAMES, worlds, strict=True):
+        run.final_after_s, run.below = FINAL_AFTER_FAULTS_S, f"/clusters/{name}"
+        run.replicas += replicas
+        cluster.schedule = random_faults(SEED)
+    await killed_and_judged(worlds)
+
+
+async def killed_and_judged(worlds: Sequence[World]) -> None:
+    """Kill replicas at random while clients alter on both clusters, and check each run."""
     load = Load(clients=4)
     drivers = [
         run.driver(replace(load, first_value=first_value))
