@@ -118,6 +118,7 @@ async def test_killing_services_of_two_clusters_leaves_each_record_its_own(world
     await killed_and_judged(worlds)
 
 
+@pytest.mark.long
 async def test_killing_one_service_of_two_clusters_leaves_each_record_its_own(
     worlds: Sequence[World], tmp_path: Path
 ):
