@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from app.domain.errors import NotSentError
 from app.service.auth.actors import ActorOf
+from app.service.runtime.tasks import result_of
 
 
 class Session(Protocol):
@@ -117,7 +118,7 @@ class Sessions:
             entry.idle.cancel()
             entry.idle = None
         try:
-            content = await asyncio.shield(entry.task)
+            content = await result_of(entry.task)
         except BaseException:
             self.give_back(entry)
             raise

@@ -187,7 +187,7 @@ class Cache(Generic[T]):
     async def get(self, max_age_s: float) -> tuple[T, float]:
         """Return an answer and its age in seconds, asking only when none is young enough.
 
-        Raises whatever the question raises.
+        Raises whatever the question raises, and ``NotSentError`` where it is closed meanwhile.
         """
         earliest = max(time.monotonic() - max_age_s, self._not_before)
         while True:
@@ -199,7 +199,7 @@ class Cache(Generic[T]):
                 return answered.task.result(), age_s
             asked = self.refresh()
             if asked.begun_at >= earliest:
-                answer = await asyncio.shield(asked.task)
+                answer = await result_of(asked.task)
                 return answer, time.monotonic() - asked.begun_at
             await asyncio.wait({asked.task})
 
@@ -229,6 +229,22 @@ class Cache(Generic[T]):
         asked, self._in_flight = self._in_flight, None
         if not task.cancelled() and task.exception() is None and self._keeps_answer:
             self._answered = asked
+
+
+async def result_of(task: "asyncio.Task[T]") -> T:
+    """Wait for a shared question; that it is not asked any more cancels nobody who waits.
+
+    Raises:
+        NotSentError: It is not asked any more.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+            raise
+    detail = "This cluster, or the service, is stopping; nothing was sent."
+    raise NotSentError(detail, code="stopping")
 
 
 MAX_BATCHES: Final = 8

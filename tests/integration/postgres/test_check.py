@@ -7,6 +7,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.main import main
 from tests.integration.postgres.calls import run_as
+from tests.testkit.clusters import write_clusters
 from tests.testkit.kafka import PLAIN_USERS
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.service import write_tokens
@@ -115,3 +116,27 @@ def test_what_cannot_be_reached_is_a_fault(
     assert "the audit log cannot be looked at yet" in lines["FAILS database"][0]
     assert "the cluster cannot be looked at yet" in lines["FAILS brokers"][0]
     assert [each for each in lines if each.endswith("rights")] == []
+
+
+def test_each_cluster_of_a_file_has_its_lines(
+    environ: pytest.MonkeyPatch,
+    broker: LocalKafka,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    environ.delenv("QUOTAS_KAFKA_BOOTSTRAP_SERVERS")
+    clusters = {
+        "here": {"bootstrap_servers": broker.bootstrap_servers},
+        "twin": {"bootstrap_servers": broker.bootstrap_servers},
+        "away": {"bootstrap_servers": NOBODY},
+    }
+    write_clusters(tmp_path / "clusters.yaml", clusters)
+    environ.setenv("QUOTAS_CLUSTERS_FILE", str(tmp_path / "clusters.yaml"))
+    code, lines = checked(capsys)
+    assert code == 1
+    assert [each.split(":")[0] for each in lines["ok brokers"]] == ["here", "twin"]
+    assert [each.split(":")[0] for each in lines["ok rights"]] == ["here", "twin"]
+    twice, away = lines["FAILS brokers"]
+    assert twice.startswith("twin: ")
+    assert twice.endswith("is served as here already")
+    assert away.startswith("away: the cluster cannot be looked at yet")

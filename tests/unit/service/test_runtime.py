@@ -31,8 +31,9 @@ from app.service.runtime.readiness import (
     Readiness,
     without_addresses,
 )
-from app.service.runtime.tasks import MANY, off_loop, pause_gc, run_forever
+from app.service.runtime.tasks import MANY, Cache, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
+from tests.testkit.event_loops import until_quiet
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.conftest import World
@@ -310,3 +311,19 @@ def test_the_age_of_an_intent_counts_the_sleep_of_the_machine(monkeypatch: pytes
     clocks = {time.CLOCK_MONOTONIC: 20.0, time.CLOCK_BOOTTIME: 500.0}
     monkeypatch.setattr(time, "clock_gettime", clocks.__getitem__)
     assert boot_time() == 500.0
+
+
+async def test_a_question_that_is_closed_is_a_refusal_to_whoever_waits_for_it():
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    cache = Cache(never)
+    waiting = [asyncio.create_task(cache.get(0)) for _ in range(2)]
+    await until_quiet()
+    waiting[1].cancel()
+    await cache.close()
+    with pytest.raises(NotSentError) as refused:
+        await waiting[0]
+    assert refused.value.code == "stopping"
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[1]
