@@ -253,6 +253,7 @@ class AlterQuotas:
         results = conclusion.results.values()
         await self._renew_image(results)  # while the log is being written
         written = await self.pipeline.outcomes.is_written(conclusion)
+        await self.pipeline.priority.defer()
         if alteration.expires_at is not None or any(
             change.entity in self.temporary.values for change in alteration.changes
         ):

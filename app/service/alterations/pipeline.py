@@ -49,7 +49,7 @@ from app.service.ports.alterations import Alteration, Conclusion, Failpoints, Wa
 from app.service.ports.audit_log import AuditJournal, KeyTakenError, RecoveryJournal
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
 from app.service.runtime.clock import USUAL, Patience, boot_time
-from app.service.runtime.tasks import Batcher, off_loop
+from app.service.runtime.tasks import Batcher, Priority, off_loop
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,9 @@ Groups = Batcher[Acting, Conclusion]
 MAX_BATCH_WAIT_S: Final = 1.0
 """A group that takes longer holds up nobody else."""
 
+DEFER_S: Final = 0.02
+"""How long answers wait for a group on its way to the broker, in seconds."""
+
 
 @dataclass(eq=False)
 class AlterPipeline:
@@ -77,6 +80,8 @@ class AlterPipeline:
 
     Attributes:
         owner: The name of this process in the log.
+        priority: Groups go first until they are handed over. Who was answered by the last
+            one waits: the loop has time for answers while the broker is at work.
         failpoints: None is armed outside of tests.
     """
 
@@ -87,9 +92,11 @@ class AlterPipeline:
     owner: str
     patience: Patience = USUAL
     failpoints: Failpoints = field(default_factory=Failpoints)
+    priority: Priority = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with no group at all."""
+        self.priority = Priority(DEFER_S)
         self._groups: WeakKeyDictionary[ClientQuotaAdmin, dict[int | None, Groups]]
         self._groups = WeakKeyDictionary()
 
@@ -129,12 +136,13 @@ class AlterPipeline:
             self.metrics.phase_took(Phase.GROUP_WAIT, time.monotonic() - each.ready_at)
         look = look_at(actor.barrier, group)
         try:
-            committed = await self.commit_intents(group)
-            intents = [each for each in committed if isinstance(each, Alteration)]
-            executed: Executed = {}
-            if intents:
-                self.failpoints.reach("after_intent")
-                executed = await self.execute(actor, look, intents)
+            with self.priority.first() as handed_over:
+                committed = await self.commit_intents(group)
+                intents = [each for each in committed if isinstance(each, Alteration)]
+                executed: Executed = {}
+                if intents:
+                    self.failpoints.reach("after_intent")
+                    executed = await self.execute(actor, look, intents, handed_over)
         finally:
             look.seeing.cancel()
         concluded = self.record(actor, broker_id, executed)
@@ -176,13 +184,20 @@ class AlterPipeline:
             self.outcomes.write([not_sent(intent, answer)])
         return answer
 
-    async def execute(self, actor: Actor, look: Look, group: Sequence[Alteration]) -> Executed:
+    async def execute(
+        self,
+        actor: Actor,
+        look: Look,
+        group: Sequence[Alteration],
+        handed_over: Callable[[], None],
+    ) -> Executed:
         """Read behind a barrier, judge what was expected, and send what is left in one request.
 
         Args:
             actor: Who acts.
             look: At what the group alters, begun while its intents were being committed.
             group: Whose intents are committed.
+            handed_over: Is called as soon as the broker is at work.
         """
         broker_id = look.broker_id
         executed: Executed = {}
@@ -210,6 +225,7 @@ class AlterPipeline:
         ready = [each for each in left.values() if each not in refused]
         if ready:
             self.failpoints.reach("before_send")
+            handed_over()
             executed |= await self._hand_over(actor.admin, broker_id, ready)
         return executed
 

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -119,6 +119,47 @@ class SessionTasks:
         self._own.add(task)
         task.add_done_callback(self._own.discard)
         return task
+
+
+class Priority:
+    """Lets those go first for whom others wait; the event loop itself knows no order.
+
+    Args:
+        longest_s: How long those who defer wait for them, in seconds.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._going: set[object] = set()
+        self._free = asyncio.Event()
+
+    @contextmanager
+    def first(self) -> Iterator[Callable[[], None]]:
+        """Go first, to the end of the block or the call of what it yields, whichever is earlier."""
+        going = object()
+
+        def gone() -> None:
+            self._going.discard(going)
+            # What has just begun goes on to its first wait before the others are woken.
+            asyncio.get_running_loop().call_soon(self._wake)
+
+        self._going.add(going)
+        self._free.clear()
+        try:
+            yield gone
+        finally:
+            gone()
+
+    async def defer(self) -> None:
+        """Wait until nobody goes first."""
+        if self._going:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._longest_s):
+                    await self._free.wait()
+
+    def _wake(self) -> None:
+        if not self._going:
+            self._free.set()
 
 
 Tasks = AlterationTasks | SessionTasks

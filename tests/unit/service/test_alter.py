@@ -164,6 +164,36 @@ async def test_who_comes_while_an_alteration_is_in_flight_shares_one_barrier_and
     assert world.brokers.quotas[entities[0]] == {KEY: 4.0}
 
 
+@in_virtual_time
+async def test_who_is_recorded_is_answered_while_the_next_group_is_at_the_broker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while it is on its way there: the event loop would work on answers instead."""
+    record_intents, locks = world.journal.record_intents, asyncio.Event()
+    monkeypatch.setattr(world.service.pipeline.priority, "_longest_s", 30.0)
+
+    async def second_waits(intents: Sequence[Alteration]) -> Sequence[Exception | None]:
+        if world.journal.intents:
+            await locks.wait()
+        return await record_intents(intents)
+
+    monkeypatch.setattr(world.journal, "record_intents", second_waits)
+    world.brokers.gate = asyncio.Event()
+    first = asyncio.create_task(world.alter(setting(ALICE, "5"), wait=Wait.NONE))
+    await until(lambda: "send" in world.log)
+    second = asyncio.create_task(world.alter(setting(BOB, "6"), wait=Wait.NONE))
+    world.brokers.gate.set()
+    await until(lambda: len(world.journal.conclusions) == 1)
+    await until_quiet()
+    assert not first.done()
+    world.brokers.gate.clear()
+    locks.set()
+    assert (await first).overall is Overall.APPLIED
+    assert not second.done()
+    world.brokers.gate.set()
+    assert (await second).overall is Overall.APPLIED
+
+
 async def test_what_was_seen_while_the_intent_was_committed_counts_only_if_it_still_holds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

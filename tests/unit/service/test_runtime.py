@@ -31,7 +31,7 @@ from app.service.runtime.readiness import (
     Readiness,
     without_addresses,
 )
-from app.service.runtime.tasks import MANY, Cache, off_loop, pause_gc, run_forever
+from app.service.runtime.tasks import MANY, Cache, Priority, off_loop, pause_gc, run_forever
 from app.settings import Settings, SettingsError
 from tests.testkit.event_loops import until_quiet
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
@@ -327,3 +327,32 @@ async def test_a_question_that_is_closed_is_a_refusal_to_whoever_waits_for_it():
     assert refused.value.code == "stopping"
     with pytest.raises(asyncio.CancelledError):
         await waiting[1]
+
+
+@in_virtual_time
+async def test_who_defers_waits_until_nobody_goes_first():
+    priority, order = Priority(longest_s=30.0), []
+
+    async def second() -> None:
+        await priority.defer()
+        order.append("second")
+
+    with priority.first(), priority.first() as gone:
+        waiting = asyncio.create_task(second())
+        gone()
+        await asyncio.sleep(1)
+        assert not waiting.done()
+    asyncio.get_running_loop().call_soon(order.append, "first")
+    await waiting
+    assert order == ["first", "second"], "what goes first is begun before anybody is woken"
+    async with asyncio.timeout(1):
+        await priority.defer()
+
+
+@in_virtual_time
+async def test_nobody_defers_for_longer_than_agreed():
+    priority = Priority(longest_s=5.0)
+    began = asyncio.get_running_loop().time()
+    with priority.first():
+        await priority.defer()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(5.0)
