@@ -69,17 +69,21 @@ def _sources(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
     return [effective, *((loser["entity"], loser["value"]) for loser in quota["overridden"])]
 
 
-def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def describe_lines(
+    quotas: Iterable[Mapping[str, Any]], *, with_owners: bool = False
+) -> Iterator[str]:
     """Yield a block for each entity: the entity, then its values by key; a blank line between.
 
-    Where the owners were asked for, a value says whose it is.
+    Args:
+        quotas: As ``GET /quotas`` has them.
+        with_owners: Whether a value says whose it is, where the answer does.
     """
     for at, quota in enumerate(quotas):
         if at:
             yield ""
         yield show_entity(quota["entity"])
         for key, value in sorted(quota["values"].items()):
-            owner = quota.get("owners", {}).get(key)
+            owner = quota.get("owners", {}).get(key) if with_owners else None
             applied = "" if owner is None else f" (applied by {visible(owner)})"
             yield f"{visible(key)}={show_value(value)}{applied}"
 
@@ -140,7 +144,7 @@ def run_describe(context: Context) -> int:
     elif context.option("show_overridden"):
         context.print(inherited_lines(context.service, quotas))
     else:
-        context.print(describe_lines(quotas))
+        context.print(describe_lines(quotas, with_owners=is_for_people))
     if context.output == "text":
         note_ends(context, _held(quotas))
     return DONE

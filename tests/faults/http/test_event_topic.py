@@ -60,7 +60,8 @@ class Watched:
 
     def count(self, metric: str) -> float:
         text = ask(self.service, "GET", "/metrics").text
-        (line,) = [line for line in text.splitlines() if line.startswith(f"{metric} ")]
+        start = f'{metric}{{cluster="default"}} '
+        (line,) = [line for line in text.splitlines() if line.startswith(start)]
         return float(line.split()[1])
 
 

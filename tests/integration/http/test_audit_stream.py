@@ -113,7 +113,9 @@ def test_streams_are_counted_and_end_with_the_service(own_service: RunningServic
             assert of_alice.answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
             assert of_alice.answer.json()["code"] == "too-many-streams"
             assert of_alice.answer.headers["retry-after"] == "1"
-        assert "quota_event_listeners 3.0" in own_service.api().get("/metrics").text
+        assert (
+            'quota_event_listeners{cluster="default"} 3.0' in own_service.api().get("/metrics").text
+        )
         assert own_service.stop() == 0
         for listener in (first, second, of_bob):
             assert list(listener.events) == []
