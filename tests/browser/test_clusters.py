@@ -92,3 +92,22 @@ def test_a_cluster_is_picked_and_the_page_stays_in_it(chrome: Browser, clusters:
         page.goto(f"{clusters.url}/")
         page.wait_for_url("**/clusters/prod/ui/quotas")
         expect(field(page, "Cluster")).to_have_value("prod")
+
+
+def test_health_shows_the_figures_of_its_own_cluster(chrome: Browser, clusters: RunningService):
+    text = """\
+quotas_open_intents{cluster="prod"} 0.0
+quotas_open_intents{cluster="test"} 3.0
+quotas_drift_scan_age_seconds{cluster="prod"} 30.0
+quotas_drift_scan_age_seconds{cluster="test"} 60.0
+"""
+    with visitors_of(chrome, clusters) as visitors:
+        for path, figures in (
+            ("/clusters/test/ui/health", ["3", "60 s"]),
+            ("/clusters/prod/ui/health", ["0", "30 s"]),
+            ("/ui/health", ["0", "30 s"]),
+        ):
+            page = visitors.visit(path, "bob")
+            page.route("**/metrics", lambda route: route.fulfill(body=text))
+            button(page, "Refresh").click()
+            expect(page.locator(".tile dd")).to_have_text(["ready", "ready", *figures])

@@ -1,6 +1,6 @@
 // Health: readiness, what is held, unknown outcomes, and the age of what decisions rest on.
 import { Problem, call, get, withQuery } from "./api.js";
-import { readyPath } from "./cluster.js";
+import { clusterHere, readyPath } from "./cluster.js";
 import { shadowedKeys } from "./entities.js";
 import { html, useState } from "./lib.js";
 import { Ago, Curl, Entity, Heading, Key, Loaded, More, Outcome, Text, Value, orNull, useLoaded, usePages } from "./components.js";
@@ -16,8 +16,8 @@ export function HealthScreen({ me }) {
     return { reads, writes };
   }, []);
   const metrics = useLoaded(async (signal) => {
-    const text = (await call("/metrics", { signal, accept: "text/plain" })).document;
-    return readMetrics(text);
+    const [metrics, { default: usual }] = await Promise.all([call("/metrics", { signal, accept: "text/plain" }), get("/clusters", { signal })]);
+    return readMetrics(metrics.document, clusterHere() ?? usual);
   }, []);
   const version = useLoaded((signal) => get("/version", { signal }), []);
   const [round, setRound] = useState(0);
@@ -133,11 +133,11 @@ const Figures = ({ of }) => FIGURES.filter(([name]) => of.data?.has(name)).map(
   ([name, text, words]) => html`<${Tile} name=${text}>${words(of.data.get(name))}<//>`,
 );
 
-/** Return the metrics without a label but that of the cluster, by name: the largest of all clusters. */
-function readMetrics(text) {
+/** Return the metrics without a label but that of the cluster, by name: of one cluster, and of the service. */
+function readMetrics(text, cluster) {
   const found = new Map();
-  for (const [, name, value] of text.matchAll(/^([a-z_]+)(?:\{cluster="[a-z0-9-]+"\})? (\S+)$/gm)) {
-    found.set(name, Math.max(found.get(name) ?? -Infinity, Number(value)));
+  for (const [, name, of, value] of text.matchAll(/^([a-z_]+)(?:\{cluster="([a-z0-9-]+)"\})? (\S+)$/gm)) {
+    if (of === undefined || of === cluster) found.set(name, Number(value));
   }
   return found;
 }
