@@ -245,13 +245,14 @@ class Lake:
         revision: str,
     ) -> int:
         emptied = without(replaced, filled)
-        own = {REVISION: revision} if revision else {}
+        own = [REVISION] if revision else []
         counts = _counts(table, filled if revision else [])
         counted = Observation()
+        seen = rows.observe(counted, *(count.alias(name) for name, count in counts.items()))
+        if revision:
+            seen = seen.withColumn(REVISION, sf.lit(revision))
         (
-            rows.observe(counted, *(count.alias(name) for name, count in counts.items()))
-            .withColumns({name: sf.lit(value) for name, value in own.items()})
-            .write.mode("overwrite")
+            seen.write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
             .partitionBy(*table.partitions, *own)

@@ -94,8 +94,10 @@ def rows_of(spark: SparkSession, out: str, table: Table) -> list[Row]:
     return sorted(Lake(spark, out).read(table).collect(), key=str)
 
 
-def assert_same_results(spark: SparkSession, first: str, second: str) -> None:
+def assert_same_results(
+    spark: SparkSession, first: str, second: str, tables: Sequence[Table] = RESULTS
+) -> None:
     """Compare the tables below two URIs row by row."""
-    for table in RESULTS:
+    for table in tables:
         rows = rows_of(spark, second, table)
         assert rows == rows_of(spark, first, table) != [], table.name
