@@ -23,7 +23,6 @@ Options say it, then the environment, then a profile of
     key = "alice.key"
 """
 
-import re
 import ssl
 import sys
 import tomllib
@@ -34,13 +33,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.client.errors import UsageError, reason
+from app.documents import CLUSTER_NAME
 from app.domain.entities import visible
 
 DEFAULT_SERVER: Final = "http://localhost:8080"
 PREFIX: Final = "KAFKA_CLIENT_QUOTAS_"
 CLUSTER_VARIABLE: Final = "QUOTAS_CLUSTER"
-
-CLUSTER_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 _TEXTS: Final = ("server", "cluster", "user", "endpoints", "prometheus")
 _FILES: Final = (

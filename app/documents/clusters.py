@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from app.documents import CLUSTER_NAME
 from app.documents.yaml_files import mapping_of, read_yaml, refuse_others, text_of, texts_of
 from app.domain.authorization import parse_super_users
-
-CLUSTER_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

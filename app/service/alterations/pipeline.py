@@ -197,7 +197,7 @@ class AlterPipeline:
             actor: Who acts.
             look: At what the group alters, begun while its intents were being committed.
             group: Whose intents are committed.
-            handed_over: Is called as soon as the broker is at work.
+            handed_over: Is called once nothing but the hand-over to the broker is left to do.
         """
         broker_id = look.broker_id
         executed: Executed = {}

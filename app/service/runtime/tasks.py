@@ -248,9 +248,7 @@ class Cache(Generic[T]):
         """Ask, unless a question is in flight, and do not wait."""
         if self._in_flight is None:
             begun_at = time.monotonic()
-            task = asyncio.create_task(
-                self._ask(), context=nobodys_context()
-            )  # it is nobody's request
+            task = asyncio.create_task(self._ask(), context=nobodys_context())
             self._in_flight = _Asked(begun_at, task)
             self._in_flight.task.add_done_callback(self._keep)
         return self._in_flight
