@@ -215,15 +215,14 @@ class RequestLog:
     def alterations(self) -> Iterator[list[dict[str, Any]]]:
         """Collect the alterations that arrive within the block; the list is filled at its end.
 
-        They are those of the service. A marker is sent after the block, and the log is read once it
-        holds the marker: it then holds everything that came before.
+        They are those of the service. The broker logs a request after it has answered, so a marker
+        is sent before the block and another one after it. What the log holds between the two is
+        what came between them: the broker has one network thread.
         """
-        start = self._path.stat().st_size
+        start = self._end_of_marker(self._path.stat().st_size)
         arrived: list[dict[str, Any]] = []
         yield arrived
-        marker = f"marker-{next(_NUMBERS)}-{start}"
-        self._raw.alter(setting({"user": marker}, {"request_percentage": 1}), validate_only=True)
-        wait_until(lambda: marker in str(list(self._alterations(start, CLIENT_ID))))
+        self._end_of_marker(start)
         arrived.extend(self._alterations(start, SERVICE_CLIENT_ID))
 
     @contextmanager
@@ -231,7 +230,15 @@ class RequestLog:
         """Make sure that no alteration arrives within the block."""
         with self.alterations() as arrived:
             yield
-        assert arrived == []
+        assert arrived == [], arrived
+
+    def _end_of_marker(self, start: int) -> int:
+        """Send a marker and wait for it in the log; the offset in its line."""
+        marker = f"marker-{next(_NUMBERS)}-{start}"
+        self._raw.alter(setting({"user": marker}, {"request_percentage": 1}), validate_only=True)
+        wait_until(lambda: marker in str(list(self._alterations(start, CLIENT_ID))))
+        whole, _, _ = self._path.read_bytes().rpartition(marker.encode())
+        return len(whole) + len(marker)
 
     def _alterations(self, start: int, client_id: str) -> Iterator[dict[str, Any]]:
         with self._path.open("rb") as log:
