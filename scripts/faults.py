@@ -79,6 +79,7 @@ STEPS = (
     Step("slow-broker", 6, ("tests/faults/http/test_slow_broker.py",)),
     Step("mixed-load", 4, ("tests/faults/http/test_mixed_load.py",)),
     Step("several-clusters", 6, ("tests/faults/http/test_clusters.py",)),
+    Step("page", 2, ("tests/browser/test_large_cluster.py",)),
     Step("error-codes", 4, ("tests/faults/http/test_error_codes.py",)),
     Step("hostile-callers", 12, ("tests/faults/http/test_hostile_callers.py",)),
     Step(

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 import yaml
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import MIB, Visitors
 from tests.browser.page_calls import button, field, link, row, set_quota
@@ -110,9 +110,15 @@ def test_the_audit_log_is_searched_as_the_quotas_are(visitors: Visitors, site: R
     assert sorted(str(each["entity"]) for each in asked) == sorted(map(str, FOUND))
 
 
-def test_further_pages_are_of_the_same_search(visitors: Visitors, site: RunningService):
+def rows_of(page: Page) -> Locator:
+    return page.get_by_role("table", name="Quotas", exact=True).get_by_role("row")
+
+
+def test_further_pages_are_of_the_same_search_and_sorted_as_a_whole(
+    visitors: Visitors, site: RunningService
+):
     entities = [
-        {"entity": {"user": f"many-{i}"}, "ops": [{"key": "request_percentage", "value": 5}]}
+        {"entity": {"user": f"many-{i:04}"}, "ops": [{"key": "request_percentage", "value": i + 1}]}
         for i in range(1_050)
     ]
     site.alter(*entities).raise_for_status()
@@ -120,10 +126,19 @@ def test_further_pages_are_of_the_same_search(visitors: Visitors, site: RunningS
     expect(page.get_by_text("200 of 1,050 entities")).to_be_visible()
     button(page, "Show more").click()
     expect(page.get_by_text("400 of 1,050 entities")).to_be_visible()
-    expect(page.get_by_role("table", name="Quotas", exact=True).get_by_role("row")).to_have_count(
-        401
-    )
+    expect(rows_of(page)).to_have_count(401)
     expect(button(page, "Export 1,050 as YAML")).to_be_enabled()
+    rate = button(
+        page.get_by_role("table", name="Quotas", exact=True), "Request time request_percentage"
+    )
+    rate.click()
+    expect(rows_of(page).nth(1)).to_contain_text("many-0000")
+    rate.click()
+    expect(rows_of(page).nth(1)).to_contain_text("many-1049")
+    expect(page.get_by_text("400 of 1,050 entities")).to_be_visible()
+    expect(rows_of(page)).to_have_count(401)
+    button(page, "Show all 1,050").click()
+    expect(rows_of(page)).to_have_count(1_051)
 
 
 def test_a_plan_is_applied_only_while_its_document_is_there(

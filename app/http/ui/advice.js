@@ -2,7 +2,8 @@
 import { withQuery } from "./api.js";
 import { entityText } from "./entities.js";
 import { html } from "./lib.js";
-import { Curl, Entity, Heading, Key, Loaded, More, Text, Time, Value, orNull, usePages } from "./components.js";
+import { Curl, Entity, Heading, Key, Loaded, Text, Time, Value, orNull } from "./components.js";
+import { More, usePages } from "./pages.js";
 import { storedEntity } from "./near.js";
 import { addToDraft, emptyDraft, isInDraft, useDraft } from "./draft.js";
 import { duration, factorInWords, inWords, number } from "./quantities.js";
@@ -47,7 +48,7 @@ function Section({ name, of, job, empty, columns, cells, draft }) {
       ? html`${page.data_through && html`<p class="muted">Rests on data until <${Time} at=${page.data_through} /> UTC.</p>`}
         <${Table} name=${name} columns=${columns} empty=${empty}
           rows=${page.rows.map((row, i) => ({ key: i, cells: [...cells(row), html`<${Add} row=${row} draft=${draft} />`] }))} />
-        <${More} token=${page.next_page_token} onMore=${of.more} />`
+        <${More} of=${of} />`
       : html`<p class="notice open">Nothing is known: no run of the pipeline has published any. <code>${COMMANDS[job]}</code> does.</p>`)}<//>
     <${Curl} path=${of.path} title="curl, of ${name}" />`;
 }

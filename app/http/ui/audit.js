@@ -4,7 +4,8 @@ import { Answer, History, Report, useAlteration } from "./alter.js";
 import { go } from "./go.js";
 import { filterOfText } from "./entities.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Ago, AskReason, Curl, Empty, Entity, Field, Heading, Loaded, More, Outcome, Select, Text, Time, useLoaded, usePages } from "./components.js";
+import { Ago, AskReason, Curl, Empty, Entity, Field, Heading, Loaded, Outcome, Select, Text, Time, useLoaded } from "./components.js";
+import { More, usePages } from "./pages.js";
 import { number } from "./quantities.js";
 import { Changes, Table } from "./tables.js";
 
@@ -47,7 +48,7 @@ export function AuditScreen({ me, query }) {
     <${Loaded} of=${audit}>${({ rows, next_page_token }) => html`
       <${AuditTable} name="Audit" rows=${rows} me=${me} onReverted=${audit.reload} isCut=${Boolean(next_page_token)}
         empty=${html`<${Nothing} me=${me} isFiltered=${Boolean(entity || actor || action || outcome || since || until)} />`} />
-      <${More} token=${next_page_token} onMore=${audit.more} />`}<//>
+      <${More} of=${audit} />`}<//>
     <${Curl} path=${audit.path} />`;
 }
 

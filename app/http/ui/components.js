@@ -27,22 +27,6 @@ export function useLoaded(load, keys) {
   return { ...state, reload };
 }
 
-/**
- * Load the first page of a list, and further ones with `more`; `merge` joins a page to those before.
- *
- * `path` is the request of the first page; `data` is the page with all the rows so far.
- */
-export function usePages(path, merge, load = (url, signal) => get(url, { signal }), round = 0) {
-  const first = useLoaded((signal) => load(path, signal), [path, round]);
-  const [further, setFurther] = useState({});
-  const data = further.after === first.data && further.page ? further.page : first.data;
-  const more = async () => {
-    const next = await load(`${path}&page_token=${data.next_page_token}`);
-    setFurther({ after: first.data, page: { ...next, ...merge(data, next) } });
-  };
-  return { ...first, data, more, path };
-}
-
 /** Load a document; null where its code says that there is none. */
 export const orNull = (path, code, options) =>
   get(path, options).catch((error) => {
@@ -283,7 +267,3 @@ export function Outcome({ of }) {
   const kind = GOOD.includes(of) ? "good" : OPEN.includes(of) ? "open" : "bad";
   return html`<span class="outcome ${kind}">${of.replaceAll("_", " ")}</span>`;
 }
-
-/** Every page of a list: its rows so far, and the button that asks for more. */
-export const More = ({ token, onMore }) =>
-  token && html`<p><button type="button" onClick=${onMore}>Show more</button></p>`;

@@ -7,7 +7,8 @@ import { entityText, filterOf, levelText, readEntityKey, sameEntity, sharing } f
 import { go } from "./go.js";
 import { useInherited } from "./inherited.js";
 import { html, useState } from "./lib.js";
-import { Ago, AskReason, Curl, Empty, ReadOnly, Entity, Heading, Key, Loaded, More, Text, Value, orNull, useLoaded } from "./components.js";
+import { Ago, AskReason, Curl, Empty, ReadOnly, Entity, Heading, Key, Loaded, Text, Value, orNull, useLoaded } from "./components.js";
+import { More } from "./pages.js";
 import { UseMark, useNearLimits } from "./near.js";
 import { inWords, keysOf, withDigits } from "./quantities.js";
 import { Until } from "./temporary.js";
@@ -50,10 +51,10 @@ function EntityDetails({ me, entity, entityKey }) {
     <${Use} me=${me} entity=${entity} />
     <h2>History</h2>
     ${!me.permissions.audit && html`<p class="muted">Only your own changes: seeing everybody's needs the audit permission.</p>`}
-    <${Loaded} of=${audit}>${({ rows, next_page_token }) => html`
+    <${Loaded} of=${audit}>${({ rows }) => html`
       <${AuditTable} name="History" rows=${rows} me=${me} onReverted=${reload} isOfOne
         empty=${html`<${Empty} title=${me.permissions.audit ? "No change of it is recorded." : "No change of yours is recorded."} />`} />
-      <${More} token=${next_page_token} onMore=${audit.more} />`}<//>
+      <${More} of=${audit} />`}<//>
     <${Curl} path=${audit.path} title="curl, of its history" />
     ${deleting && html`<${Delete} entity=${entity} values=${held} close=${() => setDeleting(false)}
       onDone=${(report) => { setDeleted(report); reload(); }} />`}`;
@@ -136,8 +137,7 @@ function Use({ me, entity }) {
   const use = usePublished(withQuery("/analytics/utilization", { entity: filterOf(entity), page_size: 200 }));
   return html`<${Loaded} of=${use}>${(page) => html`
     <${Through} page=${page} />
-    ${page && html`<${UseTable} name="Use of the last day" page=${page} me=${me} />
-      <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
+    ${page && html`<${UseTable} name="Use of the last day" page=${page} pages=${use} me=${me} />`}`}<//>
     <${Curl} path=${use.path} title="curl, of its use" />`;
 }
 

@@ -3,7 +3,8 @@ import { Problem, call, get, withQuery } from "./api.js";
 import { clusterHere, readyPath } from "./cluster.js";
 import { shadowedKeys } from "./entities.js";
 import { html, useState } from "./lib.js";
-import { Ago, Curl, Entity, Heading, Key, Loaded, More, Outcome, Text, Value, orNull, useLoaded, usePages } from "./components.js";
+import { Ago, Curl, Entity, Heading, Key, Loaded, Outcome, Text, Value, orNull, useLoaded } from "./components.js";
+import { More, usePages } from "./pages.js";
 import { duration, number } from "./quantities.js";
 import { Through } from "./usage.js";
 import { Table } from "./tables.js";
@@ -76,7 +77,7 @@ function Runs({ round }) {
         key: run.run_id,
         cells: [run.job, html`<${Outcome} of=${run.state} />`, html`<${Ago} at=${run.started_at} />`,
           run.ended_at && html`<${Ago} at=${run.ended_at} />`, run.error && html`<${Text} of=${run.error} whole />`],
-      }))} /><${More} token=${page.next_page_token} onMore=${runs.more} />`}`}<//>
+      }))} /><${More} of=${runs} />`}`}<//>
     <${Curl} path=${runs.path} title="curl, of the runs" />`;
 }
 

@@ -1,13 +1,17 @@
 // Which values are nearly used up, by the newest day that the pipeline has published.
-import { get, withQuery } from "./api.js";
+import { withQuery } from "./api.js";
 import { entityKey } from "./entities.js";
 import { kindOf, useLoaded } from "./components.js";
 import { html } from "./lib.js";
+import { getAll } from "./pages.js";
 import { number } from "./quantities.js";
 
 /** From this share of a limit on a value is near it. */
 export const NEAR = 0.7;
-const PATH = withQuery("/analytics/utilization", { min_util_p99: NEAR, page_size: 500 });
+const PATH = withQuery("/analytics/utilization", { min_util_p99: NEAR, page_size: 10_000 });
+
+/** Join a page of results to those before. */
+export const withNext = (before, next) => ({ rows: [...before.rows, ...next.rows], buckets: [...before.buckets, ...next.buckets] });
 
 /** Return the entity whose stored value a row of the pipeline is about, or null. */
 export function storedEntity(row) {
@@ -24,7 +28,7 @@ export const limiting = (bucket) => (bucket?.level ? storedEntity(bucket) : null
 
 /** Return a function that says which share of an entity's value was used, as `{ share, dt }`; null where that is not known or low. */
 export function useNearLimits() {
-  const found = useLoaded((signal) => get(PATH, { signal }).catch(() => null), []);
+  const found = useLoaded((signal) => getAll(PATH, withNext, signal).catch(() => null), []);
   const buckets = new Map((found.data?.buckets ?? []).map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, limiting(bucket)]));
   const shares = new Map();
   for (const { bucket_id, key, dt, util_p99: share } of found.data?.rows ?? []) {

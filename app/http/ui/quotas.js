@@ -4,15 +4,14 @@ import { Bulk } from "./bulk.js";
 import { TYPES, entityText, filterOfText, shadowedKeys } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Empty, Field, Heading, Loaded, Name, Refusal, Select, Text, Value, useLoaded, usePages } from "./components.js";
+import { Curl, Empty, Field, Heading, Loaded, Name, Refusal, Select, Text, Value, useLoaded } from "./components.js";
+import { getAll, usePages } from "./pages.js";
 import { Until } from "./temporary.js";
 import { KEYS, TITLES, number } from "./quantities.js";
 import { UseMark, useNearLimits } from "./near.js";
 import { Table } from "./tables.js";
 
 const PAGE_SIZE = 200;
-/** The most that are loaded at once to be sorted. */
-const SORTED = 10_000;
 const SEARCH_AFTER_MS = 250;
 
 /** Load with owners, or without them where the audit log, which has them, does not answer. */
@@ -25,15 +24,16 @@ async function loadWithOwners(path, signal) {
   }
 }
 
+const withNext = (before, next) => ({ quotas: [...before.quotas, ...next.quotas] });
+
 export function QuotasScreen({ me, query }) {
   const { search = "", key = "" } = query;
-  const [isSorted, setSorted] = useState(false);
   const [chosen, setChosen] = useState(new Set());
   const shown = { filter: filterOfText(search), has_key: key };
-  const path = withQuery("/quotas", { ...shown, owners: true, page_size: isSorted ? SORTED : PAGE_SIZE });
-  const quotas = usePages(path, (before, next) => ({ quotas: [...before.quotas, ...next.quotas] }), loadWithOwners);
+  const path = withQuery("/quotas", { ...shown, owners: true, page_size: PAGE_SIZE });
+  const quotas = usePages(path, withNext, loadWithOwners);
   const defaults = useLoaded(
-    (signal) => get(withQuery("/quotas", { filter: "user:default", page_size: 10_000, max_age_ms: 60_000 }), { signal }),
+    (signal) => getAll(withQuery("/quotas", { filter: "user:default", page_size: 10_000, max_age_ms: 60_000 }), withNext, signal),
     [],
   );
   const near = useNearLimits();
@@ -54,28 +54,17 @@ export function QuotasScreen({ me, query }) {
       <${Exports} shown=${shown} total=${quotas.loading ? undefined : quotas.data?.total} />
     </form>
     <${Loaded} of=${quotas}>${(listing) => html`
-      <p class="muted count" role="status">${count(listing)}</p>
+      <p class="muted count" role="status">${count(listing, quotas.most)}</p>
       ${listing.lacksOwners && html`<p class="notice open">Who owns what is not known: the audit log does not answer.</p>`}
       ${defaults.error && html`<p class="notice open">Whether a rule of the default user hides values is not known: ${defaults.error.message}</p>`}
       ${me.mayAlter && picked.length > 0 && html`<${Bulk} quotas=${picked} onDone=${() => { setChosen(new Set()); quotas.reload(); }}
         clear=${() => setChosen(new Set())} />`}
       <${QuotaTable} quotas=${listing.quotas} defaults=${defaults.data?.quotas ?? []} me=${me} near=${near}
-        chosen=${me.mayAlter ? chosen : undefined} onChoose=${setChosen}
-        onSort=${() => listing.next_page_token && setSorted(true)}
+        chosen=${me.mayAlter ? chosen : undefined} onChoose=${setChosen} pages=${quotas}
         empty=${search || key ? html`<${Empty} title="No quota matches."><button type="button" onClick=${() => show({ search: "", key: "" })}>Show all</button><//>`
           : html`<${Empty} title="This cluster has no quotas.">Nothing limits its clients.
-            ${me.mayAlter && html` <a href="/ui/new">Write the first quota</a>, or <a href="/ui/plan">paste a spreadsheet</a>.`}<//>`} />
-      <${Further} listing=${listing} more=${quotas.more} all=${() => setSorted(true)} />`}<//>
+            ${me.mayAlter && html` <a href="/ui/new">Write the first quota</a>, or <a href="/ui/plan">paste a spreadsheet</a>.`}<//>`} />`}<//>
     <${Curl} path=${path} />`;
-}
-
-/** The next rows, or all of them. */
-function Further({ listing, more, all }) {
-  if (!listing.next_page_token) return null;
-  return html`<div class="buttons">
-    <button type="button" onClick=${more}>Show more</button>
-    ${listing.total <= SORTED && html`<button type="button" onClick=${all}>Show all ${number(listing.total)}</button>`}
-  </div>`;
 }
 
 function Search({ text, onSearch }) {
@@ -90,9 +79,10 @@ function Search({ text, onSearch }) {
     placeholder="text in a name, or user=alice" onInput=${(event) => setTyped(event.target.value)} />`;
 }
 
-function count({ quotas, total }) {
+function count({ quotas, total }, most) {
+  const listed = Math.min(quotas.length, most);
   const all = total === 1 ? "1 entity" : `${number(total)} entities`;
-  return quotas.length < total ? `${number(quotas.length)} of ${all}` : all;
+  return listed < total ? `${number(listed)} of ${all}` : all;
 }
 
 function QuotaTable({ quotas, defaults, me, near, ...table }) {
@@ -106,6 +96,17 @@ function QuotaTable({ quotas, defaults, me, near, ...table }) {
     ...(me.mayAlter ? [html`<span class="hidden">Actions</span>`] : []),
   ];
   const rows = quotas.map((quota) => {
+    const owners = [...new Set(Object.values(quota.owners ?? {}))];
+    const name = entityText(quota.entity);
+    return {
+      key: quota.entity_key,
+      name,
+      opens: `/ui/entity/${quota.entity_key}`,
+      sorts: [name, ...keys.map((key) => quota.values[key] ?? null), ...(hasOwners ? [owners.join(" ") || null] : [])],
+      cells: () => cellsOf(quota, name, owners),
+    };
+  });
+  const cellsOf = (quota, name, owners) => {
     const shadowed = shadowedKeys(quota, defaults);
     const values = keys.map((key) =>
       key in quota.values
@@ -115,21 +116,13 @@ function QuotaTable({ quotas, defaults, me, near, ...table }) {
           ${shadowed.includes(key) && html` <span class="mark" title="A rule of the default user wins, so this never applies.">shadowed</span>`}`
         : null,
     );
-    const owners = [...new Set(Object.values(quota.owners ?? {}))];
-    const name = entityText(quota.entity);
-    return {
-      key: quota.entity_key,
-      name,
-      opens: `/ui/entity/${quota.entity_key}`,
-      sorts: [name, ...keys.map((key) => quota.values[key] ?? null), ...(hasOwners ? [owners.join(" ") || null] : [])],
-      cells: [
-        html`<${EntityCell} quota=${quota} />`,
-        ...values,
-        ...(hasOwners ? [owners.length ? owners.map((owner) => html`<${Text} of=${owner} /> `) : null] : []),
-        ...(me.mayAlter ? [html`<a class="quiet" href="/ui/edit/${quota.entity_key}" aria-label="Edit ${name}">Edit</a>`] : []),
-      ],
-    };
-  });
+    return [
+      html`<${EntityCell} quota=${quota} />`,
+      ...values,
+      ...(hasOwners ? [owners.length ? owners.map((owner) => html`<${Text} of=${owner} /> `) : null] : []),
+      ...(me.mayAlter ? [html`<a class="quiet" href="/ui/edit/${quota.entity_key}" aria-label="Edit ${name}">Edit</a>`] : []),
+    ];
+  };
   return html`<${Table} name="Quotas" rows=${rows} columns=${columns} ...${table} />`;
 }
 

@@ -1,8 +1,9 @@
 // Tables, which are lists of cards on a narrow screen: sorted by their headings, with rows that open and are chosen.
-import { Key, Value } from "./components.js";
+import { Key, Refusal, Value } from "./components.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
-import { changeOf, factorInWords } from "./quantities.js";
+import { SORTED_AT_MOST } from "./pages.js";
+import { changeOf, factorInWords, number } from "./quantities.js";
 
 /** From so many columns on there is less width for a name. */
 const WIDE = 8;
@@ -13,14 +14,21 @@ const WIDE = 8;
  * `sorts` has what each column is sorted by; `name` says which row a checkbox chooses. `chosen` is the set of the
  * keys that are chosen, and `onChoose` takes another one.
  *
+ * `pages` is what `usePages` has of the rows: whoever sorts them sorts all, so the rest is loaded first, and what does
+ * not fit stands behind a button. `cells` may be a function, which is called for the rows that are in the page.
+ *
  * The roles are those that its elements lose where they are no table's boxes any more.
  */
-export function Table({ name, columns, rows, empty = "Nothing here.", caption = false, pairs = false, chosen, onChoose, onSort }) {
-  const [order, setOrder] = useState(null);
+export function Table({ name, columns, rows, empty = "Nothing here.", caption = false, pairs = false, chosen, onChoose, pages = ALL_HERE }) {
+  const [wanted, setOrder] = useState(null);
+  const isSortable = (i) => pages.isSortable && rows.some(({ sorts }) => sorts?.[i] !== undefined);
+  const isSorted = wanted && isSortable(wanted.by);
+  const order = isSorted && !pages.isPartial ? wanted : null;
+  const listed = sorted(rows, order).slice(0, pages.most);
   const heads = columns.map((column) => (typeof column === "string" ? { text: column, label: column } : column.text === undefined ? { text: column, label: "" } : column));
   const sort = (i) => {
-    onSort?.();
-    setOrder(order?.by === i ? (order.down ? null : { by: i, down: true }) : { by: i, down: false });
+    pages.all();
+    setOrder(wanted?.by === i ? (wanted.down ? null : { by: i, down: true }) : { by: i, down: false });
   };
   const across = columns.length + (chosen ? 1 : 0);
   return html`<div class="table ${pairs ? "pairs" : ""} ${across >= WIDE ? "wide" : ""}">
@@ -28,19 +36,39 @@ export function Table({ name, columns, rows, empty = "Nothing here.", caption = 
       ${caption && html`<caption>${name}</caption>`}
       <thead role="rowgroup"><tr role="row">
         ${chosen && html`<th scope="col" role="columnheader" class="choose"><${Choose} label="Select all that are listed"
-          checked=${rows.length > 0 && rows.every(({ key }) => chosen.has(key))}
-          onChange=${({ target }) => onChoose(new Set(target.checked ? rows.map(({ key }) => key) : []))} /></th>`}
+          checked=${listed.length > 0 && listed.every(({ key }) => chosen.has(key))}
+          onChange=${({ target }) => onChoose(new Set(target.checked ? listed.map(({ key }) => key) : []))} /></th>`}
         ${heads.map((head, i) => html`<th scope="col" role="columnheader" class=${head.numeric ? "number" : ""}
           aria-sort=${order?.by === i ? (order.down ? "descending" : "ascending") : undefined}>
-          ${rows.some(({ sorts }) => sorts?.[i] !== undefined)
-            ? html`<button type="button" class="sort" onClick=${() => sort(i)}>${head.text}</button>` : head.text}</th>`)}
+          ${isSortable(i) ? html`<button type="button" class="sort" onClick=${() => sort(i)}>${head.text}</button>`
+            : head.text}</th>`)}
       </tr></thead>
       <tbody role="rowgroup">
-        ${sorted(rows, order).flatMap((row) => rendered(row, heads, { chosen, onChoose, across }))}
+        ${listed.flatMap((row) => rendered(row, heads, { chosen, onChoose, across }))}
         ${rows.length === 0 && html`<tr role="row"><td role="cell" colspan=${across} class="nothing">${empty}</td></tr>`}
       </tbody>
     </table>
-  </div>`;
+  </div>
+  <${Further} pages=${pages} left=${rows.length - listed.length} isSorting=${isSorted && pages.isPartial} />`;
+}
+
+/** Of a table whose rows are all there. */
+const ALL_HERE = { most: Infinity, isPartial: false, isSortable: true, all: () => undefined };
+/** So many rows a browser shows at once. */
+const SHOWN_AT_MOST = 10_000;
+
+/** What is not in the page: the next rows, or all of them. */
+function Further({ pages, left, isSorting }) {
+  const { isPartial, isSortable, failed, data } = pages;
+  if (!isPartial && left === 0) return null;
+  return html`
+    ${failed && html`<${Refusal} error=${failed} />`}
+    ${!isSortable && html`<p class="muted">More than ${number(SORTED_AT_MOST)} match: search for fewer to sort them.</p>`}
+    ${isSorting && !failed && html`<p class="muted" role="status">Loading ${data.total ? `all ${number(data.total)}` : "the rest"}, to sort all of them …</p>`}
+    <div class="buttons">
+      <button type="button" onClick=${pages.more}>Show more</button>
+      ${data.total <= SHOWN_AT_MOST && html`<button type="button" onClick=${pages.show}>Show all ${number(data.total)}</button>`}
+    </div>`;
 }
 
 function rendered({ cells, key, below, opens, sorts: _, name, ...attributes }, heads, { chosen, onChoose, across }) {
@@ -56,7 +84,7 @@ function rendered({ cells, key, below, opens, sorts: _, name, ...attributes }, h
   return [html`<tr key=${key} role="row" ...${attributes} onClick=${opens ? open : undefined}
     class="${attributes.class ?? ""} ${opens ? "opens" : ""} ${chosen?.has(key) ? "picked" : ""}">
     ${chosen && html`<td role="cell" class="choose"><${Choose} label="Select ${name}" checked=${chosen.has(key)} onChange=${toggle} /></td>`}
-    ${cells.map((cell, i) => html`<td role="cell" data-column=${heads[i].label ?? ""} class="${cell === null || cell === "" ? "none" : ""} ${heads[i].numeric ? "number" : ""}">
+    ${(typeof cells === "function" ? cells() : cells).map((cell, i) => html`<td role="cell" data-column=${heads[i].label ?? ""} class="${cell === null || cell === "" ? "none" : ""} ${heads[i].numeric ? "number" : ""}">
       ${cell ?? html`<span aria-hidden="true">–</span><span class="hidden">not set</span>`}
     </td>`)}
   </tr>`, below && html`<tr key="${key} below" class="below" role="row"><td role="cell" colspan=${across}>${below}</td></tr>`];

@@ -2,7 +2,8 @@
 import { call, get, newKey, withQuery } from "./api.js";
 import { filterOfText } from "./entities.js";
 import { html, useEffect, useState } from "./lib.js";
-import { Curl, Entity, Field, Heading, Key, Loaded, More, Refusal, Text, Value, usePages } from "./components.js";
+import { Curl, Entity, Field, Heading, Key, Loaded, Refusal, Text, Value } from "./components.js";
+import { More, usePages } from "./pages.js";
 import { timeInWords } from "./quantities.js";
 import { Table } from "./tables.js";
 
@@ -75,7 +76,7 @@ export function TemporaryScreen({ me, query }) {
     ${error && html`<${Refusal} error=${error} />`}
     <${Loaded} of=${values}>${(page) => html`
       <${TemporaryTable} rows=${page.rows} me=${me} change=${change} />
-      <${More} token=${page.next_page_token} onMore=${values.more} />`}<//>
+      <${More} of=${values} />`}<//>
     <${Curl} path=${path} />`;
 }
 

@@ -3,8 +3,9 @@ import { withQuery } from "./api.js";
 import { entityKey, entityText, filterOf } from "./entities.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { Budgets } from "./budgets.js";
-import { Ago, Bar, Checkbox, Curl, Empty, Entity, Key, Heading, Loaded, More, Refusal, Select, Time, kindOf, orNull, useLoaded, usePages } from "./components.js";
-import { NEAR, limiting } from "./near.js";
+import { Ago, Bar, Checkbox, Curl, Empty, Entity, Key, Heading, Loaded, Refusal, Select, Time, kindOf, orNull, useLoaded } from "./components.js";
+import { More, usePages } from "./pages.js";
+import { NEAR, limiting, withNext } from "./near.js";
 import { KEYS, TITLES, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
 import { Table } from "./tables.js";
@@ -15,9 +16,7 @@ const HOURS = 48;
 const OLD_AFTER_MS = 2 * 24 * HOUR_MS;
 
 /** Load results of the pipeline by pages; null where no run has published any. */
-export const usePublished = (path) =>
-  usePages(path, (before, next) => ({ rows: [...before.rows, ...next.rows], buckets: [...before.buckets, ...next.buckets] }),
-    (url, signal) => orNull(url, "no-run", { signal }));
+export const usePublished = (path) => usePages(path, withNext, (url, signal) => orNull(url, "no-run", { signal }));
 
 export function UsageScreen({ me, query }) {
   const { key = "", bucket, all = "" } = query;
@@ -33,15 +32,14 @@ export function UsageScreen({ me, query }) {
     </form>
     <${Loaded} of=${use}>${(page) => html`
       <${Through} page=${page} />
-      ${page && html`<${UseTable} key=${key + all} name="Near a limit" page=${page} me=${me} first=${bucket}
+      ${page && html`<${UseTable} key=${key + all} name="Near a limit" page=${page} pages=${use} me=${me} first=${bucket}
           empty=${html`<${Empty} title=${all ? "No use of any bucket was seen." : `Nobody used ${number(100 * NEAR)} % of a limit or more.`}>
-            ${!all && html`<button type="button" onClick=${() => show({ all: "1" })}>Show the others, too</button>`}<//>`} />
-        <${More} token=${page.next_page_token} onMore=${use.more} />`}`}<//>
+            ${!all && html`<button type="button" onClick=${() => show({ all: "1" })}>Show the others, too</button>`}<//>`} />`}`}<//>
     <${Curl} path=${use.path} />
     <${Budgets} />
     <h2 id="incidents">Incidents</h2>
     <${Loaded} of=${incidents}>${(page) => page
-      ? html`<${Incidents} page=${page} /> <${More} token=${page.next_page_token} onMore=${incidents.more} />`
+      ? html`<${Incidents} page=${page} /> <${More} of=${incidents} />`
       : html`<p class="muted">Whether there were any is not known.</p>`}<//>
     <${Curl} path=${incidents.path} title="curl, of the incidents" />`;
 }
@@ -82,7 +80,7 @@ export function newestDays(rows) {
 const known = (figure, words) => (figure === null ? html`<span class="muted">not known</span>` : words(figure));
 
 /** Buckets with their use beside their limit; the use by hour of one of them stands under its row. */
-export function UseTable({ name, page, me, first, empty = "No use of any bucket was seen." }) {
+export function UseTable({ name, page, pages, me, first, empty = "No use of any bucket was seen." }) {
   const days = newestDays(page.rows);
   const who = new Map(page.buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
   const idOf = (day) => `${day.bucket_id} ${day.key}`;
@@ -114,7 +112,7 @@ export function UseTable({ name, page, me, first, empty = "No use of any bucket 
       ],
     };
   });
-  return html`<${Table} name=${name} rows=${rows} empty=${empty}
+  return html`<${Table} name=${name} rows=${rows} empty=${empty} pages=${pages}
     columns=${["Bucket", "Key", "p99 of limit", numeric("p99"), numeric("Limit"), numeric("Peak"), numeric("Throttled"), html`<span class="hidden">Actions</span>`]} />`;
 }
 
