@@ -1,4 +1,4 @@
-"""The rules of ``app.domain.right_sizes`` for columns: the same advice, bit for bit.
+"""The rules of right sizes: what a stored value should be, from what its buckets used.
 
 A rule is one operation for all buckets, as there may be hundreds of thousands. Names, sentences and
 bodies are made of what is advised alone.
@@ -41,8 +41,11 @@ CLIENT_SLOTS: Final = np.array([*_NO_SLOTS, *(row.client_id for row in PRECEDENC
 _IS_DEFAULT: Final = (USER_SLOTS == Slot.DEFAULT) | (CLIENT_SLOTS == Slot.DEFAULT)
 
 Columns = Mapping[str, Numbers]
-"""Of ``BucketUse``: its numbers; ``key``, ``user`` and ``client`` are numbers that stand for names,
-those of '' 0."""
+"""What buckets used on their busiest broker, beside the limit that each has now.
+
+As in ``RECOMMENDATION`` (``rate`` is its ``percentile``), with ``median``, the percentile on the
+median broker. ``key``, ``user`` and ``client`` are numbers that stand for names, those of '' 0.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,10 @@ def _chunks(column: Any) -> list[Any]:
 
 
 def advise(use: Columns, keys: list[str], rules: SizingRules) -> Advice:
-    """Judge all values that limit buckets of one cluster, as ``right_sizes`` does.
+    """Judge all values that limit buckets of one cluster.
+
+    A default is judged by all of its buckets together; one that needs more than it gets a value of
+    its own, unless most do.
 
     Args:
         use: What each bucket used.
@@ -182,7 +188,7 @@ def _hides(use: Columns) -> Numbers:
 
 
 def _judge(use: Columns, keys: list[str], rules: SizingRules) -> _Judged:
-    """Judge each bucket by its own use, as ``judge`` does."""
+    """Judge each bucket by its own use."""
     limit, throttled, days = use["limit"], use["throttled_minutes"], use["days"]
     more = (
         np.minimum(use["median"], use["cluster_total"] - use["rate"]) if rules.skew_aware else 0.0

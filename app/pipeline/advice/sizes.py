@@ -148,15 +148,15 @@ def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Tabl
     for cluster in sorted(set(clusters.tolist())):
         own = uses.filter(pa.array(clusters == cluster)).combine_chunks()
         since, until = evidence.period(cluster)
-        columns = _columns(own, rules)
+        columns = recommended(own, rules)
         columns |= {"cluster_id": [cluster], "since": [since], "until": [until]}
         tables.append(whole_table(RECOMMENDATION, columns))
     table = pa.concat_tables(tables) if tables else whole_table(RECOMMENDATION, {})
     return _with_back_tests(table, evidence)
 
 
-def _columns(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
-    """Return the columns of ``RECOMMENDATION`` of one cluster but for its period."""
+def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
+    """Return the columns of ``RECOMMENDATION`` of one cluster but for its period and back-tests."""
     (user, client), _ = numbered(uses["bucket_user"], uses["bucket_client"])
     (key,), keys = numbered(uses["key"])
     use: dict[str, Numbers] = {
@@ -168,7 +168,8 @@ def _columns(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
     chosen = uses.take(pa.array(advice.row))
     limit, rate, median = (chosen[name].to_numpy() for name in ("limit", "rate", "median"))
     factor = np.maximum(advice.value / limit, limit / advice.value)
-    skew = np.divide(rate, median, out=np.full(len(rate), np.nan), where=median > 0)
+    with np.errstate(over="ignore"):
+        skew = np.divide(rate, median, out=np.full(len(rate), np.nan), where=median > 0)
     text = _Text(chosen, advice, rules)
     reasons = text.reasons()
     return {

@@ -1,4 +1,4 @@
-"""The rules of ``app.domain.stale_quotas`` for columns: the same findings.
+"""The rules of stale values: which do nothing, by the levels and by who was seen.
 
 A position is a number that stands for a key, a level and the names that the level names. What goes
 before a value, and who was seen with its names, is at positions that follow from its own.
@@ -54,7 +54,14 @@ class StoredColumns:
 
 @dataclass(frozen=True, slots=True)
 class SeenColumns:
-    """Who was seen, as ``Seen`` has it; ``last`` is a number."""
+    """Users and client-ids that were seen with a key, and the level that limited each.
+
+    Attributes:
+        is_pair: Whether both names are real; else they are the tags of a metric, and an empty one
+            says nothing.
+        level: 0 where nothing limited it.
+        last: When it was seen last, a number.
+    """
 
     key: Numbers
     user: Numbers
@@ -94,7 +101,7 @@ class Judgement:
     """What is known beside the values and who was seen.
 
     Attributes:
-        is_long: As in ``StaleRules``.
+        is_long: Whether the data are of enough days; else only the levels and the inventory tell.
         is_absent: Of each value, whether the inventory lacks its user.
         is_recent: Of each value, whether it is younger than the data.
     """
@@ -105,7 +112,7 @@ class Judgement:
 
 
 def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: Judgement) -> Unused:
-    """Return each value that does nothing once, as ``stale_values`` does."""
+    """Return each value that does nothing once."""
     index = _Index(stored, names)
     hiding, same, is_hidden_for_clients = _by_level(stored, index)
     traffic = _traffic(stored, seen, index)
@@ -168,7 +175,7 @@ class _Index:
 
 
 def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, Numbers]:
-    """Judge values by the levels alone, as ``idle_values`` does.
+    """Judge values by the levels alone, as ``lint`` does.
 
     Return the rows of what goes before each for everybody and of what has the same effect, -1 for
     none, and whether something goes before it for all who have a client-id.

@@ -1,4 +1,4 @@
-"""What a stored value should be: rules over what buckets used."""
+"""What a stored value should be: the rules over what buckets used, as columns judge it."""
 
 import math
 from dataclasses import replace
@@ -23,17 +23,10 @@ from hypothesis.strategies import (
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
-from app.domain.right_sizes import (
-    Action,
-    BucketUse,
-    RightSize,
-    SizingRules,
-    judge,
-    right_sizes,
-    round_up,
-    target_of,
-)
+from app.domain.right_sizes import Action, SizingRules, round_up
+from tests.testkit.advised import Advised, advised_size, advised_sizes
 from tests.testkit.advised_bodies import read_body
+from tests.testkit.naive_sizes import BucketUse, right_sizes
 
 P = QuotaKey.PRODUCER_BYTE_RATE.value
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -71,8 +64,8 @@ def of_default(bucket_id: int, user: str, **columns: Any) -> BucketUse:
     return use(bucket_id=bucket_id, user=user, level=6, entity=entity, **columns)
 
 
-def advice(*uses: BucketUse, **rules: Any) -> list[RightSize]:
-    return list(right_sizes(uses, SizingRules(**rules)))
+def advice(*uses: BucketUse, **rules: Any) -> list[Advised]:
+    return advised_sizes(uses, SizingRules(**rules))
 
 
 @composite
@@ -124,7 +117,7 @@ _CAREFUL = SizingRules(percentile=50, margin=0.0, step_max=1.0)
 def test_a_value_moves_towards_what_is_needed_by_a_step_at_most(
     found: BucketUse, rules: SizingRules
 ):
-    result = judge(found, rules)
+    result = advised_size(found, rules)
     if result.value is None:
         assert result.action is not Action.RAISE or result.target <= found.limit
         return
@@ -145,15 +138,15 @@ def test_a_value_moves_towards_what_is_needed_by_a_step_at_most(
 @given(uses(), RULES)
 def test_little_data_is_never_enough_for_a_change(found: BucketUse, rules: SizingRules):
     for little in (replace(found, days=6), replace(found, coverage=0.89)):
-        assert judge(little, rules).value is None
+        assert advised_size(little, rules).value is None
 
 
 @given(uses(), RULES)
 def test_advice_that_is_followed_does_not_turn_back(found: BucketUse, rules: SizingRules):
     """So the same history never raises what it lowered, or lowers what it raised."""
-    first = judge(found, rules)
+    first = advised_size(found, rules)
     if first.value is not None:
-        second = judge(replace(found, limit=first.value), rules)
+        second = advised_size(replace(found, limit=first.value), rules)
         assert {first.action, second.action} != {Action.RAISE, Action.LOWER}
 
 
@@ -166,26 +159,35 @@ def test_who_needs_more_never_gets_less(found: BucketUse, rules: SizingRules, ti
             for name in ("p95", "rate", "median", "cluster_total")
         },
     )
-    assert target_of(more, rules) >= target_of(found, rules)
+    assert advised_size(more, rules).target >= advised_size(found, rules).target
 
 
 @given(lists(uses(), max_size=12, unique_by=lambda each: each.bucket_id), RULES)
 def test_each_body_is_read_by_the_service(found: list[BucketUse], rules: SizingRules):
-    advised = list(right_sizes(found, rules))
+    advised = advised_sizes(found, rules)
     assert len({each.use.bucket_id for each in advised}) == len(advised)
     for each in advised:
-        body = each.body()
-        assert (body is None) == (each.value is None)
-        if body is not None:
-            (change,) = read_body(body)
+        assert (each.body is None) == (each.value is None)
+        if each.body is not None:
+            (change,) = read_body(each.body)
             assert change.entity == each.entity
 
 
 @given(lists(uses(), max_size=12, unique_by=lambda each: each.bucket_id), RULES)
 def test_the_order_of_buckets_changes_nothing(found: list[BucketUse], rules: SizingRules):
-    assert list(map(repr, right_sizes(found, rules))) == list(
-        map(repr, right_sizes(found[::-1], rules))
+    assert list(map(repr, advised_sizes(found, rules))) == list(
+        map(repr, advised_sizes(found[::-1], rules))
     )
+
+
+@given(
+    lists(uses(), min_size=1, max_size=12, unique_by=lambda each: (each.key, each.bucket_id)), RULES
+)
+def test_columns_are_judged_as_buckets_are(found: list[BucketUse], rules: SizingRules):
+    """Bit for bit: a number's text is as exact as its bits, and NaN is no equal of itself."""
+    rows = map(Advised.of, right_sizes(found, rules))
+    expected = sorted(rows, key=lambda each: (each.use.key, each.use.bucket_id))
+    assert list(map(repr, advised_sizes(found, rules))) == list(map(repr, expected))
 
 
 @given(floats(1e-6, 1e15))
@@ -218,18 +220,18 @@ def test_a_number_is_rounded_up_to_three_digits(value: float):
     ],
 )
 def test_a_limit_is_judged_by_its_use(columns: dict[str, Any], action: Action, value: float | None):
-    result = judge(use(**columns), SizingRules())
+    result = advised_size(use(**columns), SizingRules())
     assert (result.action, result.value) == (action, value)
 
 
 def test_the_options_change_the_rules():
-    assert target_of(use(), SizingRules(margin=0.5)) == 750
-    assert target_of(use(), SizingRules(floor=10_000)) == 10_000
+    assert advised_size(use(), SizingRules(margin=0.5)).target == 750
+    assert advised_size(use(), SizingRules(floor=10_000)).target == 10_000
     # A leader that moves brings the median broker's share.
     spread = use(median=300.0, cluster_total=1100.0)
-    assert target_of(spread, SizingRules(skew_aware=True)) == 920
-    assert judge(use(limit=10_000.0), SizingRules(step_max=100)).value == 575
-    assert judge(use(throttled_minutes=101), SizingRules(tolerate=101)).action is Action.KEEP
+    assert advised_size(spread, SizingRules(skew_aware=True)).target == 920
+    assert advised_size(use(limit=10_000.0), SizingRules(step_max=100)).value == 575
+    assert advised_size(use(throttled_minutes=101), SizingRules(tolerate=101)).action is Action.KEEP
 
 
 def test_a_bucket_that_needs_more_than_a_default_gets_a_value_of_its_own():
@@ -274,11 +276,11 @@ def test_no_value_of_a_user_takes_the_defaults_of_his_client_ids_away():
     bob = of_default(1, "bob", p95=3000.0, rate=3000.0)
     others = [of_default(number, f"user {number}") for number in range(2, 5)]
     (raised,) = [each for each in advice(bob, pair, *others) if each.action is Action.RAISE]
-    assert raised.body() is None
+    assert raised.body is None
     assert "defaults of its client-ids" in raised.reason
 
 
 def test_the_limit_of_the_controller_is_one_for_all_brokers():
     found = use(key=QuotaKey.CONTROLLER_MUTATION_RATE.value, limit=10_000.0, brokers=3)
-    assert judge(found, SizingRules()).saving == 5000
-    assert judge(use(limit=10_000.0, brokers=3), SizingRules()).saving == 15_000
+    assert advised_size(found, SizingRules()).saving == 5000
+    assert advised_size(use(limit=10_000.0, brokers=3), SizingRules()).saving == 15_000

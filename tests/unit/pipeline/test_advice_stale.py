@@ -1,15 +1,14 @@
 """Which stored values do nothing: the levels alone, the inventory, and who was seen."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis.strategies import (
     booleans,
     builds,
-    dictionaries,
-    fixed_dictionaries,
     integers,
     just,
     lists,
@@ -19,18 +18,16 @@ from hypothesis.strategies import (
 )
 
 from app.domain.entities import ClientQuotaEntity
-from app.domain.idle_values import IdleKind, idle_values
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
-from app.domain.stale_quotas import Seen, StaleKind, StaleRules, StaleValue, stale_values
+from app.domain.stale_quotas import StaleKind, StaleValue
+from tests.testkit.advised import advised_stale
 from tests.testkit.advised_bodies import read_body
+from tests.testkit.naive_stale import Seen, StaleRules, stale_values
+from tests.unit.domain.test_idle_values import CALLERS, CLIENTS, ENTITIES, QUOTAS, USERS, P, Stored
 
-P, C = "producer_byte_rate", "consumer_byte_rate"
+C = "consumer_byte_rate"
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
-USERS = ("alice", "bob", "")
-CLIENTS = ("etl", "web", "")
-
-Stored = Mapping[ClientQuotaEntity, Mapping[str, float]]
 
 
 def entity(**names: str | None) -> ClientQuotaEntity:
@@ -47,27 +44,8 @@ def seen_under(stored: Stored, callers: Iterable[tuple[str, str]], key: str = P)
     return found
 
 
-def rules(**columns: object) -> StaleRules:
-    return StaleRules(**{"days": 30, "is_long": True, "inventory": None, **columns})  # type: ignore[arg-type]
-
-
-def stale(stored: Stored, seen: Iterable[Seen] = (), **columns: object) -> list[StaleValue]:
-    return list(stale_values(stored, seen, rules(**columns)))
-
-
-ENTITIES = one_of(
-    builds(lambda user: ClientQuotaEntity.of({"user": user}), sampled_from(["alice", "bob", None])),
-    builds(
-        lambda name: ClientQuotaEntity.of({"client-id": name}), sampled_from(["etl", "web", None])
-    ),
-    builds(
-        lambda user, name: ClientQuotaEntity.of({"user": user, "client-id": name}),
-        sampled_from(["alice", "bob", None]),
-        sampled_from(["etl", "web", None]),
-    ),
-)
-QUOTAS = dictionaries(ENTITIES, fixed_dictionaries({P: sampled_from([1.0, 2.0])}), max_size=9)
-CALLERS = [(user, client_id) for user in USERS if user for client_id in CLIENTS]
+def stale(stored: Stored, seen: Iterable[Seen] = (), **columns: Any) -> list[StaleValue]:
+    return advised_stale(stored, seen, **columns)
 
 
 @given(QUOTAS, lists(sampled_from(CALLERS), max_size=8))
@@ -85,17 +63,6 @@ def test_what_is_removed_changed_nothing_for_who_was_seen(
             assert before.value == after.value
             if before.value is not None:
                 assert before.shared_by == after.shared_by
-
-
-@given(QUOTAS)
-def test_what_levels_shadow_applies_to_nobody(stored: Stored):
-    for idle in idle_values(stored):
-        for user, client_id in CALLERS:
-            source = resolve_client(QuotaIndex.of(stored), user, client_id).quotas[P].source  # type: ignore[index]
-            if idle.kind is IdleKind.SHADOWED:
-                assert source is None or source.entity != idle.entity
-            if idle.kind is IdleKind.SHADOWED_FOR_CLIENTS and client_id:
-                assert source is None or source.entity != idle.entity
 
 
 @given(
@@ -179,3 +146,45 @@ def test_a_client_id_that_a_users_metric_hides_is_not_judged(names: dict[str, st
 def test_addresses_are_left_out(number: int):
     stored = {ClientQuotaEntity.of({"ip": f"10.0.0.{number}"}): {"connection_creation_rate": 1.0}}
     assert stale(stored) == []
+
+
+KEYS = (P, C)
+VALUES = lists(
+    builds(
+        lambda entity, key, value: (entity, key, value),
+        ENTITIES,
+        sampled_from(KEYS),
+        sampled_from([1.0, 2.0]),
+    ),
+    max_size=12,
+    unique_by=lambda each: each[:2],
+)
+SEEN = lists(
+    builds(
+        Seen,
+        key=sampled_from(KEYS),
+        user=sampled_from(USERS),
+        client_id=sampled_from(CLIENTS),
+        is_pair=booleans(),
+        level=integers(0, 8),
+        last=integers(0, 3).map(lambda minutes: NOW + timedelta(minutes=minutes)),
+    ),
+    max_size=10,
+)
+INVENTORIES = one_of(just(None), sampled_from([frozenset(), frozenset({"alice"})]))
+
+
+@given(VALUES, SEEN, INVENTORIES, booleans(), booleans())
+def test_columns_are_judged_as_values_are(
+    values: list[tuple[ClientQuotaEntity, str, float]],
+    seen: list[Seen],
+    inventory: Collection[str] | None,
+    is_long: bool,
+    is_recent: bool,
+):
+    stored: dict[ClientQuotaEntity, dict[str, float]] = {}
+    for each, key, value in values:
+        stored.setdefault(each, {})[key] = value
+    recent = [(each, key) for each, key, _ in values[:1] if is_recent]
+    found = stale(stored, seen, is_long=is_long, inventory=inventory, recent=recent)
+    assert found == list(stale_values(stored, seen, StaleRules(30, is_long, inventory, recent)))

@@ -1,0 +1,130 @@
+"""What the pipeline advises about buckets and values, as its columns say it."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.right_sizes import Action, SizingRules
+from app.domain.stale_quotas import StaleValue
+from app.pipeline.advice.sizes import recommended
+from app.pipeline.advice.stale import ClusterColumns
+from tests.testkit.naive_sizes import BucketUse, RightSize
+from tests.testkit.naive_stale import Seen
+
+_USES: Final = pa.schema(
+    [
+        *(("key", pa.string()), ("bucket_id", pa.int64()), ("level", pa.int8())),
+        *((name, pa.float64()) for name in ("limit", "p95", "rate", "peak", "median")),
+        *(("cluster_total", pa.float64()), ("coverage", pa.float64())),
+        *((name, pa.int32()) for name in ("broker_id", "brokers", "days")),
+        *((name, pa.int64()) for name in ("minutes", "throttled_minutes")),
+        *(("bucket_user", pa.string()), ("bucket_client", pa.string())),
+    ]
+)
+_TAGS: Final = {"bucket_user": "user", "bucket_client": "client_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A row of ``RECOMMENDATION``; ``entity`` is the body's or, without one, what limits now."""
+
+    use: BucketUse
+    entity: ClientQuotaEntity
+    buckets: int
+    action: Action
+    value: float | None
+    target: float
+    saving: float
+    reason: str
+    factor: float | None
+    skew: float | None
+    censored: bool
+    body: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, size: RightSize) -> "Advised":
+        """Return what the rules for one bucket say, as a row."""
+        of_size = {field.name: getattr(size, field.name) for field in fields(size)}
+        derived = {name: getattr(size, name) for name in ("factor", "censored")}
+        return cls(**of_size, **derived, skew=size.use.skew, body=size.body())
+
+
+def advised_sizes(uses: Sequence[BucketUse], rules: SizingRules) -> list[Advised]:
+    """Return what the pipeline advises about the values of buckets, by key and bucket."""
+    of_bucket = {(use.key, use.bucket_id): use for use in uses}
+    rows = [{name: getattr(use, _TAGS.get(name, name)) for name in _USES.names} for use in uses]
+    columns = recommended(pa.Table.from_pylist(rows, _USES), rules)
+    found = pa.table({name: pa.array(column) for name, column in columns.items()}).to_pylist()
+    found.sort(key=lambda row: (row["key"], row["bucket_id"]))
+    return [_advised(of_bucket[row["key"], row["bucket_id"]], row) for row in found]
+
+
+def advised_size(use: BucketUse, rules: SizingRules) -> Advised:
+    """Return the same of the only bucket that there is."""
+    (found,) = advised_sizes([use], rules)
+    return found
+
+
+def _advised(use: BucketUse, row: Mapping[str, Any]) -> Advised:
+    names = {"user": "quota_user", "client-id": "quota_client"}
+    columns = {"user": row["quota_user"], "client-id": row["quota_client_id"]}
+    is_default = {kind: row[f"{name}_default"] for kind, name in names.items()}
+    limiting = {kind: name or None for kind, name in columns.items() if name or is_default[kind]}
+    entity, body = ClientQuotaEntity.of(limiting), row["body"] and json.loads(row["body"])
+    if body:
+        entity = ClientQuotaEntity.of(body["alterations"][0]["entity"])
+    own = {field.name: row.get(field.name) for field in fields(Advised)}
+    own |= {"use": use, "entity": entity, "action": Action(row["action"]), "body": body}
+    return Advised(**own)
+
+
+_VERSIONS: Final = pa.schema(
+    [
+        *(("user", pa.string()), ("user_default", pa.bool_())),
+        *(("client_id", pa.string()), ("client_default", pa.bool_())),
+        *(("key", pa.string()), ("value", pa.float64())),
+    ]
+)
+_SEEN: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("key", "user", "client_id")),
+        *(("is_pair", pa.bool_()), ("level", pa.int64()), ("last", pa.timestamp("us", "UTC"))),
+    ]
+)
+
+
+def advised_stale(
+    stored: Mapping[ClientQuotaEntity, Mapping[str, float]],
+    seen: Iterable[Seen],
+    *,
+    days: int = 30,
+    is_long: bool = True,
+    inventory: Collection[str] | None = None,
+    recent: Collection[tuple[ClientQuotaEntity, str]] = (),
+) -> list[StaleValue]:
+    """Return the values of which the pipeline says that they do nothing, by entity and key."""
+    values = [(entity, key, value) for entity, of in stored.items() for key, value in of.items()]
+    versions = pa.Table.from_pylist(list(_versions(values)), _VERSIONS)
+    callers = pa.Table.from_pylist([each._asdict() for each in seen], _SEEN)
+    is_recent = np.array([(entity, key) in recent for entity, key, _ in values], bool)
+    columns = ClusterColumns(versions, callers, inventory)
+    found = columns.stale_values(days, is_long=is_long, is_recent=is_recent)
+    return sorted(found, key=lambda each: (each.entity.sort_key(), each.key))
+
+
+def _versions(values: Iterable[tuple[ClientQuotaEntity, str, float]]) -> Iterator[dict[str, Any]]:
+    for entity, key, value in values:
+        names = entity.as_dict()
+        yield {
+            "user": names.get("user") or "",
+            "user_default": names.get("user", "") is None,
+            "client_id": names.get("client-id") or "",
+            "client_default": names.get("client-id", "") is None,
+            "key": key,
+            "value": value,
+        }
