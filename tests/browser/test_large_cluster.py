@@ -1,4 +1,4 @@
-"""30,000 entities on the page: what is sorted is all of them, whatever fits a page of the service."""
+"""30,000 entities on the page: what is sorted is all of them, whatever fits one answer."""
 
 from collections.abc import Iterator
 
