@@ -19,7 +19,7 @@ from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.folders import files_of
 from app.pipeline.lake import Lake
 from app.pipeline.options import PATTERN
-from app.pipeline.spark import spark_failures, spark_session
+from app.pipeline.spark import PARTITIONS, spark_failures, spark_session, tasks_for
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
@@ -238,6 +238,17 @@ class Job:
         """
         with spark_failures():
             yield self.session
+
+    @contextmanager
+    def tasks_for(self, rows: int | None) -> Iterator[None]:
+        """Divide what is shuffled in the block as so many rows need, unless ``--conf`` says how.
+
+        Args:
+            rows: That are divided at most; null where nobody knows.
+        """
+        is_free = PARTITIONS not in dict(getattr(self.options, "conf", ()))
+        with tasks_for(self.session, rows if is_free else None):
+            yield
 
     def report(self) -> Mapping[str, Any]:
         """Return what ``--json`` prints."""

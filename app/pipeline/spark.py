@@ -159,9 +159,12 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by ``spark-submit``: the JVM runs already, and is not ours to end."""
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 16
-"""Spark joins small ones; what is sorted in a large one takes memory on each core."""
+"""Of many rows, as what is sorted in a task takes memory on each core."""
+
+_ROWS_OF_TASK: Final = 250_000
+"""A task with fewer costs more than it saves."""
 
 _HEAP_GIB_PER_CORE: Final = 2
 
@@ -300,10 +303,32 @@ def _started(
         message = f"Spark did not start on {master or conf.get('spark.master')}: {error}"
         raise InfrastructureError(message) from error
     session.sparkContext.setLogLevel("ERROR")
-    if not submitted and _is_local(master) and _PARTITIONS not in ours:
+    if not submitted and _is_local(master) and PARTITIONS not in ours:
         shares = _SHUFFLES_PER_CORE * session.sparkContext.defaultParallelism
-        session.conf.set(_PARTITIONS, shares)
+        session.conf.set(PARTITIONS, shares)
     return session
+
+
+@contextmanager
+def tasks_for(session: SparkSession, rows: int | None) -> Iterator[None]:
+    """Divide what is shuffled in the block into as many tasks as so many rows need.
+
+    Spark joins small tasks, but not those of what is cached.
+
+    Args:
+        session: Plans the block; that of Spark Connect does as it is set up.
+        rows: That are divided at most; null where nobody knows.
+    """
+    if rows is None or is_remote():
+        yield
+        return
+    before = str(session.conf.get(PARTITIONS))
+    needed = max(-(-rows // _ROWS_OF_TASK), session.sparkContext.defaultParallelism)
+    session.conf.set(PARTITIONS, min(int(before), needed))
+    try:
+        yield
+    finally:
+        session.conf.set(PARTITIONS, before)
 
 
 def _is_local(master: str | None) -> bool:
@@ -360,6 +385,7 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": directory,
+        "spark.python.daemon.module": "app.pipeline.python_daemon",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
     }
 

@@ -58,7 +58,6 @@ def spark(classes_of_spark: Path, request: pytest.FixtureRequest) -> Iterator[Sp
         # The second compiler would take longer than what it makes faster.
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m "
         "-XX:TieredStopAtLevel=1",
-        "spark.python.daemon.module": "tests.testkit.spark_daemon",
     }
     missing = not classes_of_spark.exists() and request.session.testscollected > _ALL_TESTS
     with written_at_exit(classes_of_spark) if missing else nullcontext("") as options:

@@ -6,6 +6,8 @@ import shutil
 import socket
 import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +19,7 @@ from app.pipeline import spark as pipeline_spark
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.job import Job
 from app.pipeline.spark import spark_session
 
 
@@ -32,6 +35,24 @@ def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
     assert SparkSession.active().conf.get("spark.sql.shuffle.partitions") == before
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen", "partitions"),
+    [(None, (), "64"), (1, (), "2"), (2_000_001, (), "9"), (10**9, (), "64"), (1, ("64",), "64")],
+)
+def test_few_rows_are_divided_into_few_tasks(
+    spark: SparkSession, rows: int | None, chosen: Sequence[str], partitions: str
+):
+    """And as ``--conf`` has it, where it does."""
+    number = "spark.sql.shuffle.partitions"
+    with spark_session("beside", settings={number: "64"}) as session:
+        job = Job("run", Namespace(conf=[(number, each) for each in chosen]))
+        job.session = session
+        assert spark.sparkContext.defaultParallelism == 2
+        with job.tasks_for(rows):
+            assert session.conf.get(number) == partitions
+        assert session.conf.get(number) == "64"
 
 
 def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSession):

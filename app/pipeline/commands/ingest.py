@@ -176,12 +176,14 @@ class Ingested:
         hours: That were replaced, in order; the last may have no rows.
         filled: Those of them that have rows.
         rows_of_hour: The points of the largest of them.
+        rows: The points of all of them.
     """
 
     series: DataFrame
     hours: Sequence[Partition]
     filled: Sequence[Partition]
     rows_of_hour: int
+    rows: int
 
 
 def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
@@ -249,6 +251,7 @@ class _Reading:
 
 
 def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Reading:
+    persisted.enter_context(job.tasks_for(inputs.rows))
     points = read_points(job.session, inputs, rules)
     if not FORMATS[inputs.kind].parquet:
         # Python parses text, which takes longer than all that follows.
@@ -257,6 +260,7 @@ def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Read
     names = count_names(points).persist()
     persisted.callback(names.unpersist)
     counted = tally(names)
+    persisted.enter_context(job.tasks_for(sum(counted.hours.values())))
     _require_one_cluster(job, points, counted)
     if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
@@ -295,7 +299,7 @@ def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
         is_sorted = table is SERIES or not counted.has_ups
         rows_out[table.name] = out.write(frame, table, hours, filled=filled, is_sorted=is_sorted)
     counted.add_used(used.get)
-    return Ingested(series, hours, filled, most)
+    return Ingested(series, hours, filled, most, sum(counted.hours.values()))
 
 
 def _partition(cluster: str, hour: int) -> Partition:

@@ -109,7 +109,8 @@ def run(job: Job) -> None:
         quotas.require(QUOTA_VERSION)
         with _step(job, "ingest") as step:
             ingested = ingest.ingest(step, rules, inputs, out)
-        days = _from_series(job, quotas, out, ingested)
+        with job.tasks_for(ingested.rows):
+            days = _from_series(job, quotas, out, ingested)
     publish(job, ingested.hours, days)
     with job.spark():
         _advise(job, sources, quotas, out, ingested.hours)

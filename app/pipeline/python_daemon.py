@@ -1,9 +1,9 @@
-"""The parent of Spark's Python workers: it has imported what their tasks need.
+"""The parent of Spark's Python workers on this machine: it has imported what their tasks need.
 
-Each task of Spark forgets what Python has found out about its path. It then reads the directories
-of Spark's own archives anew, file by file, which takes longer than most tasks of a test. PySpark is
-installed, so the workers do without the archives. Each also looks for garbage after its task, but
-not among what was imported here.
+Spark's own imports nothing, so each worker imports pandas and pyarrow anew. Each task of Spark also
+forgets what Python has found out about its path, and then reads the directories of Spark's archives
+again, file by file. PySpark is installed here, so the workers do without the archives. Each looks
+for garbage after its task, but not among what was imported here.
 """
 
 import gc
