@@ -1,10 +1,12 @@
 """Alterations, rows and pages over HTTP, and what a broker would do with rules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 
+from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Entity, Names
 from tests.testkit.resolution_cases import ABSENT, DEFAULT, DefaultQuotaCallback, Name
 from tests.testkit.service import RunningService
@@ -31,6 +33,43 @@ def applied(service: RunningService, names: Names, values: Mapping[str, Any]) ->
     result: dict[str, Any]
     (result,) = document["results"]
     return result
+
+
+SOON_S, LATER_S = 1.5, 3600.0
+
+
+def in_s(seconds: float) -> str:
+    """Return the time in so many seconds, by this machine's clock."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def soon(service_call: Callable[[str], httpx.Response]) -> dict[str, Any]:
+    """Call with a time that comes soon; return the answer.
+
+    Where the machine was so busy that it had passed when the service read it, a later one is sent.
+    """
+    found: list[dict[str, Any]] = []
+
+    def is_taken() -> bool:
+        answer = service_call(in_s(SOON_S))
+        if answer.status_code == httpx.codes.OK:
+            found.append(answer.json())
+        else:
+            codes = [error["code"] for error in answer.json()["errors"]]
+            assert codes == ["time-has-passed"], answer.text
+        return bool(found)
+
+    wait_until(is_taken, "no time comes soon")
+    return found[0]
+
+
+def end_soon(service: RunningService, document: Mapping[str, Any]) -> None:
+    """Let what an alteration has set for a time end soon, by its answer.
+
+    A test that looks at what is set, or changes it, sets it for long and ends it when it has.
+    """
+    path = f"/quotas/alterations/{document['alteration_id']}/expiry"
+    soon(lambda end: service.api().put(path, json={"expires_at": end}))
 
 
 def outcomes(document: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ import itertools
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,16 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.service_calls import C, P, applied, change, rows
+from tests.integration.http.service_calls import (
+    LATER_S,
+    C,
+    P,
+    applied,
+    change,
+    end_soon,
+    in_s,
+    rows,
+)
 from tests.testkit.kafka import unique
 from tests.testkit.outages import until_done
 from tests.testkit.patience import wait_until
@@ -171,10 +179,10 @@ def test_the_end_of_a_temporary_value_is_not_refused_and_says_what_it_exceeds(
 ) -> None:
     lent = {"user": f"{prefix}lent"}
     applied(budgeted, lent, {P: 900})
-    ends = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
-    done = budgeted.alter(change(lent, {P: 100}), expires_at=ends)
+    done = budgeted.alter(change(lent, {P: 100}), expires_at=in_s(LATER_S))
     assert done.status_code == 200, done.text
     applied(budgeted, {"user": f"{prefix}used"}, {P: 800})
+    end_soon(budgeted, done.json())
 
     def ended() -> list[Any]:
         found = rows(budgeted, entity=f"user={lent['user']}", action="expire")

@@ -1,27 +1,32 @@
 """Values for a time: they end once, by the database's clock, and leave what was changed since."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from tests.integration.http.service_calls import C, P, R, applied, change, pages, rows
+from tests.integration.http.service_calls import (
+    LATER_S,
+    C,
+    P,
+    R,
+    applied,
+    change,
+    end_soon,
+    in_s,
+    pages,
+    rows,
+    soon,
+)
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.raw_quotas import Names, RawQuotas
 from tests.testkit.service import RunningService
 
-SOON_S, LATER_S = 1.5, 3600.0
-
-
-def in_s(seconds: float) -> str:
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-
 
 def set_for(
-    service: RunningService, names: Names, values: Mapping[str, Any], seconds: float = SOON_S
+    service: RunningService, names: Names, values: Mapping[str, Any], seconds: float = LATER_S
 ) -> dict[str, Any]:
     answer = service.alter(change(names, values), expires_at=in_s(seconds), reason="for a night")
     assert answer.status_code == 200, answer.text
@@ -74,9 +79,13 @@ def test_a_value_for_a_time_returns_to_what_was_there_and_the_log_says_so(
         "principal": "User:alice",
         "reason": "for a night",
     }
+    (first,) = rows(service, entity=f"user={names['user']}", action="alter")[:1]
+    assert first["expires_at"] == document["expires_at"]
+    end_soon(service, document)
     end = ended(service, names)
     assert raw.stored(names) == {P: 1000.0, C: 7.0}
-    assert end["at"] >= document["expires_at"]
+    moved = service.api().get(f"/quotas/alterations/{document['alteration_id']}").json()
+    assert end["at"] >= moved["expires_at"]
     members = ("principal", "outcome", "before", "after", "expires", "reason")
     assert [end[name] for name in members] == [
         "User:alice",
@@ -86,8 +95,6 @@ def test_a_value_for_a_time_returns_to_what_was_there_and_the_log_says_so(
         document["alteration_id"],
         "for a night",
     ]
-    (first,) = rows(service, entity=f"user={names['user']}", action="alter")[:1]
-    assert first["expires_at"] == document["expires_at"]
     record = service.api().get(f"/quotas/alterations/{end['alteration_id']}").json()
     assert (record["action"], record["expires"]) == ("expire", document["alteration_id"])
 
@@ -96,12 +103,15 @@ def test_what_another_tool_has_changed_since_is_left_and_reported(
     service: RunningService, raw: RawQuotas
 ) -> None:
     wholly, partly, back = ({"user": unique("since")} for _ in range(3))
+    raised = []
     for names in (wholly, partly, back):
         applied(service, names, {P: 1000, C: 2000})
-        set_for(service, names, {P: 9000, C: 9500})
+        raised.append(set_for(service, names, {P: 9000, C: 9500}))
     raw.store(wholly, {P: 4000.0, C: 5000.0})
     raw.store(partly, {P: 4000.0})
     raw.store(back, {P: 1000.0, C: 2000.0})
+    for document in raised:
+        end_soon(service, document)
     end = ended(service, wholly)
     assert (end["outcome"], end["after"]) == ("observed_other", {P: 4000, C: 5000})
     end = ended(service, partly)
@@ -125,7 +135,8 @@ def test_what_is_set_again_is_for_good_or_ends_at_its_own_time_and_returns_to_th
     set_for(service, longer, {P: 7000}, 2 * LATER_S)
     held = {row["key"]: (row["value"], row["returns_to"]) for row in temporary(service, longer)}
     assert held == {P: (7000, 1000), C: (6000, 2000)}
-    set_for(service, shorter, {P: 8000})
+    shortly = change(shorter, {P: 8000})
+    soon(lambda end: service.alter(shortly, expires_at=end))
     wait_until(lambda: len(ends(service, shorter)) == 1)
     assert raw.stored(shorter) == {P: 1000.0, C: 6000.0}
     assert [row["key"] for row in temporary(service, shorter)] == [C]
@@ -148,8 +159,7 @@ def test_another_end_is_set_for_what_is_pending_and_written_into_its_record(
     record = service.api().get(path).json()
     assert record["expires_at"] == row["expires_at"]
     assert record["history"][-1]["event"] == "expiry"
-    sooner = service.api().put(f"{path}/expiry", json={"expires_at": in_s(SOON_S)})
-    assert sooner.status_code == 200, sooner.text
+    end_soon(service, first)
     assert ended(service, names)["outcome"] == "applied"
     gone = service.api().put(f"{path}/expiry", json={"expires_at": None})
     assert (gone.status_code, gone.json()["code"]) == (404, "not-found")
@@ -168,20 +178,21 @@ def test_whatever_alters_takes_an_end(service: RunningService, raw: RawQuotas) -
     replaced, removed, reverted = ({"user": unique("any")} for _ in range(3))
     for names in (replaced, removed, reverted):
         applied(service, names, {P: 1000, C: 2000})
-    path = "/quotas/" + ClientQuotaEntity.of(replaced).key
-    body = {"values": {P: 3000}, "expires_at": in_s(SOON_S)}
-    assert "expires_at" in service.api().put(path, json=body).json()
-    path = "/quotas/" + ClientQuotaEntity.of(removed).key
-    answer = service.api().delete(path, params={"expires_at": in_s(SOON_S)})
-    assert answer.status_code == 200, answer.text
-    assert raw.stored(removed) == {}
+    put_path, delete_path = (
+        f"/quotas/{ClientQuotaEntity.of(names).key}" for names in (replaced, removed)
+    )
+    body = {"values": {P: 3000}}
+    put = soon(lambda end: service.api().put(put_path, json={**body, "expires_at": end}))
+    assert "expires_at" in put
+    soon(lambda end: service.api().delete(delete_path, params={"expires_at": end}))
     raised = service.alter(change(reverted, {P: 9000})).json()
-    path = f"/quotas/alterations/{raised['alteration_id']}/revert"
-    answer = service.api().post(path, json={"expires_at": in_s(SOON_S)})
-    assert answer.status_code == 200, answer.text
-    assert raw.stored(reverted) == {P: 1000.0, C: 2000.0}
-    for names in (replaced, removed, reverted):
-        ended(service, names)
+    revert = f"/quotas/alterations/{raised['alteration_id']}/revert"
+    soon(lambda end: service.api().post(revert, json={"expires_at": end}))
+    assert [ended(service, names)["before"] for names in (replaced, removed, reverted)] == [
+        {P: 3000},
+        {},
+        {P: 1000, C: 2000},
+    ]
     assert raw.stored(replaced) == raw.stored(removed) == {P: 1000.0, C: 2000.0}
     assert raw.stored(reverted) == {P: 9000.0, C: 2000.0}
 
