@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -37,7 +37,7 @@ from tests.pipeline.publish.results import (
     stale,
 )
 from tests.testkit.event_loops import Silent, in_a_thread, served
-from tests.testkit.patience import PROMPT
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
 from tests.testkit.service import RunningService, running_service
@@ -186,7 +186,7 @@ def site(
         folder,
         proxy.bootstrap_servers,
         url,
-        patience=PROMPT,
+        patience=replace(PATIENT, broker_answer_s=15.0),  # one test waits until it gives up
         cors_origins=portal,
         auditors="User:auditor;User:root",
     ) as service:

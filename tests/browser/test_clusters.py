@@ -13,7 +13,7 @@ from tests.browser.page_calls import button, field, row
 from tests.testkit.accounts import allow
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.clusters import running_clusters
-from tests.testkit.patience import PROMPT, wait_until
+from tests.testkit.patience import wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, acl
 
@@ -31,7 +31,7 @@ def clusters(
         servers = {"prod": broker.bootstrap_servers, "test": other.bootstrap_servers}
         servers["away"] = f"127.0.0.1:{closed}"
         entries = {name: {"bootstrap_servers": each} for name, each in servers.items()}
-        with running_clusters(folder, url, entries, patience=PROMPT) as service:
+        with running_clusters(folder, url, entries) as service:
             wait_until(lambda: ready(service) == {"prod", "test"})
             yield service
 

@@ -11,7 +11,6 @@ from tests.browser.conftest import visitors_of
 from tests.browser.page_calls import button, field
 from tests.testkit.accounts import allow
 from tests.testkit.class_archive import shared_classes
-from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, acl, running_service
 
@@ -29,7 +28,7 @@ def large(
     _, url = migrated_database(postgres, "large-page")
     with LocalKafka(folder / "kafka", java_options=shared_classes()) as broker:
         allow(broker, acl("alice", "ALTER_CONFIGS"))
-        with running_service(folder, broker.bootstrap_servers, url, patience=PROMPT) as service:
+        with running_service(folder, broker.bootstrap_servers, url) as service:
             for portion in range(PORTIONS):
                 numbers = range(portion * PORTION, (portion + 1) * PORTION)
                 service.alter(*map(of_user, numbers)).raise_for_status()

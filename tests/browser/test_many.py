@@ -11,7 +11,6 @@ from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.browser.conftest import LIMITED, Visitors, visitors_of
 from tests.browser.page_calls import button, row
 from tests.pipeline.publish.results import Rows, bucket, day, incident, job_of, publish_rows
-from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
@@ -49,7 +48,7 @@ def busy(
     """A service for which more was published than fits a page of any list."""
     folder = tmp_path_factory.mktemp("busy")
     _, url = migrated_database(postgres, folder.name)
-    with running_service(folder, broker.bootstrap_servers, url, patience=PROMPT) as service:
+    with running_service(folder, broker.bootstrap_servers, url) as service:
         rows = world(service.api("bob").get("/quotas").json()["cluster_id"])
         for number in range(RUNS):
             job = job_of("run")

@@ -11,7 +11,6 @@ from tests.browser.conftest import MIB, Visitors, visitors_of
 from tests.browser.page_calls import button, field, row, values_of
 from tests.testkit.accounts import set_scram_users
 from tests.testkit.identity_provider import Provider, identity_provider
-from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
@@ -42,7 +41,6 @@ def open_site(
         folder,
         broker.bootstrap_servers,
         url,
-        patience=PROMPT,
         basic_sasl_mechanism="SCRAM-SHA-512",
         basic_bootstrap_servers=broker.address("SASL_SSL"),
         kafka_ssl_ca_file=str(tls.truststore_file),

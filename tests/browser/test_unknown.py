@@ -9,7 +9,6 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.browser.conftest import Visitors, visitors_of
 from tests.browser.page_calls import button, field, link, row
-from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
@@ -25,7 +24,7 @@ def fresh(
     """A service for which no run of the pipeline has published anything."""
     folder = tmp_path_factory.mktemp("fresh")
     _, url = migrated_database(postgres, folder.name)
-    with running_service(folder, broker.bootstrap_servers, url, patience=PROMPT) as service:
+    with running_service(folder, broker.bootstrap_servers, url) as service:
         yield service
 
 

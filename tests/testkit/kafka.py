@@ -21,11 +21,12 @@ from app.domain.entities import (
 )
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, SecurityProtocol
-from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import LocalKafka, LocalTls
 from app.metrics import BrokerMetrics
+from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import ClientQuotaAdmin, Handover
-from app.service.runtime.clock import Patience
+from app.service.runtime.clock import AdaptiveDeadline, Patience
 from tests.testkit.accounts import allow
 from tests.testkit.authorization import JUDGED, PASSWORD, SUPER_USERS
 from tests.testkit.certificates import Authority
@@ -146,6 +147,12 @@ async def admin_of(servers: KafkaSettings | str) -> AsyncIterator[KafkaClientQuo
             yield admin
         finally:
             await asyncio.wait_for(admin.close(), DEADLINE_S)
+
+
+def barrier_of(brokers: Brokers, admin: ClientQuotaAdmin) -> Barrier:
+    """Return a barrier that is as patient as the connections of these tests."""
+    present = CurrentValues(admin, AdaptiveDeadline(PATIENT.broker_answer_s))
+    return Barrier(KafkaMetadataQuorum(brokers), present)
 
 
 def as_user(broker: LocalKafka, name: str) -> KafkaSettings:

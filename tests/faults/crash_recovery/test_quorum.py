@@ -13,7 +13,7 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
-from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import (
     QUICK_START,
     java_command,
@@ -25,12 +25,12 @@ from app.localdev.kafka import (
 from app.localdev.kafka_admin import silent_admin
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
-from app.service.alterations.barrier import Barrier, CurrentValues
 from tests.faults.crash_recovery.conftest import empty_log
 from tests.faults.crash_recovery.run import Outage, Run, during_a_load, out, reborn
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.history.events import metadata_log
-from tests.testkit.kafka import entity, setting, unique
+from tests.testkit.kafka import barrier_of, entity, setting, unique
+from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 
 pytestmark = pytest.mark.long
@@ -222,10 +222,10 @@ async def test_a_quorum_that_fails_leaves_nothing_wrong(run: Run, nodes: Quorum,
 async def test_a_read_behind_a_barrier_is_never_older_than_a_change_through_another_broker(
     nodes: Quorum,
 ):
-    brokers = Brokers(KafkaSettings(nodes.bootstrap_servers))
+    brokers = Brokers(KafkaSettings(nodes.bootstrap_servers), patience=PATIENT)
     admin = KafkaClientQuotaAdmin(brokers)
-    present = CurrentValues(admin)
-    barrier = Barrier(KafkaMetadataQuorum(brokers), present)
+    barrier = barrier_of(brokers, admin)
+    present = barrier.present
     of, stale = entity(user=unique()), 0
     for value in range(1, 601):
         await alter_through(admin, 1, setting(of, producer_byte_rate=value))

@@ -12,7 +12,6 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
-from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import Handover
 from tests.faults.kafka.conftest import ALICE, BOB, SHORT_S
 from tests.testkit import kafka
@@ -29,7 +28,7 @@ from tests.testkit.fake_kafka.cluster import (
     time_out_and_apply_late,
 )
 from tests.testkit.fake_kafka.messages import Alteration
-from tests.testkit.kafka import DEADLINE_S, entity, outcomes_of, setting, values_of
+from tests.testkit.kafka import DEADLINE_S, barrier_of, entity, outcomes_of, setting, values_of
 from tests.testkit.patience import PATIENT
 
 BROKERS = (1, 2)
@@ -171,7 +170,7 @@ async def values_of_at(admin: KafkaClientQuotaAdmin, broker_id: int) -> dict[str
 async def test_a_barrier_waits_for_a_broker_that_publishes_late(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
 ):
-    barrier = Barrier(KafkaMetadataQuorum(brokers), CurrentValues(admin))
+    barrier = barrier_of(brokers, admin)
     cluster.lag(1, 0.1)
     value, stale = 0, 0
     async with asyncio.timeout(DEADLINE_S):

@@ -34,6 +34,7 @@ from tests.testkit.fake_kafka.server import (
 )
 from tests.testkit.http import closed_port
 from tests.testkit.kafka import DEADLINE_S, alter, brokers_of, eventually
+from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import kafka_proxy
 
 REPLIES = {DESCRIBE: answering(NO_QUOTAS), ALTER: answering(verdicts(alice=0))}
@@ -59,7 +60,9 @@ def dead_port() -> Iterator[int]:
 
 @pytest.fixture
 async def admin(healthy: FakeBroker) -> AsyncIterator[KafkaClientQuotaAdmin]:
-    adapter = KafkaClientQuotaAdmin(Brokers(KafkaSettings(healthy.bootstrap_servers)))
+    adapter = KafkaClientQuotaAdmin(
+        Brokers(KafkaSettings(healthy.bootstrap_servers), patience=PATIENT)
+    )
     yield adapter
     await adapter.close()
 
@@ -104,7 +107,9 @@ async def test_a_hanging_bootstrap_server_leaves_time_for_the_next(
     healthy: FakeBroker, hanging: FakeBroker
 ):
     servers = f"{hanging.bootstrap_servers},{healthy.bootstrap_servers}"
-    admins = [KafkaClientQuotaAdmin(Brokers(KafkaSettings(servers))) for _ in range(5)]
+    admins = [
+        KafkaClientQuotaAdmin(Brokers(KafkaSettings(servers), patience=PATIENT)) for _ in range(5)
+    ]
     asking = (admin.describe_client_quotas(ALL_ENTITIES, timeout_s=4.0) for admin in admins)
     assert [described.broker_id for described in await asyncio.gather(*asking)] == [7] * 5
     for admin in admins:

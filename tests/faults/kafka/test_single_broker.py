@@ -17,7 +17,6 @@ from app.kafka.acls import cluster_acls
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SecurityProtocol
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
-from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState, Verdict
 from app.service.runtime.clock import Patience
 from tests.faults.kafka.conftest import ALICE, BOB, NO_QUOTAS, SHORT_S, verdicts
@@ -44,7 +43,14 @@ from tests.testkit.fake_kafka.server import (
     sending,
     silent,
 )
-from tests.testkit.kafka import DEADLINE_S, admin_of, alter, brokers_of, outcomes_of
+from tests.testkit.kafka import (
+    DEADLINE_S,
+    admin_of,
+    alter,
+    barrier_of,
+    brokers_of,
+    outcomes_of,
+)
 from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, Direction, kafka_proxy
 
@@ -280,16 +286,12 @@ async def test_each_version_has_the_epoch_and_the_high_watermark(version: int):
     assert await ask(answering(answer()), versions) == QuorumState(3, 100)
 
 
-def barrier_of(behind: Single) -> Barrier:
-    return Barrier(KafkaMetadataQuorum(behind.brokers), CurrentValues(behind.admin))
-
-
 @pytest.mark.parametrize("version", [0, 3])
 async def test_a_broker_that_refuses_to_tell_what_it_has_published_ends_an_alteration_unsent(
     version: int,
 ):
     async with single({DESCRIBE_QUORUM: answering(answer())}) as behind:
-        barrier = barrier_of(behind)
+        barrier = barrier_of(behind.brokers, behind.admin)
         assert (await barrier.read((), broker_id=7)).quorum is None
         refusal = versions_answer({}, error_code=42)
         behind.broker.replies[API_VERSIONS] = answering(refusal, version)

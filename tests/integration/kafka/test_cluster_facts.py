@@ -16,7 +16,6 @@ from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.quota_admin import KafkaClientQuotaAdmin, KafkaMetadataQuorum
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import silent_admin
-from app.service.alterations.barrier import Barrier, CurrentValues
 from app.service.ports.brokers import AclSnapshot, BarrierUnavailableError
 from app.service.queries.resolve import QuotaImage
 from app.service.runtime.tasks import Cache
@@ -25,6 +24,7 @@ from tests.testkit.fake_ports import no_callback
 from tests.testkit.kafka import (
     DEADLINE_S,
     as_user,
+    barrier_of,
     brokers_of,
     entity,
     eventually,
@@ -33,6 +33,7 @@ from tests.testkit.kafka import (
     unique,
     values_of,
 )
+from tests.testkit.patience import PATIENT
 from tests.testkit.service import acl
 
 TRIES = 50
@@ -49,7 +50,7 @@ async def nobody(broker: LocalKafka) -> AsyncIterator[Brokers]:
 async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_change(
     brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
 ):
-    barrier = Barrier(KafkaMetadataQuorum(brokers), CurrentValues(quota_admin))
+    barrier = barrier_of(brokers, quota_admin)
     broker_id = await quota_admin.preferred_broker()
 
     async def lane() -> list[tuple[float, float]]:
@@ -94,7 +95,7 @@ async def test_a_barrier_that_is_not_permitted_gives_values_that_are_not_verifie
     broker: LocalKafka, nobody: Brokers, quota_admin: KafkaClientQuotaAdmin
 ):
     with granted(broker, acl("nobody", "ALTER_CONFIGS")):
-        barrier = Barrier(KafkaMetadataQuorum(nobody), CurrentValues(quota_admin))
+        barrier = barrier_of(nobody, quota_admin)
         read = await barrier.read([entity(user=unique())], broker_id=1)
     assert read.quorum is None
 
@@ -189,7 +190,7 @@ async def test_the_broker_offers_both_quota_apis_and_tells_its_metadata_version(
 async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
     quota_admin: KafkaClientQuotaAdmin,
 ):
-    image = QuotaImage(quota_admin, no_callback)
+    image = QuotaImage(quota_admin, no_callback, timeout_s=PATIENT.image_s)
     before = datetime.now(UTC)
     first = await image.image(max_age_ms=0)
     of = entity(user=unique())
@@ -207,7 +208,7 @@ async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQu
     of = entity(user=unique())
     await store(quota_admin, setting(of, producer_byte_rate=1))
     await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 1.0})
-    image = QuotaImage(quota_admin, no_callback)
+    image = QuotaImage(quota_admin, no_callback, timeout_s=PATIENT.image_s)
 
     async def the_same() -> object:
         first, second = [await image.image(max_age_ms=0) for _ in range(2)]

@@ -18,7 +18,6 @@ from app.postgres.connect import DENYING, LEADING, QUERYING, RECOVERING, WRITING
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditQuery
-from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import (
     assert_unavailable,
     assert_works,
@@ -43,13 +42,12 @@ MOST_CONNECTIONS = sum(pool.size for pool in (WRITING, RECOVERING, QUERYING, DEN
 """Each that was lost is replaced; none is left beside its replacement."""
 
 
-@pytest.fixture
-def patience() -> Patience:
-    return PROMPT
+gives_up = pytest.mark.parametrize("patience", [PROMPT])
+"""Of a test that waits until the service does."""
 
 
 async def fill_the_pools(journal: PostgresJournal) -> None:
-    await assert_works(journal)
+    await assert_works_again(journal)
     await asyncio.gather(*(journal.audit_rows(AuditQuery()) for _ in range(10)))
 
 
@@ -71,6 +69,7 @@ def down(postgres: LocalPostgres, end: Callable[[], None]) -> Iterator[None]:
         postgres.start()
 
 
+@gives_up
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_a_server_that_is_down_is_an_error_and_one_that_is_back_is_used(
@@ -95,6 +94,7 @@ async def test_a_restart_between_two_calls_goes_unnoticed(
     await assert_works(journal)
 
 
+@gives_up
 @pytest.mark.parametrize("warm", [True, False])
 async def test_a_server_that_hangs_times_out_while_it_hangs(
     postgres: LocalPostgres, database: Database, journal: PostgresJournal, warm: bool
@@ -108,6 +108,7 @@ async def test_a_server_that_hangs_times_out_while_it_hangs(
     await assert_works_again(journal)
 
 
+@gives_up
 async def test_an_abandoned_attempt_to_connect_leaves_no_socket(
     postgres: LocalPostgres, database: Database, journal: PostgresJournal
 ):
@@ -123,6 +124,7 @@ async def test_an_abandoned_attempt_to_connect_leaves_no_socket(
         await until(lambda: connected() == before)
 
 
+@gives_up
 async def test_a_caller_that_gives_up_does_not_spoil_the_pool(
     postgres: LocalPostgres,
     database: Database,
@@ -227,6 +229,7 @@ async def test_a_row_that_breaks_a_rule_of_the_log_is_our_fault_and_no_outage(
     await assert_works(journal)
 
 
+@gives_up
 async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
@@ -234,7 +237,7 @@ async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
         owner.execute("lock table audit_event in access exclusive mode")
         (error,) = await assert_unavailable(intend(journal, intent()))
         assert "locked" in error.detail
-    await assert_works(journal)
+    await assert_works_again(journal)
 
 
 async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, database: Database):
