@@ -6,13 +6,15 @@ has them as its last level.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.utils import is_remote
 
 from app.pipeline.errors import UsageError
 from app.pipeline.tables import REVISION, Table
@@ -29,6 +31,8 @@ ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 _FOLDER_IS_GONE: Final = "java.io.FileNotFoundException"
 """Of Hadoop, which has no conditions: another run replaced a folder while it was listed."""
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_FILE: Final = "file:"
 _OTHER_FOLDERS: Final = ("CONFLICTING_PARTITION_COLUMN_NAMES", "CONFLICTING_DIRECTORY_STRUCTURES")
 
 Result = TypeVar("Result")
@@ -134,6 +138,22 @@ def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int,
             raise
         found |= {(row[0], row[1], row[2]) for row in files}
     return sorted(found)
+
+
+def folder_here(session: SparkSession, uri: str) -> Path | None:
+    """Return the folder of a URI that this process reaches by itself; null of other file systems.
+
+    A URI without a scheme is on Hadoop's default file system.
+    """
+    if is_remote():
+        return None
+    if uri.startswith(_FILE):
+        return Path("/" + uri.removeprefix(_FILE).lstrip("/"))
+    spark: Any = session
+    settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - PySpark shows no setting of Hadoop
+    if _SCHEME.match(uri) or not str(settings.get("fs.defaultFS")).startswith(_FILE):
+        return None
+    return Path(uri).absolute()
 
 
 def folder_of(file: str) -> str:

@@ -78,6 +78,11 @@ class Lake:
         self.name = name
         self._catalog = catalog
 
+    @property
+    def is_catalog(self) -> bool:
+        """Whether the tables are those of a catalog."""
+        return self._catalog
+
     def address(self, table: Table) -> str:
         """Return what Spark calls a table."""
         separator, name = (".", self.name) if self._catalog else ("/", self.name.rstrip("/"))

@@ -247,7 +247,8 @@ def test_advice_is_the_same_on_any_number_of_partitions(
     tmp_path: Path,
     subtests: pytest.Subtests,
 ):
-    lake, capacity = write_world(tmp_path / "lake"), tmp_path / "capacity.json"
+    lake, copy = (write_world(tmp_path / name) for name in ("lake", "copy"))
+    capacity = tmp_path / "capacity.json"
     capacity.write_text(CAPACITY)
     quotas = tmp_path / "quotas"
     named = {"lake": lake, "capacity": capacity, "quotas": quotas}
@@ -259,12 +260,34 @@ def test_advice_is_the_same_on_any_number_of_partitions(
         for partitions in ("2", "16"):
             spark.conf.set("spark.sql.shuffle.partitions", partitions)
             out = tmp_path / partitions
-            report = run(spark_command, job, "--input", lake, "--out", out, *own)
+            # Of two lakes: only then tasks read them.
+            inputs = ("--input", lake, "--input", copy)
+            report = run(spark_command, job, *inputs, "--out", out, *own)
             found.append((report["run_id"], [rows_of(out, table) for table in tables]))
         with subtests.test(job=job):
             assert found[0] == found[1]
             assert all(found[0][1])
     spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+
+
+def test_what_tasks_find_is_what_is_found_without_them(
+    spark_command: Command, tmp_path: Path, subtests: pytest.Subtests
+):
+    """Of two lakes Spark's tasks read the hours, of one on this machine the job itself does."""
+    lake, copy = (write_world(tmp_path / name) for name in ("lake", "copy"))
+    capacity = tmp_path / "capacity.json"
+    capacity.write_text(CAPACITY)
+    named = {"lake": lake, "capacity": capacity}
+    for job, options, tables in JOBS[:-1]:
+        own = [option.format(**named) for option in options]
+        found = []
+        for number, inputs in enumerate((["--input", lake], ["--input", lake, "--input", copy])):
+            out = tmp_path / f"out{number}"
+            run(spark_command, job, *inputs, "--out", out, *own)
+            found.append([rows_of(out, table) for table in tables])
+        with subtests.test(job=job):
+            assert found[0] == found[1]
+            assert all(found[0])
 
 
 def test_a_run_that_has_the_last_hour_of_a_day_ends_with_advice(

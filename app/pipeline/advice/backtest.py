@@ -40,14 +40,34 @@ def back_test(evidence: Evidence, values: pa.Table) -> pa.Table | None:
     if not values.num_rows:
         return None
     named = ["cluster_id", "bucket_id", "value_now", "value_new"]
-    wanted = evidence.lakes[0].session.createDataFrame(values.rename_columns(named))
-    hours = evidence.read(BUCKET_HOUR).select(*_READ)
-    chosen = hours.join(sf.broadcast(wanted), ["cluster_id", "bucket_id"])
-    tested = divide(chosen, chosen.count()).mapInArrow(_back_tests_of_batches, _DDL).toArrow()
+    wanted = values.rename_columns(named)
+    here = evidence.bucket_hours()
+    if here is None:
+        tested = _tested_by_spark(evidence, wanted)
+    else:
+        tested = back_tests_of(_with_values(here, wanted))
     columns = {name: tested[name] for name in named[:2]}
     for name in ("now", "low", "mid", "high"):
         columns[f"throttled_s_{name}"] = pa.array(tested[name].to_numpy() / MICRO)
     return pa.table(columns)
+
+
+def _with_values(hours: pa.Table, wanted: pa.Table) -> pa.Table:
+    """Return the hours of buckets that have values, beside these: no two clusters share one."""
+    buckets = wanted["bucket_id"].to_numpy()
+    order = np.argsort(buckets)
+    chosen = hours.filter(pa.array(np.isin(hours["bucket_id"].to_numpy(), buckets)))
+    at = pa.array(order[np.searchsorted(buckets[order], chosen["bucket_id"].to_numpy())])
+    for name in ("value_now", "value_new"):
+        chosen = chosen.append_column(name, wanted[name].take(at))
+    return chosen
+
+
+def _tested_by_spark(evidence: Evidence, wanted: pa.Table) -> pa.Table:
+    values = evidence.lakes[0].session.createDataFrame(wanted)
+    hours = evidence.read(BUCKET_HOUR).select(*_READ)
+    chosen = hours.join(sf.broadcast(values), ["cluster_id", "bucket_id"])
+    return divide(chosen, chosen.count()).mapInArrow(_back_tests_of_batches, _DDL).toArrow()
 
 
 def _back_tests_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

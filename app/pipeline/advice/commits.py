@@ -3,25 +3,27 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import TWO_TO_63, QuotaKey
 from app.pipeline.advice.capacity import Capacity, capacity_of
 from app.pipeline.advice.evidence import (
     MOST_DAYS,
-    USE_DDL,
     Evidence,
     UseOnBrokers,
+    arrow_schema_of,
     bin_rates,
+    hours_of_epoch,
     map_buckets,
 )
 from app.pipeline.tables import BUCKET_HOUR
-from app.pipeline.usage.measures import Numbers
+from app.pipeline.usage.measures import Numbers, begins_of, ranks_of, whole_numbers
 
 _PRODUCE: Final = QuotaKey.PRODUCER_BYTE_RATE.value
 _FETCH: Final = QuotaKey.CONSUMER_BYTE_RATE.value
@@ -35,9 +37,11 @@ _MOST: Final = 1e13
 """No broker moves more; it keeps the sums of absurd rates within 64 bits."""
 
 _MINUTES: Final = 60
-_DECIMAL: Final = "decimal(38, 6)"
-_IS_LIMITED: Final = f"level > 0 and limit > 0 and limit < {float(TWO_TO_63)}"
-"""Other limits let everything pass; NaN is greater than all."""
+_MICRO: Final = 1_000_000
+_WIDE: Final = Context(prec=400)
+_WEIGHTS: Final = [1] * MOST_DAYS
+_ROWS_AT_ONCE: Final = 50_000
+"""Hours whose minutes are spread at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,88 +131,168 @@ def _replicated_to_each(
     return limits / len(brokers), p99s / len(brokers)
 
 
+_SUMS: Final = ("limits", "p99s", "units", "unlimited_units")
+_COUNTS: Final = ("buckets", "unlimited")
+_PROMISE_DDL: Final = """cluster_id string, broker_id int, key string, limits decimal(38, 0),
+    p99s decimal(38, 0), units decimal(38, 0), unlimited_units decimal(38, 0), buckets bigint,
+    unlimited bigint"""
+"""What some buckets have and use: ``limits`` and ``p99s`` in 10^-6 of the key's unit, ``units`` in
+10^-3."""
+
+
+_PROMISES: Final = pa.schema(
+    [
+        *(("cluster_id", pa.string()), ("broker_id", pa.int32()), ("key", pa.string())),
+        *((name, pa.decimal128(38, 0)) for name in _SUMS),
+        *((name, pa.int64()) for name in _COUNTS),
+    ]
+)
+"""The same of Arrow: tasks have no Spark that would translate it."""
+
+
 def _promised(evidence: Evidence) -> dict[_Broker, dict[str, _Promised]]:
     """Return what each broker's buckets have and use, by key."""
-    weights = [1] * MOST_DAYS
-
-    def uses_of(hours: pa.Table) -> pa.Table:
-        return UseOnBrokers.of(hours).table(_PERCENT, weights)
-
-    uses = map_buckets(evidence, uses_of, USE_DDL)
-    is_limited = sf.expr(_IS_LIMITED)
-    of_key = ("cluster_id", "broker_id", "key")
-    sums = uses.groupBy(*of_key).agg(
-        sf.sum(sf.when(is_limited, sf.col("limit").cast(_DECIMAL))).alias("limits"),
-        sf.sum(sf.col("rate").cast(_DECIMAL)).alias("p99s"),
-        sf.count(sf.lit(1)).alias("buckets"),
-        sf.count_if(~sf.coalesce(is_limited, sf.lit(False))).alias("unlimited"),
-    )
-    units = sf.expr("cast(round(rate_avg * minutes * 1000) as decimal(38, 0))")
-    traffic = evidence.read(BUCKET_HOUR).withColumn("units", units)
-    of_traffic = traffic.groupBy(*of_key).agg(
-        sf.sum("units").alias("units"),
-        sf.sum(sf.when(is_limited, sf.lit(0)).otherwise(sf.col("units"))).alias("unlimited_units"),
-    )
+    totals: dict[tuple[str, int, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in map_buckets(evidence, promises_of, _PROMISE_DDL).to_pylist():
+        position = (row["cluster_id"], row["broker_id"], row["key"])
+        for name in (*_SUMS, *_COUNTS):
+            totals[position][name] += int(row[name])
     found: dict[_Broker, dict[str, _Promised]] = defaultdict(dict)
-    for row in sums.join(of_traffic, list(of_key)).toArrow().to_pylist():
-        cluster, broker, key = (row.pop(name) for name in of_key)
-        figures = {name: value or 0 for name, value in row.items()}
-        sums_of: dict[str, Any] = {name: float(value) for name, value in figures.items()}
-        counts = {name: int(figures[name]) for name in ("buckets", "unlimited")}
-        found[cluster, broker][key] = _Promised(**{**sums_of, **counts})
+    for (cluster, broker, key), sums in totals.items():
+        found[cluster, broker][key] = _Promised(
+            limits=sums["limits"] / _MICRO,
+            p99s=sums["p99s"] / _MICRO,
+            buckets=sums["buckets"],
+            unlimited=sums["unlimited"],
+            units=float(sums["units"]),
+            unlimited_units=float(sums["unlimited_units"]),
+        )
     return found
+
+
+def promises_of(hours: pa.Table) -> pa.Table:
+    """Return the columns of ``_PROMISE_DDL`` of all hours of some buckets.
+
+    Sums are whole numbers, which add up the same in any order.
+    """
+    uses = UseOnBrokers.of(hours).table(_PERCENT, _WEIGHTS)
+    is_limited, limits = _limited(uses), uses["limit"].to_numpy()
+    of_uses = {
+        "limits": _exact(np.where(is_limited, limits, 0.0)),
+        "p99s": _exact(uses["rate"].to_numpy()),
+        "buckets": np.ones(uses.num_rows, object),
+        "unlimited": (~is_limited).astype(object),
+    }
+    minutes = hours["minutes"].to_numpy().astype(float)
+    units = whole_numbers(hours["rate_avg"].to_numpy() * minutes * 1000)
+    of_hours = {"units": units, "unlimited_units": np.where(_limited(hours), 0, units)}
+    sums: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
+    for rows, columns in ((uses, of_uses), (hours, of_hours)):
+        order, begins = _by_broker_and_key(rows)
+        firsts = rows.select(["cluster_id", "broker_id", "key"]).take(order[begins]).to_pylist()
+        for name, column in columns.items():
+            totals = np.add.reduceat(column[order], begins)
+            for first, total in zip(firsts, totals.tolist(), strict=True):
+                sums[first["cluster_id"], first["broker_id"], first["key"]][name] = int(total)
+    found = [
+        {"cluster_id": cluster, "broker_id": broker, "key": key, **each}
+        | {name: Decimal(each[name]) for name in _SUMS}
+        for (cluster, broker, key), each in sums.items()
+    ]
+    return pa.Table.from_pylist(found, _PROMISES)
+
+
+def _limited(rows: pa.Table) -> Numbers:
+    """Tell which limits a rate can be above; NaN and null are none."""
+    limit, level = rows["limit"].to_numpy(), rows["level"].to_numpy()
+    found: Numbers = (level > 0) & (limit > 0) & (limit < TWO_TO_63)
+    return found
+
+
+def _exact(values: Numbers) -> Numbers:
+    """Return numbers as whole 10^-6, rounded as decimal numbers are, of any size."""
+    different, positions = np.unique(values, return_inverse=True)
+    whole = [
+        int(Decimal(repr(value)).scaleb(6, _WIDE).to_integral_value(ROUND_HALF_UP, _WIDE))
+        for value in different.tolist()
+    ]
+    return np.array(whole, object)[positions]
+
+
+def _by_broker_and_key(rows: pa.Table) -> tuple[Numbers, Numbers]:
+    """Return an order of rows by cluster, broker and key, and where each of them begins."""
+    names = [ranks_of(rows[name]) for name in ("cluster_id", "key")]
+    columns = [names[0], rows["broker_id"].to_numpy(), names[1]]
+    order = np.lexsort(columns[::-1])
+    return order, begins_of(*(column[order] for column in columns))
 
 
 _SUM_DDL: Final = """cluster_id string, dt date, hour int, broker_id int, key string, minute int,
     total bigint"""
+_MINUTE_NAMES: Final = ("cluster_id", "dt", "hour", "broker_id", "key", "present", "bins")
 
 
 def _needed(evidence: Evidence, factors: Mapping[_Broker, float]) -> dict[Any, float]:
     """Return by broker and direction the 99th percentile of the minutes' sums."""
-    names = ["cluster_id", "dt", "hour", "broker_id", "key", "present", "bins"]
-    hours = evidence.read(BUCKET_HOUR).where(sf.col("key").isin(list(_KEYS))).select(*names)
-    minutes = hours.mapInArrow(_minute_sums_of_batches, _SUM_DDL)
-    at = ("cluster_id", "dt", "hour", "minute")
-    pivot = {
-        name: f"cast(coalesce(sum(case when key = '{key}' then total end), 0) as double) / {_SCALE}"
-        for name, key in (("produce", _PRODUCE), ("fetch", _FETCH), ("request", _REQUEST))
-    }
-    of_broker = minutes.groupBy(*at, "broker_id").agg(
-        *(sf.expr(text).alias(name) for name, text in pivot.items())
-    )
-    with_factors = _with_factors(of_broker, factors)
-    directions = with_factors.selectExpr(
-        "cluster_id",
-        "broker_id",
-        "produce + sum((factor - 1) * produce) over (partition by cluster_id, dt, hour, minute "
-        "order by broker_id rows between unbounded preceding and unbounded following) / brokers "
-        "as `in`",
-        "fetch + (factor - 1) * produce as `out`",
-        "request",
-    )
-    found = directions.groupBy("cluster_id", "broker_id").agg(
-        *(
-            sf.expr(f"percentile_disc({_PERCENT / 100}) within group (order by `{name}`)").alias(
-                name
-            )
-            for name in ("in", "out", "request")
+    here = evidence.bucket_hours()
+    if here is None:
+        hours = evidence.read(BUCKET_HOUR).where(sf.col("key").isin(list(_KEYS)))
+        sums = hours.select(*_MINUTE_NAMES).mapInArrow(_minute_sums_of_batches, _SUM_DDL)
+        same = [name.split()[0] for name in _SUM_DDL.split(",")][:-1]
+        minutes = sums.groupBy(*same).agg(sf.sum("total").alias("total")).toArrow()
+    else:
+        chosen = here.select(_MINUTE_NAMES).filter(pc.field("key").isin(_KEYS))
+        minutes = pa.Table.from_batches(
+            _minute_sums_of_batches(chosen.to_batches(max_chunksize=_ROWS_AT_ONCE)),
+            arrow_schema_of(_SUM_DDL),
         )
-    )
     return {
-        (row["cluster_id"], row["broker_id"], name): row[name]
-        for row in found.toArrow().to_pylist()
-        for name in ("in", "out", "request")
+        (cluster, broker, direction): value
+        for cluster in {name for name, _ in factors}
+        for (broker, direction), value in _percentiles(
+            minutes.filter(pc.field("cluster_id") == cluster),
+            {broker: factor for (name, broker), factor in factors.items() if name == cluster},
+        )
     }
 
 
-def _with_factors(minutes: DataFrame, factors: Mapping[_Broker, float]) -> DataFrame:
-    brokers = [
-        (cluster, broker, factor, sum(1 for other, _ in factors if other == cluster))
-        for (cluster, broker), factor in sorted(factors.items())
-    ]
-    ddl = "cluster_id string, broker_id int, factor double, brokers int"
-    table = minutes.sparkSession.createDataFrame(brokers, ddl)
-    return minutes.join(sf.broadcast(table), ["cluster_id", "broker_id"])
+def _percentiles(
+    minutes: pa.Table, factors: Mapping[int, float]
+) -> Iterator[tuple[tuple[int, str], float]]:
+    """Yield the percentile of each broker of a cluster, by direction.
+
+    Args:
+        minutes: Of the cluster, as ``_SUM_DDL``; several of the same are added up.
+        factors: How many replicas what is produced to each broker has.
+    """
+    time = hours_of_epoch(minutes) * _MINUTES + minutes["minute"].to_numpy()
+    times, at = np.unique(time, return_inverse=True)
+    brokers = sorted(factors)
+    broker = np.searchsorted(brokers, minutes["broker_id"].to_numpy())
+    keys = np.array(minutes["key"].to_pylist(), object)
+    totals, is_there = {}, np.zeros((len(brokers), len(times)), bool)
+    is_there[broker, at] = True
+    for key in _KEYS:
+        rows = np.flatnonzero(keys == key)
+        whole = np.zeros(is_there.shape, np.int64)
+        np.add.at(whole, (broker[rows], at[rows]), minutes["total"].to_numpy()[rows])
+        totals[key] = whole / _SCALE
+    copies = [factors[each] - 1 for each in brokers]
+    replicated = np.zeros(len(times))
+    # In the order of brokers: sums of binary fractions depend on it.
+    for number, factor in enumerate(copies):
+        replicated = replicated + factor * totals[_PRODUCE][number]
+    for number, factor in enumerate(copies):
+        there = is_there[number]
+        directions = {
+            "in": totals[_PRODUCE][number] + replicated / len(brokers),
+            "out": totals[_FETCH][number] + factor * totals[_PRODUCE][number],
+            "request": totals[_REQUEST][number],
+        }
+        rank = -(-_PERCENT * int(there.sum()) // 100) - 1
+        if rank >= 0:
+            for direction, values in directions.items():
+                yield (brokers[number], direction), float(np.sort(values[there])[rank])
 
 
 def _minute_sums_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,23 +1,27 @@
 """The hours that advice rests on, and what each bucket used in them on each broker."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructType
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_first, schema_of
+from app.pipeline.lake import Lake, Partition, days_of, read_first, schema_of
+from app.pipeline.local_tables import local_columns
 from app.pipeline.results import Reach, Scope, broker_coverage, end_of, explain, reach_of
-from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
+from app.pipeline.tables import BUCKET_HOUR, BY_DAY, DIM_BUCKET, Table
 from app.pipeline.usage.measures import Numbers, begins_of
 
 MOST_DAYS: Final = 1_000
@@ -51,6 +55,7 @@ class Evidence:
     hours: Sequence[Partition]
     newest: Mapping[str, date]
     _frames: dict[str, DataFrame] = field(default_factory=dict)
+    _columns: dict[str, pa.Table | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -105,6 +110,23 @@ class Evidence:
             self._frames[table.name] = read_first(self.lakes, table, self.hours)
         return self._frames[table.name]
 
+    def columns(self, table: Table, names: Sequence[str]) -> pa.Table | None:
+        """Return columns of a table of these hours where they are at hand; null: ask Spark.
+
+        Args:
+            table: Which; of days it is those that the hours are of.
+            names: Of the columns.
+        """
+        partitions = days_of(self.hours) if table.partitions == BY_DAY else self.hours
+        return local_columns(self.lakes, table, partitions, names)
+
+    def bucket_hours(self) -> pa.Table | None:
+        """Return the columns of ``HOUR_COLUMNS`` where they are at hand; null: ask Spark."""
+        name = BUCKET_HOUR.name
+        if name not in self._columns:
+            self._columns[name] = self.columns(BUCKET_HOUR, HOUR_COLUMNS)
+        return self._columns[name]
+
     def reach(self) -> Reach:
         """Return how far the data reach."""
         return reach_of(broker_coverage(self.read(BUCKET_HOUR)))
@@ -124,21 +146,28 @@ def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
         buckets: Has ``cluster_id``, ``bucket_id``; ``last_hour``, where an hour of the bucket is
             known, saves a look at the others.
     """
-    same, tags = ["cluster_id", "bucket_id"], ["bucket_user", "bucket_client"]
-    where = [*same, *({"last_hour"} & {*buckets.column_names})]
-    names = evidence.read(DIM_BUCKET).withColumn("last_hour", sf.expr("unix_date(dt) * 24 + hour"))
-    session, hours = evidence.lakes[0].session, buckets.select(where)
-    wanted = session.createDataFrame(hours if hours.num_rows else [], names.select(where).schema)
-    found = names.join(sf.broadcast(wanted), where, "left_semi")
-    rows = found.select(*same, *tags).toArrow().combine_chunks()
+    tags = ["bucket_user", "bucket_client"]
+    rows = evidence.columns(DIM_BUCKET, ["bucket_id", *tags])
+    if rows is None:
+        rows = _tags_by_spark(evidence, buckets, tags)
     # Names are the same at all levels of an hour, and no two clusters have a bucket in common.
     ids, first = np.unique(rows["bucket_id"].to_numpy(), return_index=True)
     own = buckets["bucket_id"].to_numpy()
     named = buckets.filter(pa.array(np.isin(own, ids)))
     at = pa.array(first[np.searchsorted(ids, named["bucket_id"].to_numpy())])
     for tag in tags:
-        named = named.append_column(tag, rows[tag].take(at))
+        named = named.append_column(tag, rows[tag].take(at).combine_chunks())
     return named
+
+
+def _tags_by_spark(evidence: Evidence, buckets: pa.Table, tags: Sequence[str]) -> pa.Table:
+    same = ["cluster_id", "bucket_id"]
+    where = [*same, *({"last_hour"} & {*buckets.column_names})]
+    names = evidence.read(DIM_BUCKET).withColumn("last_hour", sf.expr("unix_date(dt) * 24 + hour"))
+    session, hours = evidence.lakes[0].session, buckets.select(where)
+    wanted = session.createDataFrame(hours if hours.num_rows else [], names.select(where).schema)
+    found = names.join(sf.broadcast(wanted), where, "left_semi")
+    return found.select("bucket_id", *tags).toArrow()
 
 
 def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
@@ -206,37 +235,57 @@ def whole_table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
     return pa.table(whole)
 
 
-USE_DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,
-    limit double, minutes bigint, expected bigint, throttled bigint, p95 double, rate double,
-    peak double"""
-"""What a bucket used on a broker: ``expected`` are the minutes that the broker reported in the
-hours of the bucket, ``level`` and ``limit`` those of the last one. Rates are the middle of their
-bins."""
-
-_READ: Final = (
+HOUR_COLUMNS: Final = (
     *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "level", "limit", "minutes"),
-    *("rate_max", "throttled_minutes", "bins"),
+    *("rate_avg", "rate_max", "throttled_minutes", "present", "bins"),
 )
+"""Of ``BUCKET_HOUR``."""
 
 
-def map_buckets(evidence: Evidence, summed: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
-    """Sum up the hours of buckets in tasks that have all hours of their buckets.
+def map_buckets(evidence: Evidence, summed: Callable[[pa.Table], pa.Table], ddl: str) -> pa.Table:
+    """Sum up the hours of buckets: here, or in tasks that have all hours of their buckets.
 
     Args:
         evidence: Has hours of buckets.
-        summed: Takes the columns of ``_READ``, ``age`` (days before the cluster's newest) and
-            ``reported`` (minutes in which the broker reported anything in that hour).
+        summed: Takes the columns of ``HOUR_COLUMNS``, ``age`` (days before the cluster's newest)
+            and ``reported`` (minutes in which the broker reported anything in that hour). Its rows
+            are those of its buckets alone.
         ddl: What it returns.
     """
+    here = evidence.bucket_hours()
+    if here is not None:
+        if not here.num_rows:
+            return arrow_schema_of(ddl).empty_table()
+        return _summed_here(Reported.of(here, evidence.newest).added(here), summed)
     hours = evidence.read(BUCKET_HOUR)
-    reported = Reported.of(hours, evidence.newest)
+    of_broker = hours.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
+        sf.bit_or("present").alias("present"), sf.count(sf.lit(1)).alias("hours")
+    )
+    counted = of_broker.toArrow()
+    number = int(counted["hours"].to_numpy().sum())
+    reported = Reported.of(counted, evidence.newest)
 
     def sum_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         listed = [batch for batch in batches if batch.num_rows]
         if listed:
             yield from summed(reported.added(pa.Table.from_batches(listed))).to_batches()
 
-    return divide(hours.select(*_READ), reported.hours).mapInArrow(sum_up, ddl)
+    return divide(hours.select(*HOUR_COLUMNS), number).mapInArrow(sum_up, ddl).toArrow()
+
+
+def _summed_here(hours: pa.Table, summed: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """Sum up shares of the buckets, several at once: Arrow and numpy hold up no other thread."""
+    number = -(-hours.num_rows // _HOURS_OF_TASK)
+    share = hours["bucket_id"].to_numpy() % number
+    chosen = (pa.array(share == each) for each in range(number))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        tables = threads.map(lambda own: summed(hours.filter(own)), chosen)
+        return pa.concat_tables(list(tables))
+
+
+def arrow_schema_of(ddl: str) -> pa.Schema:
+    """Return columns as Arrow has them."""
+    return to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)))
 
 
 def divide(hours: DataFrame, number: int) -> DataFrame:
@@ -266,7 +315,6 @@ class Reported:
         span: How many hours there are.
         positions: Of cluster, hour and broker, in order.
         minutes: Of each position.
-        hours: Of buckets, in all.
     """
 
     newest: Sequence[int]
@@ -276,28 +324,30 @@ class Reported:
     span: int
     positions: Numbers
     minutes: Numbers
-    hours: int
 
     @classmethod
-    def of(cls, hours: DataFrame, newest: Mapping[str, date]) -> "Reported":
-        """Ask for it."""
-        of_broker = hours.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
-            sf.bit_count(sf.bit_or("present")).alias("reported"),
-            sf.count(sf.lit(1)).alias("hours"),
-        )
-        found = of_broker.toArrow()
+    def of(cls, found: pa.Table, newest: Mapping[str, date]) -> "Reported":
+        """Count them.
+
+        Args:
+            found: Has ``cluster_id, dt, hour, broker_id, present``, as ``BUCKET_HOUR`` has it.
+            newest: The last day of each cluster.
+        """
         times, brokers = hours_of_epoch(found), np.unique(found["broker_id"].to_numpy())
         since = int(times.min(initial=2**31))
         span = int(times.max(initial=since)) - since + 1
         clusters = sorted(newest)
         days = [(newest[name] - date(1970, 1, 1)).days for name in clusters]
-        total = int(found["hours"].to_numpy().sum())
         nothing = np.zeros(0, np.int64)
-        empty = cls(days, clusters, brokers, since, span, nothing, nothing, total)
+        empty = cls(days, clusters, brokers, since, span, nothing, nothing)
         positions = empty.positions_of(found)
+        if not len(positions):
+            return empty
         order = np.argsort(positions)
-        minutes = found["reported"].to_numpy()[order].astype(np.int64)
-        return replace(empty, positions=positions[order], minutes=minutes)
+        begins = begins_of(positions[order])
+        bits = np.bitwise_or.reduceat(found["present"].to_numpy()[order], begins)
+        minutes = np.bitwise_count(bits).astype(np.int64)
+        return replace(empty, positions=positions[order][begins], minutes=minutes)
 
     def positions_of(self, rows: pa.Table) -> Numbers:
         """Return where the cluster, hour and broker of each row are."""
@@ -356,7 +406,14 @@ class UseOnBrokers:
         return cls(ordered, begins, key[order])
 
     def table(self, percent: int, weights: Sequence[int]) -> pa.Table:
-        """Return the columns of ``USE_DDL``."""
+        """Return what each bucket used on each broker.
+
+        Returns:
+            ``cluster_id, key, bucket_id, broker_id``; ``level`` and ``limit`` of the last hour;
+            ``minutes``, ``expected`` (that the broker reported in the hours of the bucket) and
+            ``throttled``; ``p95`` and ``rate`` (at the percentile), the middle of their bins;
+            ``peak``.
+        """
         begins = self.begins
         ends = np.append(begins[1:], self.hours.num_rows) - 1
         peak = np.maximum.reduceat(_numbers(self.hours, "rate_max"), begins)

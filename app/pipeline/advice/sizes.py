@@ -23,6 +23,7 @@ from app.domain.right_sizes import (
 )
 from app.pipeline.advice.backtest import back_test
 from app.pipeline.advice.evidence import (
+    MOST_DAYS,
     Evidence,
     UseOnBrokers,
     hours_of_epoch,
@@ -58,7 +59,7 @@ def uses_of(evidence: Evidence, rules: SizingRules, halving_days: float | None) 
         uses = busiest_brokers(hours, percent, weights)
         return uses.filter((pc.field("level") > 0) & pc.field("limit").is_valid())
 
-    return tags_of(evidence, map_buckets(evidence, busiest_of, _DDL).toArrow())
+    return tags_of(evidence, map_buckets(evidence, busiest_of, _DDL))
 
 
 def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
@@ -125,8 +126,8 @@ def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
     hours = on_brokers.hours
     first = on_brokers.begins[buckets]
     run = np.cumsum(np.isin(np.arange(hours.num_rows), first)) - 1
-    days = np.unique(np.stack([run, hours["age"].to_numpy().astype(np.int64)]), axis=1)
-    return np.bincount(days[0], minlength=len(buckets)).astype(np.int32)
+    days = np.unique(run * MOST_DAYS + hours["age"].to_numpy().astype(np.int64))
+    return np.bincount(days // MOST_DAYS, minlength=len(buckets)).astype(np.int32)
 
 
 _OF_USE: Final = (

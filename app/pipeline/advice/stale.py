@@ -4,12 +4,16 @@ import csv
 import io
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from heapq import nsmallest
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.entities import ClientQuotaEntity
@@ -34,7 +38,7 @@ from app.pipeline.lake import days_of, read_first
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import AUDIT
 from app.pipeline.tables import SERIES, SERIES_LIMIT, UTILIZATION_DAILY
-from app.pipeline.usage.measures import Numbers
+from app.pipeline.usage.measures import Numbers, begins_of, ranks_of, whole_numbers
 from app.pipeline.whatif.model import MICRO
 
 _LONG_ENOUGH: Final = 0.9
@@ -160,12 +164,50 @@ def _row(stale: StaleValue) -> dict[str, Any]:
     }
 
 
-def _json(document: Any) -> str:
-    return json.dumps(document, ensure_ascii=False)
+_json: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _seen(evidence: Evidence) -> pa.Table:
     """Return who was seen with which key, at which level, and when last at any."""
+    names = evidence.columns(SERIES, _OF_SERIES)
+    limits = evidence.columns(SERIES_LIMIT, ["series_id", "level"])
+    if names is None or limits is None:
+        columns = _seen_by_spark(evidence)
+    else:
+        columns = _last_seen(names, limits)
+    is_pair = pc.equal(columns["grain"], _PAIR)
+    levels: Numbers = columns["levels"].to_numpy()
+    row, level = np.nonzero(levels[:, None] >> np.arange(len(PRECEDENCE) + 1) & 1)
+    chosen = columns.select(["cluster_id", "key", "user", "client_id"])
+    found = chosen.append_column("is_pair", is_pair).append_column("last", columns["last_seen"])
+    return found.take(pa.array(row)).append_column("level", pa.array(level))
+
+
+_OF_SERIES: Final = ("cluster_id", "series_id", "key", "user", "client_id", "grain", "last_seen")
+
+
+def _last_seen(names: pa.Table, limits: pa.Table) -> pa.Table:
+    """Return each series as it was seen last, with bits of the levels that ever limited it.
+
+    Ids are numbers: names are looked at for one hour of each. No two clusters have one in common.
+    """
+    ids = names["series_id"].to_numpy()
+    order = np.lexsort((names["last_seen"].cast(pa.int64()).to_numpy(), ids))
+    ends = np.append(begins_of(ids[order])[1:], len(ids)) - 1 if len(ids) else order
+    limited = limits["series_id"].to_numpy()
+    by_id = np.argsort(limited)
+    begins = begins_of(limited[by_id])
+    bits = np.bitwise_or.reduceat(1 << limits["level"].to_numpy()[by_id].astype(np.int64), begins)
+    last = names.take(pa.array(order[ends]))
+    at = np.searchsorted(limited[by_id][begins], last["series_id"].to_numpy())
+    has_limit = np.isin(last["series_id"].to_numpy(), limited)
+    levels = np.zeros(last.num_rows, np.int64)
+    levels[has_limit] = bits[at[has_limit]]
+    return last.append_column("levels", pa.array(levels))
+
+
+def _seen_by_spark(evidence: Evidence) -> pa.Table:
+    """Return the same, where it takes tasks."""
     same = ["cluster_id", "series_id"]
     times = evidence.read(SERIES).selectExpr(*same, "last_seen", "0 as levels")
     limits = evidence.read(SERIES_LIMIT)
@@ -176,14 +218,7 @@ def _seen(evidence: Evidence) -> pa.Table:
         sf.max("last_seen").alias("last_seen"), sf.bit_or("levels").alias("levels")
     )
     names = evidence.read(SERIES).join(sf.broadcast(of_series), [*same, "last_seen"])
-    columns = names.select(
-        *("cluster_id", "key", "user", "client_id"),
-        (sf.col("grain") == _PAIR).alias("is_pair"),
-        *("levels", sf.col("last_seen").alias("last")),
-    ).toArrow()
-    levels: Numbers = columns["levels"].to_numpy()
-    row, level = np.nonzero(levels[:, None] >> np.arange(len(PRECEDENCE) + 1) & 1)
-    return columns.take(pa.array(row)).append_column("level", pa.array(level))
+    return names.select(*_OF_SERIES, "levels").toArrow()
 
 
 def read_inventory(file: str) -> frozenset[str]:
@@ -232,8 +267,9 @@ def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator
         top: How many of each key.
         rules: Of the value that is advised.
     """
+    periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
     for row in tags_of(evidence, _largest(evidence, top)).to_pylist():
-        since, until = evidence.period(row["cluster_id"])
+        since, until = periods[row["cluster_id"]]
         user, client_id = row["bucket_user"], row["bucket_client"]
         quota = entity_at(row["level"], user, client_id)
         names = {"user": user, "client-id": client_id}
@@ -253,44 +289,121 @@ def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator
 
 
 def _largest(evidence: Evidence, top: int) -> pa.Table:
-    """Return those without a value of their own that used most of each key.
+    """Return those without a value of their own that used most of each key."""
+    here = evidence.columns(UTILIZATION_DAILY, _OF_DAY)
+    if here is None:
+        rows = read_first(evidence.lakes, UTILIZATION_DAILY, days_of(evidence.hours))
+        days = rows.where("broker_id is not null").select(*_OF_DAY)
+        sums = _sums_by_spark(days)
+    else:
+        days = here.filter(pc.field("broker_id").is_valid())
+        sums = _sums_of(days)
+    ranked = _ranked(sums, top)
+    if here is None:
+        session, ids = evidence.lakes[0].session, ranked.select(["bucket_id"])
+        wanted = session.createDataFrame(ids if ids.num_rows else [], "bucket_id bigint")
+        rows = days.join(sf.broadcast(wanted), "bucket_id").select(*_OF_DAY).toArrow()
+    else:
+        rows = days.filter(pc.field("bucket_id").isin(ranked["bucket_id"]))
+    return _described(rows, ranked)
 
-    Whole numbers add up the same in any order.
-    """
-    days = read_first(evidence.lakes, UTILIZATION_DAILY, days_of(evidence.hours))
+
+_OF_DAY: Final = (
+    *("cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit", "minutes_present"),
+    *("bytes", "p50", "p99", "peak"),
+)
+_OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
+_LAST: Final = "(unix_date(dt) * 4294967296L + broker_id) * 16 + level"
+"""The level of the last day, on the highest broker; a struct would be sorted by."""
+
+
+def _sums_by_spark(days: DataFrame) -> "_Sums":
     units = "cast(round(coalesce(bytes, p50 * minutes_present * 1000)) as decimal(38, 0))"
-    on_brokers = days.where("broker_id is not null").withColumn("units", sf.expr(units))
-    of_bucket = ["cluster_id", "key", "bucket_id"]
-    # The level of the last day, on the highest broker; a struct would be sorted by.
-    last = "(unix_date(dt) * 4294967296L + broker_id) * 16 + level"
-    sums = on_brokers.groupBy(*of_bucket).agg(
-        sf.sum("units").alias("units"), sf.max(sf.expr(last)).alias("last")
+    sums = days.groupBy(*_OF_BUCKET).agg(
+        sf.sum(sf.expr(units)).alias("units"), (sf.max(sf.expr(_LAST)) % 16).alias("level")
     )
-    totals = sums.groupBy("cluster_id", "key").agg(sf.sum("units").alias("total"))
-    ranked = (
-        sums.join(sf.broadcast(totals), ["cluster_id", "key"])
-        .where((sf.col("last") % 16).isin(list(_UNCOVERED)) & (sf.col("units") > 0))
-        .selectExpr(
-            *of_bucket,
-            "cast(units as double) / cast(total as double) as share",
-            "row_number() over (partition by cluster_id, key order by units desc, bucket_id) as n",
-        )
+    found = sums.toArrow()
+    units_of = np.array([int(each) for each in found["units"].to_pylist()], object)
+    return _Sums(found.select(_OF_BUCKET), units_of, found["level"].to_numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What buckets used on all days.
+
+    Attributes:
+        buckets: Cluster, key and id.
+        units: Whole bytes, or thousandths of other units.
+        level: Of the last day, on the highest broker.
+    """
+
+    buckets: pa.Table
+    units: Numbers
+    level: Numbers
+
+
+def _sums_of(days: pa.Table) -> _Sums:
+    minutes = days["minutes_present"].to_numpy().astype(float)
+    other = days["p50"].to_numpy() * minutes * 1000
+    whole = days["bytes"].cast(pa.float64()).to_numpy()
+    units = whole_numbers(np.where(np.isnan(whole), other, whole))
+    bucket, day = days["bucket_id"].to_numpy(), days["dt"].cast(pa.int32()).to_numpy()
+    order = np.lexsort((days["broker_id"].to_numpy(), day, bucket))
+    begins = begins_of(bucket[order])
+    ends = np.append(begins[1:], len(order))[: len(begins)] - 1
+    sums = np.add.reduceat(units[order], begins) if len(order) else units
+    last = days.select([*_OF_BUCKET, "level"]).take(pa.array(order[ends]))
+    return _Sums(last.select(_OF_BUCKET), sums, last["level"].to_numpy())
+
+
+def _ranked(sums: _Sums, top: int) -> pa.Table:
+    """Return ``bucket_id`` and ``share`` of those of each cluster and key that used most."""
+    names = [ranks_of(sums.buckets[name]) for name in ("cluster_id", "key")]
+    ids = sums.buckets["bucket_id"].to_numpy()
+    is_open = np.isin(sums.level, _UNCOVERED) & (sums.units > 0).astype(bool)
+    buckets: list[int] = []
+    shares: list[float] = []
+    order = np.lexsort(names)
+    begins = begins_of(*(each[order] for each in names)).tolist()
+    for begin, end in pairwise([*begins, len(order)]):
+        rows = order[begin:end]
+        total = float(sum(sums.units[rows].tolist()))
+        chosen = rows[is_open[rows]]
+        used = zip((-sums.units[chosen]).tolist(), ids[chosen].tolist(), strict=True)
+        largest = nsmallest(top, used)
+        buckets += [bucket for _, bucket in largest]
+        shares += [float(-units) / total for units, _ in largest]
+    return pa.table(
+        {"bucket_id": pa.array(buckets, pa.int64()), "share": pa.array(shares, pa.float64())}
     )
-    largest = sf.broadcast(ranked.where(sf.col("n") <= top).drop("n"))
-    return (
-        on_brokers.join(largest, of_bucket)
-        .groupBy(*of_bucket, "share")
-        .agg(
-            sf.sum("bytes").alias("bytes"),
-            sf.sum("minutes_present").alias("minutes"),
-            sf.max("peak").alias("peak"),
-            sf.max_by(sf.struct("broker_id", "p99"), sf.struct("p99", "broker_id")).alias("top"),
-            sf.max_by(sf.struct("level", "limit"), sf.struct("dt", "broker_id")).alias("last"),
-            sf.count_distinct("dt").cast("int").alias("days"),
-        )
-        .select(
-            *(*of_bucket, "bytes", "minutes", "days", "peak", "share"),
-            *("top.broker_id", "top.p99", "last.level", "last.limit"),
-        )
-        .toArrow()
+
+
+def _described(days: pa.Table, ranked: pa.Table) -> pa.Table:
+    """Return what the chosen buckets used, from all of their days on brokers."""
+    bucket, broker = (days[name].to_numpy() for name in ("bucket_id", "broker_id"))
+    day, p99 = days["dt"].cast(pa.int32()).to_numpy(), days["p99"].to_numpy()
+    order = np.lexsort((broker, day, bucket))
+    begins = begins_of(bucket[order])
+    if not len(begins):
+        return pa.table({"cluster_id": [], "bucket_id": pa.array([], pa.int64())})
+    ends = np.append(begins[1:], len(order)) - 1
+    # Of days and brokers that are as high the highest broker.
+    busiest = days.take(pa.array(np.lexsort((broker, p99, bucket))[ends]))
+    last = days.take(pa.array(order[ends]))
+    ordered = days.take(pa.array(order)).combine_chunks()
+    minutes = ordered["minutes_present"].to_numpy().astype(np.int64)
+    has_bytes = np.logical_or.reduceat(ordered["bytes"].is_valid().to_numpy(), begins)
+    whole = np.add.reduceat(ordered["bytes"].fill_null(0).to_numpy(), begins)
+    same_day = begins_of(bucket[order], day[order])
+    share = dict(zip(*(ranked[name].to_pylist() for name in ("bucket_id", "share")), strict=True))
+    return pa.table(
+        {
+            **{name: last[name] for name in (*_OF_BUCKET, "level", "limit")},
+            "share": [share[each] for each in last["bucket_id"].to_pylist()],
+            "bytes": pa.array(whole, mask=~has_bytes),
+            "minutes": np.add.reduceat(minutes, begins),
+            "peak": np.maximum.reduceat(ordered["peak"].to_numpy(), begins),
+            **{name: busiest[name] for name in ("broker_id", "p99")},
+            "days": np.diff(np.searchsorted(same_day, np.append(begins, len(order)))),
+        }
     )

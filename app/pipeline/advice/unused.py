@@ -4,7 +4,7 @@ A position is a number that stands for a key, a level and the names that the lev
 before a value, and who was seen with its names, is at positions that follow from its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ NEVER: Final = np.iinfo(np.int64).min
 CAUSES: Final = tuple(Cause)
 _NUMBERS: Final = {cause: number for number, cause in enumerate(Cause)}
 _NONE: Final = -1
+_NOBODY: Final[Sequence["Winner"]] = ()
 
 
 class Names(NamedTuple):
@@ -92,7 +93,7 @@ class Unused:
 
     row: Numbers
     cause: Numbers
-    others: Mapping[int, list[Winner]]
+    others: Mapping[int, Sequence[Winner]]
     last: Numbers
 
 
@@ -130,7 +131,8 @@ def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: J
     cause = np.select(list(conditions.values()), numbers, _NONE)
     row = np.flatnonzero(cause != _NONE)
     by_traffic = np.isin(cause, [_NUMBERS[Cause.NO_FALLBACK], _NUMBERS[Cause.OTHERS_FIRST]])
-    others = {each: traffic.winners.get(each, []) for each in np.flatnonzero(by_traffic).tolist()}
+    others = dict.fromkeys(np.flatnonzero(by_traffic).tolist(), _NOBODY)
+    others |= _winners(seen, *traffic.won[:, by_traffic[traffic.won[0]]])
     for found, because in ((hiding, Cause.GOES_BEFORE), (same, Cause.SAME_EFFECT)):
         for each in np.flatnonzero(cause == _NUMBERS[because]).tolist():
             others[each] = [index.entity(int(found[each]))]
@@ -183,6 +185,8 @@ def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, N
     count = len(stored.level)
     hiding, same = np.full(count, _NONE), np.full(count, _NONE)
     for_clients = np.zeros(count, bool)
+    is_taken = np.zeros((index.names.keys, _LEVELS), bool)
+    is_taken[stored.key, stored.level] = True
     for row in PRECEDENCE:
         rows = np.flatnonzero(stored.level == row.level)
         if not len(rows):
@@ -192,18 +196,23 @@ def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, N
             hiding[rows] = np.where(hiding[rows] == _NONE, found, hiding[rows])
         if row.level in HIDING_CLIENTS:
             for_clients[rows] = index.at_level(rows, HIDING_CLIENTS[row.level]) != _NONE
-        same[rows] = _same_effect(stored, index, rows)
+        same[rows] = _same_effect(stored, index, rows, is_taken)
     return hiding, same, for_clients
 
 
-def _same_effect(stored: StoredColumns, index: _Index, rows: Numbers) -> Numbers:
-    """Return the next value for all the same connections, where it has the same effect."""
+def _same_effect(stored: StoredColumns, index: _Index, rows: Numbers, is_taken: Numbers) -> Numbers:
+    """Return the next value for all the same connections, where it has the same effect.
+
+    Args:
+        stored: All values.
+        index: The same.
+        rows: Which, all of one level.
+        is_taken: By key and level whether there is a value.
+    """
     row = PRECEDENCE[int(stored.level[rows[0]]) - 1]
-    taken = np.unique(np.stack([stored.key, stored.level]), axis=1)
     same, is_open = np.full(len(rows), _NONE), np.ones(len(rows), bool)
     for following in PRECEDENCE[row.level :]:
-        keys = taken[0][taken[1] == following.level]
-        has_level = is_open & np.isin(stored.key[rows], keys)
+        has_level = is_open & is_taken[stored.key[rows], following.level]
         if not covers(following, row):
             is_open &= ~has_level
             continue
@@ -226,7 +235,7 @@ class _Traffic:
         is_hidden: Whether a client-id of its names may be in a user's bucket.
         has_user: Whether its user was seen.
         has_winners: Whether other entities limited those of its names.
-        winners: By row these entities, the first ``MOST_WINNERS`` in their order.
+        won: Of each of these the value, and the row of who was seen.
     """
 
     last: Numbers
@@ -234,7 +243,7 @@ class _Traffic:
     is_hidden: Numbers
     has_user: Numbers
     has_winners: Numbers
-    winners: Mapping[int, list[Winner]]
+    won: Numbers
 
 
 def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffic:
@@ -263,15 +272,15 @@ def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffi
     users = np.zeros(names.users, bool)
     users[seen.user] = True
     users[0] = False
-    winners = _winners(seen, *np.concatenate(pairs, axis=1))
+    won = np.concatenate(pairs, axis=1)
     has_winners = np.zeros(count, bool)
-    has_winners[list(winners)] = True
+    has_winners[won[0]] = True
     may_be_hidden = np.isin(stored.level, HIDES_CLIENTS) & hidden[stored.key]
-    return _Traffic(last, effective, may_be_hidden, users[stored.user], has_winners, winners)
+    return _Traffic(last, effective, may_be_hidden, users[stored.user], has_winners, won)
 
 
 def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Mapping[int, list[Winner]]:
-    """Return by value the entities that limited those who were seen.
+    """Return by value the entities that limited those who were seen, the first ``MOST_WINNERS``.
 
     Args:
         seen: Who was.

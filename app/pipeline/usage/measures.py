@@ -14,6 +14,8 @@ from app.domain.quota_keys import QUOTA_KEY_RULES
 
 _LN_RATIO: Final = math.log(BIN_RATIO)
 _NEAR: Final = 1e-9
+_HALF: Final = 0.5
+_FITS: Final = 2.0**62
 BYTE_KEYS: Final = [str(key) for key, rule in QUOTA_KEY_RULES.items() if rule.unit == "bytes/s"]
 """The keys whose rates are in bytes."""
 
@@ -69,6 +71,19 @@ def ranks_of(column: pa.ChunkedArray) -> Numbers:
     ranks[order] = np.arange(len(order))
     numbers: Numbers = ranks[encoded.indices.to_numpy()]
     return numbers
+
+
+def whole_numbers(values: Numbers) -> Numbers:
+    """Return the nearest whole numbers, halves up, whose sum is exact.
+
+    64 bits where all of them together fit, else Python's numbers of any size.
+    """
+    floors = np.floor(values)
+    rounded = floors + (values - floors >= _HALF)
+    if rounded.max(initial=0) * len(rounded) < _FITS:
+        fitting: Numbers = rounded.astype(np.int64)
+        return fitting
+    return np.array(list(map(int, rounded.tolist())), object)
 
 
 def times_true(claims: Numbers, begins: Numbers) -> Numbers:
