@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
@@ -68,7 +69,7 @@ def replicas(
 ) -> Iterator[Replicas]:
     """Two services of one policy, on one broker and one log."""
     _, url = migrated_database(postgres, "budgets")
-    options = {"policy_file": str(policy_file)}
+    options = {"policy_file": str(policy_file), "drift_interval_s": "1"}
     first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
     with (
         running_service(first, broker.bootstrap_servers, url, **options) as here,
@@ -223,6 +224,30 @@ def test_a_row_says_how_full_a_budget_is(budgeted: RunningService, prefix: str) 
         "without_value": [{"user": f"{prefix}b"}],
     }
     assert budgeted.api("mallory").get("/quotas/budgets").status_code == 403
+
+
+def test_the_metrics_of_the_process_that_watches_say_how_full_a_budget_is(
+    replicas: Replicas, prefix: str, raw: RawQuotas
+) -> None:
+    """What another tool sets counts, too, and may be over the limit."""
+    applied(replicas[0], {"user": f"{prefix}a"}, {P: 250})
+    wait_until(lambda: filled_ratios(replicas, prefix) == [0.25], "no process says it")
+    raw.store({"user": f"{prefix}b"}, {P: 1250})
+    wait_until(lambda: filled_ratios(replicas, prefix) == [1.5], "no process says it")
+
+
+def filled_ratios(replicas: Replicas, name: str) -> list[float]:
+    """Return what the metrics of all services say of a budget."""
+    texts = [service.api().get("/metrics").text for service in replicas]
+    samples = [
+        sample
+        for text in texts
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "quotas_budget_filled_ratio" and sample.labels["budget"] == name
+    ]
+    assert all(sample.labels["key"] == P for sample in samples)
+    return [sample.value for sample in samples]
 
 
 def rows_of_budgets(service: RunningService, **parameters: str) -> list[Any]:
