@@ -18,9 +18,10 @@ from pyspark.sql import functions as sf
 
 from app.domain.throttling import CREDITS_S, LATEST_S, TOKEN_KEY
 from app.pipeline.lake import Lake
+from app.pipeline.local_tables import local_columns
 from app.pipeline.spark import spark_session
 from app.pipeline.tables import RATE_MINUTE, SERIES
-from app.pipeline.whatif.minutes import MINUTES_OF_TASK, throttled_buckets
+from app.pipeline.whatif.minutes import MINUTES_OF_TASK, RATES, throttled_buckets
 from benchmarks.pipeline.duckdb_arm import connected
 
 _CORES: Final = 2
@@ -116,12 +117,16 @@ def _limits(session: SparkSession, folder: Path) -> DataFrame:
 
 
 def _in_spark(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
-    rates = Lake(session, str(folder)).read(RATE_MINUTE)
+    lake = Lake(session, str(folder))
+    rates = local_columns([lake], RATE_MINUTE, lake.partitions(RATE_MINUTE), RATES)
+    if rates is None:
+        message = "The minutes are more than this benchmark is of."
+        raise SystemExit(message)
     members = session.createDataFrame(limits).selectExpr(
         *("series_id", "series_id as bucket_id", "true as in_now", "true as in_new"),
         *("cast(null as double) as limit_now", "`limit` as limit_new", "false as has_tokens"),
     )
-    shares = 1 + rates.count() // MINUTES_OF_TASK
+    shares = 1 + rates.num_rows // MINUTES_OF_TASK
     found = throttled_buckets(rates, members, shares=shares)
     figures = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
     row = found.agg(sf.count(sf.lit(1)), *(sf.sum(name) for name in figures)).collect()[0]

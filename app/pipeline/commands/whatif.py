@@ -19,6 +19,7 @@ from app.domain.quantities import value_in_words
 from app.pipeline.errors import UsageError
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, read_first
+from app.pipeline.local_tables import local_columns
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish_advice
 from app.pipeline.results import Reach, Scope, explain, say_if_empty, say_plan
@@ -34,7 +35,13 @@ from app.pipeline.tables import (
 )
 from app.pipeline.usage.measures import BYTE_KEYS
 from app.pipeline.whatif.buckets import INDETERMINATE, Touched, find_touched
-from app.pipeline.whatif.minutes import MINUTES_OF_TASK, throttled_buckets, throttled_minutes
+from app.pipeline.whatif.minutes import (
+    MINUTES_OF_TASK,
+    RATES,
+    Rates,
+    throttled_buckets,
+    throttled_minutes,
+)
 from app.pipeline.whatif.pictures import draw_timelines
 from app.pipeline.whatif.proposal import (
     Proposal,
@@ -164,8 +171,9 @@ def _write(
         (now, proposal.versions(now, cluster)),
         (proposal.before, proposal.proposed()),
     )
-    rates = read_first(lakes, RATE_MINUTE, hours)
-    job.counts["rows_in"] = rates.count()
+    here = local_columns(lakes, RATE_MINUTE, hours, RATES)
+    rates = read_first(lakes, RATE_MINUTE, hours) if here is None else here
+    job.counts["rows_in"] = rates.count() if here is None else here.num_rows
     shares = 1 + job.counts["rows_in"] // MINUTES_OF_TASK
     summed = throttled_buckets(rates, touched.members, shares=shares)
     rows = _entities(summed, touched, job.options.delivery_timeout)
@@ -248,7 +256,7 @@ def _worst(entities: DataFrame, number: int) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def _timelines(rates: DataFrame, touched: Touched, worst: DataFrame, shares: int) -> DataFrame:
+def _timelines(rates: Rates, touched: Touched, worst: DataFrame, shares: int) -> DataFrame:
     """Return the columns of ``WHATIF_TIMELINE`` but the run's, of some buckets on brokers."""
     members = touched.members.join(sf.broadcast(worst.select("bucket_id").distinct()), "bucket_id")
     minutes = throttled_minutes(rates, members, shares=shares)

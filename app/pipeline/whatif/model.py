@@ -159,7 +159,8 @@ class _Steps:
         rank = np.empty(len(begins), np.int64)
         rank[self.longest] = np.arange(len(begins))
         turn = np.arange(rows) - np.repeat(begins, lengths)
-        self._order = np.lexsort((np.repeat(rank, lengths), turn))
+        # One number is sorted several times faster than two.
+        self._order = np.argsort(turn * len(begins) + np.repeat(rank, lengths))
         self.ends = np.cumsum(np.bincount(turn))
 
     def turn(self, *columns: Numbers) -> list[Numbers]:

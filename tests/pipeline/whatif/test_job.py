@@ -224,7 +224,9 @@ def test_partitions_and_the_order_of_rows_change_nothing(
         monkeypatch.setattr("app.pipeline.commands.whatif.MINUTES_OF_TASK", rows)
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         try:
-            asked(spark_command, folder, tmp_path / f"out{partitions}", PROPOSED)
+            # Of two lakes with the same rows: only then tasks read them.
+            more = ("--input", str(lake if folder is other else other))
+            asked(spark_command, folder, tmp_path / f"out{partitions}", PROPOSED, *more)
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", 2)
         read = {
@@ -236,6 +238,22 @@ def test_partitions_and_the_order_of_rows_change_nothing(
         }
         results.append(read)
     assert results[0] == results[1]
+
+
+def test_what_tasks_find_is_what_is_found_without_them(
+    spark_command: Command, lake: Path, tmp_path: Path
+):
+    """Of two lakes Spark's tasks read the minutes, of one on this machine the job itself does."""
+    facts = facts_of_observations(MINUTES)
+    copy = publish(tmp_path / "copy", {**facts, QUOTA_VERSION: QUOTAS})
+    found = []
+    for name, more in (("here", ()), ("tasks", ("--input", str(copy)))):
+        out = tmp_path / name
+        asked(spark_command, lake, out, PROPOSED, *more)
+        tables = [rows_of(out, table) for table in (WHATIF_ENTITY, WHATIF_TIMELINE)]
+        found.append([[{**row, "run_id": ""} for row in rows] for rows in tables])
+    assert found[0] == found[1]
+    assert all(found[0])
 
 
 def test_a_more_specific_quota_changes_no_other_bucket(
