@@ -46,6 +46,7 @@ def open_site(
         kafka_ssl_ca_file=str(tls.truststore_file),
         oidc_issuer=provider[0],
         oidc_audience=CLIENT,
+        oidc_page_scope="openid offline_access",
     ) as service:
         yield service
 
@@ -107,6 +108,80 @@ def test_a_code_of_the_identity_provider_becomes_a_token(
     expect(row(page, "Quotas", "Produce rate")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Audit")).to_be_visible()
+
+
+def signed_in(guests: Visitors, issuer: str, user: str) -> Page:
+    """Return the form for a new quota, for alice of the identity provider; a user is typed."""
+    page = guests.visit("/ui/new", who=None)
+    leave(page, issuer)
+    page.keyboard.type("alice")
+    page.keyboard.press("Enter")
+    field(page, "User").fill(user)
+    field(page, "producer_byte_rate").fill("1 MiB")
+    return page
+
+
+def end_token(page: Page, issuer: str, records: Provider) -> None:
+    """Let an hour pass: the token of this tab has ended since."""
+    ended = records.signed(issuer, "alice", within_s=-3000)
+    page.evaluate("(token) => sessionStorage.setItem('token', token)", ended)
+
+
+def test_a_token_that_has_ended_is_renewed_and_nobody_notices(
+    guests: Visitors, open_site: RunningService, provider: tuple[str, Provider]
+):
+    issuer, records = provider
+    page = signed_in(guests, issuer, "renewed")
+    for value in (1, 2):  # the second time by the refresh token that came with the first
+        end_token(page, issuer, records)
+        field(page, "producer_byte_rate").fill(f"{value} MiB")
+        button(page, "Apply").click()
+        expect(row(page, "After", "producer_byte_rate")).to_contain_text(f"{value} MiB/s")
+        assert values_of(open_site, "renewed") == {"producer_byte_rate": value * MIB}
+    assert records.refused == []
+    stored = page.evaluate("[Object.keys(sessionStorage), localStorage.length, document.cookie]")
+    assert stored == [["token"], 0, ""]
+
+
+def test_who_signs_in_again_finds_what_was_typed(
+    guests: Visitors,
+    open_site: RunningService,
+    provider: tuple[str, Provider],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    issuer, records = provider
+    monkeypatch.setattr(records, "gives_refresh_tokens", False)
+    page = signed_in(guests, issuer, "kept")
+    end_token(page, issuer, records)
+    button(page, "Apply").click()
+    expect(page.get_by_role("alert")).to_contain_text("What you typed is still there.")
+    with page.expect_popup() as opened:
+        button(page, f"Sign in with {issuer.removeprefix('http://')}").click()
+    opened.value.get_by_label("Name").fill("alice")
+    opened.value.get_by_label("Name").press("Enter")
+    expect(button(page, "Sign in")).to_have_count(0)
+    expect(field(page, "User")).to_have_value("kept")
+    button(page, "Apply").click()
+    expect(row(page, "After", "producer_byte_rate")).to_contain_text("1 MiB/s")
+    assert values_of(open_site, "kept") == {"producer_byte_rate": MIB}
+    assert records.codes == {}
+
+
+def test_a_refresh_token_that_is_refused_leads_to_signing_in(
+    guests: Visitors, provider: tuple[str, Provider]
+):
+    issuer, records = provider
+    page = signed_in(guests, issuer, "refused")
+    records.refresh_tokens.clear()
+    end_token(page, issuer, records)
+    button(page, "Apply").click()
+    expect(page.get_by_role("alert")).to_contain_text("Your sign-in has ended")
+    assert records.refused == ["refresh_token"]
+    records.refused.clear()
+    field(page, "Token").fill("alice")
+    button(page, "Sign in").click()
+    expect(button(page, "Sign in")).to_have_count(0)
+    expect(field(page, "User")).to_have_value("refused")
 
 
 def test_a_refusal_and_an_answer_that_nobody_asked_for_sign_nobody_in(

@@ -1,6 +1,6 @@
 """An identity provider on this machine: keys, a login page, and codes for tokens with PKCE.
 
-Source: OpenID Connect Core 1.0, 3.1; RFC 7636, 4.
+Source: OpenID Connect Core 1.0, 3.1; RFC 6749, 6; RFC 7636, 4.
 """
 
 import base64
@@ -34,19 +34,49 @@ class Provider:
         client_id: Its only client, which has no secret.
         codes: Those not yet used: the query of the login, with the user as ``sub``.
         refused: Why no token was given.
+        gives_refresh_tokens: Whether it does so for the scope ``offline_access``.
+        refresh_tokens: Those not yet used, with their login.
     """
 
     client_id: str
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    gives_refresh_tokens: bool = True
+    refresh_tokens: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def code(self, query: dict[str, str], user: str) -> str:
         code = secrets.token_urlsafe()
         self.codes[code] = {**query, "sub": user}
         return code
 
-    def token(self, issuer: str, form: dict[str, str]) -> str | None:
-        """Return the token for a code, once; null where the request does not fit its login."""
+    def tokens(self, issuer: str, form: dict[str, str]) -> dict[str, str] | None:
+        """Return the tokens for a code or a refresh token, each good for once.
+
+        Null where the request does not fit its login.
+        """
+        is_refresh = form.get("grant_type") == "refresh_token"
+        login = self._refreshed(form) if is_refresh else self._logged_in(form)
+        if login is None:
+            return None
+        found = {"id_token": self.signed(issuer, login["sub"], nonce=login["nonce"])}
+        if self.gives_refresh_tokens and "offline_access" in login["scope"].split():
+            found["refresh_token"] = secrets.token_urlsafe()
+            self.refresh_tokens[found["refresh_token"]] = login
+        return found
+
+    def signed(self, issuer: str, user: str, *, within_s: int = 600, **claims: str) -> str:
+        """Return a token of a user that is good for so long; of the past where that is negative."""
+        now = int(time.time())
+        times = {"iat": min(now, now + within_s), "exp": now + within_s}
+        body = {"iss": issuer, "aud": self.client_id, "sub": user, **times, **claims}
+        return jwt.encode(body, KEY, "ES256", headers={"kid": "one"})
+
+    def _refreshed(self, form: dict[str, str]) -> dict[str, str] | None:
+        login = self.refresh_tokens.pop(form.get("refresh_token", ""), {})
+        is_client = form.get("client_id") == self.client_id
+        return self._checked(login, {"refresh_token": bool(login), "client_id": is_client})
+
+    def _logged_in(self, form: dict[str, str]) -> dict[str, str] | None:
         login = self.codes.pop(form.get("code", ""), {})
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -58,14 +88,12 @@ class Provider:
             "verifier": login.get("code_challenge") == challenge,
             "method": login.get("code_challenge_method") == "S256",
         }
+        return self._checked(login, checks)
+
+    def _checked(self, login: dict[str, str], checks: dict[str, bool]) -> dict[str, str] | None:
         failed = [name for name, holds in checks.items() if not holds]
-        if failed:
-            self.refused += failed
-            return None
-        now = int(time.time())
-        claims = {"iss": issuer, "aud": self.client_id, "sub": login["sub"], "iat": now}
-        claims |= {"exp": now + 600, "nonce": login["nonce"]}
-        return jwt.encode(claims, KEY, "ES256", headers={"kid": "one"})
+        self.refused += failed
+        return None if failed else login
 
 
 class _Handler(Silent, BaseHTTPRequestHandler):
@@ -113,9 +141,8 @@ class _Handler(Silent, BaseHTTPRequestHandler):
             self.send_header("Location", f"{form['redirect_uri']}?{urlencode(answer)}")
             self.end_headers()
             return
-        token = self.provider.token(self.issuer, form)
-        document = {"error": "invalid_grant"} if token is None else {"id_token": token}
-        self._json(document, 400 if token is None else 200)
+        tokens = self.provider.tokens(self.issuer, form)
+        self._json(tokens or {"error": "invalid_grant"}, 400 if tokens is None else 200)
 
     def _json(self, document: Any, status: int = 200) -> None:
         self._send("application/json", json.dumps(document), status)

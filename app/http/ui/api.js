@@ -6,6 +6,9 @@ const TOKEN = "token";
 
 /** The header of who signed in with a password: this script alone has it, so a new page asks again. */
 let password = null;
+/** Asks the identity provider for another token; null where it gave none to ask with. This script alone has it, too. */
+let renew = null;
+let renewing = null;
 
 /**
  * Tells of every answer (`answer`, with its document), of a credential that is refused (`refused`), whether
@@ -15,13 +18,17 @@ export const events = new EventTarget();
 
 export const credential = {
   header: () => password ?? (sessionStorage.getItem(TOKEN) && `Bearer ${sessionStorage.getItem(TOKEN)}`),
-  keepToken: (text) => sessionStorage.setItem(TOKEN, text),
+  keepToken: (text, renewal = null) => {
+    renew = renewal;
+    sessionStorage.setItem(TOKEN, text);
+  },
   keepPassword: (user, secret) => {
     const bytes = new TextEncoder().encode(`${user}:${secret}`);
     password = `Basic ${btoa(String.fromCharCode(...bytes))}`;
   },
   forget: () => {
     password = null;
+    renew = null;
     sessionStorage.removeItem(TOKEN);
   },
 };
@@ -45,13 +52,23 @@ const UNREACHABLE = {
   detail: "The service did not answer. Check the network, then try again.",
 };
 
+/** Whether there is another credential than the one that was refused, by now or from the identity provider. */
+async function isRenewed(refused) {
+  if (renew && credential.header() === refused) {
+    renewing ??= renew().finally(() => { renewing = null; });
+    await renewing.catch(() => null);
+  }
+  return credential.header() !== null && credential.header() !== refused;
+}
+
 /**
  * Send a request and return `{ status, document, headers }`.
  *
- * It goes to the cluster that the address is of, or to `cluster`, where null is the default one.
+ * It goes to the cluster that the address is of, or to `cluster`, where null is the default one. Where a token has
+ * ended and the provider gives another one, the same request is sent once more: nothing was done with the first.
  * Throws a Problem for every answer that is not a success.
  */
-export async function call(path, { method, body, headers, accept, signal, cluster } = {}) {
+export async function call(path, { method, body, headers, accept, signal, cluster, isRepeat = false } = {}) {
   const sent = { ...headers, Accept: accept ?? "application/json" };
   if (credential.header()) sent.Authorization = credential.header();
   if (body !== undefined) sent["Content-Type"] = "application/json";
@@ -69,6 +86,9 @@ export async function call(path, { method, body, headers, accept, signal, cluste
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(UNREACHABLE);
+  }
+  if (response.status === 401 && !isRepeat && (await isRenewed(sent.Authorization))) {
+    return call(path, { method, body, headers, accept, signal, cluster, isRepeat: true });
   }
   const isJson = /^application\/(problem\+)?json/.test(response.headers.get("Content-Type") ?? "");
   const document = isJson ? JSON.parse(text) : text;

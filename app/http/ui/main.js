@@ -58,7 +58,7 @@ function App() {
     try {
       if (isBack()) await comeBack();
       await showRemembered();
-      setMe(await askWho());
+      setMe(await askWho().catch(askElsewhere));
       setLocked(false);
       setError(null);
     } catch (problem) {
@@ -91,7 +91,7 @@ function App() {
     };
     shown.addEventListener("moved", moved);
     const refused = () => {
-      setError((before) => before ?? new Error("Your credential is no longer valid: sign in again."));
+      setError((before) => before ?? new Error("Your sign-in has ended: sign in again. What you typed is still there."));
       setLocked(true);
       credential.forget();
     };
@@ -108,7 +108,7 @@ function App() {
   const isIn = me && !locked;
   return html`
     ${me && html`<div hidden=${locked}><${SignedIn} key=${`${me.principal} ${me.cluster}`} me=${me} signOut=${signOut} ask=${() => enter()} /></div>`}
-    ${isIn ? html`<${Toasts} />` : html`<${SignIn} error=${error} signIn=${signIn} />`}`;
+    ${isIn ? html`<${Toasts} />` : html`<${SignIn} error=${error} signIn=${signIn} isAbove=${me !== null} />`}`;
 }
 
 const NO_ANSWER = { cluster_id: null, permissions: {}, mayAlter: false };
@@ -117,6 +117,18 @@ const NO_ANSWER = { cluster_id: null, permissions: {}, mayAlter: false };
 async function askWho() {
   const cluster = clusterHere();
   return { ...callerOf(await get("/me")), cluster };
+}
+
+/** Return who calls where the cluster of the address does not answer, as another one says it; so that one can be picked. */
+async function askElsewhere(problem) {
+  if (problem.status !== 503) throw problem;
+  try {
+    const { name } = (await get("/clusters")).clusters.find(({ ready }) => ready);
+    const { principal } = await get("/me", { cluster: name });
+    return { ...NO_ANSWER, principal, cluster: clusterHere(), problem };
+  } catch {
+    throw problem;
+  }
 }
 
 /** Add to what the service says of a caller whether a change can be applied: a right, and a rule that allows some. */

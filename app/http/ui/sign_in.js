@@ -8,7 +8,8 @@ const BACK = "/ui/signed-in";
 /** What the way back from the identity provider is compared with, in the memory of this tab. */
 const PENDING = "sign-in";
 
-export function SignIn({ error, signIn }) {
+/** The sign-in; `isAbove` a screen that waits for it, and keeps what was typed there. */
+export function SignIn({ error, signIn, isAbove }) {
   const found = useLoaded((signal) => get(METHODS, { signal }), []);
   const [typed, setTyped] = useState({ user: "", password: "", token: "" });
   const [fault, setFault] = useState(null);
@@ -28,13 +29,22 @@ export function SignIn({ error, signIn }) {
     setFault(null);
     signIn();
   };
+  const goTo = async () => {
+    setFault(null);
+    try {
+      if (isAbove && (await comeBackHere(oidc))) return signIn();
+      await leaveFor(oidc);
+    } catch (problem) {
+      setFault(problem);
+    }
+  };
   const shown = fault ?? error;
   return html`<main class="sign-in">
     <form onSubmit=${submit}>
       <h1>Kafka quotas</h1>
       <p class="muted">Client quotas of a Kafka cluster: who has which limit, why, and who changed it.</p>
       ${oidc && isSecureContext && html`
-        <button type="button" class="primary wide" onClick=${() => leaveFor(oidc).catch(setFault)}>Sign in with ${new URL(oidc.issuer).host}</button>
+        <button type="button" class="primary wide" onClick=${goTo}>Sign in with ${new URL(oidc.issuer).host}</button>
         <p class="or">or</p>`}
       ${takesPassword && html`
         <${Field} label="User" name="username" autocomplete="username" inputRef=${first} ...${type("user")} />
@@ -57,11 +67,10 @@ const base64url = (bytes) =>
 
 const redirectUri = () => location.origin + BACK;
 
-/** Go to the identity provider, which comes back with a code. Source: RFC 7636, 4; OpenID Connect Core 1.0, 3.1.2. */
-async function leaveFor(oidc) {
+/** Return what a sign-in is recognized by, and its address at the identity provider. Source: RFC 7636, 4; OpenID Connect Core 1.0, 3.1.2. */
+async function begin(oidc) {
   const pending = { verifier: random(), state: random(), nonce: random(), to: location.pathname + location.search };
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(pending.verifier));
-  sessionStorage.setItem(PENDING, JSON.stringify(pending));
   const url = new URL(oidc.authorization_endpoint);
   const parameters = {
     response_type: "code", client_id: oidc.client_id, redirect_uri: redirectUri(), scope: oidc.scope,
@@ -69,38 +78,94 @@ async function leaveFor(oidc) {
     code_challenge: base64url(new Uint8Array(digest)), code_challenge_method: "S256",
   };
   for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+  return { pending, url };
+}
+
+/** Leave for the identity provider, which comes back to this page with a code. */
+async function leaveFor(oidc) {
+  const { pending, url } = await begin(oidc);
+  sessionStorage.setItem(PENDING, JSON.stringify(pending));
   location.assign(url);
+}
+
+/**
+ * Go to the identity provider in a window of its own, and take the code that it comes back with; this page stays as it is.
+ *
+ * Returns false where the browser opens no window.
+ */
+async function comeBackHere(oidc) {
+  // The window begins with a copy of this tab's memory: so it knows what it was opened for.
+  sessionStorage.setItem(PENDING, JSON.stringify({ isWindow: true }));
+  const opened = window.open("", "_blank", "popup,width=520,height=640");
+  sessionStorage.removeItem(PENDING);
+  if (!opened) return false;
+  const { pending, url } = await begin(oidc);
+  const channel = new BroadcastChannel(pending.state);
+  const answer = new Promise((resolve) => channel.addEventListener("message", ({ data }) => resolve(data), { once: true }));
+  opened.location.replace(url);
+  const code = codeOf(new URLSearchParams(await answer), pending);
+  channel.close();
+  await take(oidc, code, pending);
+  return true;
 }
 
 /** Whether this page is the way back from the identity provider. */
 export const isBack = () => location.pathname === BACK;
 
-/** Take the token for the code that came back, and show the address from which somebody left. */
+/**
+ * Take the token for the code that came back, and show the address from which somebody left.
+ *
+ * A window that was opened for it gives the answer to the page that opened it, and closes.
+ */
 export async function comeBack() {
   const answer = new URLSearchParams(location.search);
   const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "{}");
   sessionStorage.removeItem(PENDING);
+  if (pending.isWindow) giveBack(answer);
   history.replaceState(history.state, "", pending.to ?? "/ui/quotas");
-  if (!pending.state || answer.get("state") !== pending.state) throw new Error("This sign-in did not begin in this tab: try again.");
-  if (!answer.get("code")) throw new Error(`The identity provider refused: ${answer.get("error_description") ?? answer.get("error") ?? "no reason"}.`);
+  const code = codeOf(answer, pending);
   const { oidc } = await get(METHODS);
   if (!oidc) throw new Error("The identity provider does not answer: try again.");
-  credential.keepToken(await exchange(oidc, answer.get("code"), pending));
+  await take(oidc, code, pending);
 }
 
-async function exchange(oidc, code, { verifier, nonce }) {
-  const body = new URLSearchParams({
-    grant_type: "authorization_code", code, redirect_uri: redirectUri(), client_id: oidc.client_id, code_verifier: verifier,
-  });
+/** Give an answer to the page that opened this window. */
+function giveBack(answer) {
+  new BroadcastChannel(answer.get("state") ?? "").postMessage(answer.toString());
+  window.close();
+  throw new Error("Go on in the window where you began: this one can be closed.");
+}
+
+/** Return the code of an answer of the identity provider. */
+function codeOf(answer, pending) {
+  if (!pending.state || answer.get("state") !== pending.state) throw new Error("This sign-in did not begin in this tab: try again.");
+  if (!answer.get("code")) throw new Error(`The identity provider refused: ${answer.get("error_description") ?? answer.get("error") ?? "no reason"}.`);
+  return answer.get("code");
+}
+
+/** Keep the token for a code; where there is a refresh token, too, this script alone has it. */
+async function take(oidc, code, { verifier, nonce }) {
+  const tokens = await ask(oidc, { grant_type: "authorization_code", code, redirect_uri: redirectUri(), code_verifier: verifier });
+  if (tokens.id_token && claims(tokens.id_token).nonce !== nonce) throw new Error("The identity provider's token is of another sign-in: try again.");
+  keep(oidc, tokens);
+}
+
+/** Source: RFC 6749, 6: another refresh token takes the place of the first. */
+function keep(oidc, tokens, before = null) {
+  const refresh = tokens.refresh_token ?? before;
+  const renew = async () => keep(oidc, await ask(oidc, { grant_type: "refresh_token", refresh_token: refresh }), refresh);
+  credential.keepToken(tokens[oidc.token], refresh ? renew : null);
+}
+
+async function ask(oidc, parameters) {
+  const body = new URLSearchParams({ ...parameters, client_id: oidc.client_id });
   const answer = await fetch(oidc.token_endpoint, { method: "POST", body, credentials: "omit", referrerPolicy: "no-referrer" })
     .catch(() => { throw new Error("The identity provider's token endpoint did not answer this page: it has to allow this origin."); });
   const tokens = await answer.json().catch(() => ({}));
-  const token = tokens[oidc.token];
-  if (!answer.ok || typeof token !== "string") {
+  if (!answer.ok || typeof tokens[oidc.token] !== "string") {
     throw new Error(`The identity provider gave no token: ${tokens.error_description ?? tokens.error ?? `status ${answer.status}`}.`);
   }
-  if (tokens.id_token && claims(tokens.id_token).nonce !== nonce) throw new Error("The identity provider's token is of another sign-in: try again.");
-  return token;
+  return tokens;
 }
 
 /** What a token says; the service judges it. */
