@@ -73,7 +73,7 @@ def read_kafka_configs(text: str, into: Collection) -> None:
             keys = ", ".join(dict.fromkeys(_QUOTA.findall(line.text)))
             sentence = "it ends within a name or a number: join it with the next"
             into.lose(line.number, f"a line with {keys or 'quotas'}: {sentence}")
-        elif quotas is not None:
+        elif quotas is not None and not _SECRET.search(quotas[1]):
             _read_quotas(quotas[1], quotas[2], line.number, into)
         elif line.text:
             _count_or_lose(line, into)

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.client.cli import main
@@ -232,6 +232,7 @@ lines = st.sampled_from(
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(lines, max_size=14).map("".join))
+@example("Quota configs for user-principal 'a'SCRAM-SHA-256=salt=hunter2user-principal 'a' are 5")
 def test_no_line_with_a_quota_goes_without_a_word(tmp_path: Path, text: str):
     first = "Quota configs for user-principal 'z' are connection_creation_rate=5\n"
     read = imported(tmp_path, first + text)
