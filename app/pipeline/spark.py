@@ -25,6 +25,7 @@ from pyspark.sql.utils import is_remote
 
 from app.java import JavaMissingError, find_java
 from app.pipeline import errors
+from app.pipeline.class_archive import archive_of_runs, options_of_archive
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.local_files import use_java_for_permissions
 
@@ -163,7 +164,7 @@ PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 16
 """Of many rows, as what is sorted in a task takes memory on each core."""
 
-_ROWS_OF_TASK: Final = 250_000
+_ROWS_OF_TASK: Final = 500_000
 """A task with fewer costs more than it saves."""
 
 _HEAP_GIB_PER_CORE: Final = 2
@@ -289,6 +290,9 @@ def _started(
         _prepare_environment(directory, master or LOCAL)
         conf.setAll(list(_sized(master or LOCAL, str(directory)).items()))
     conf.setAll(list(_SETTINGS.items()))
+    if not submitted:
+        classes = options_of_archive(archive_of_runs())
+        conf.set("spark.driver.extraJavaOptions", " ".join((_DRIVER, *classes)))
     ours = {**settings, **({"spark.master": master} if master else {})}
     try:
         # A JVM that is starting when its parent ends would never end.

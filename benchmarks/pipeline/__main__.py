@@ -47,7 +47,7 @@ _TIMES_JOINS: Final = 3.0
 _TIMES_DUCKDB: Final = 2.5
 _TIMES_SECOND_CORE: Final = 1.7
 _READINGS: Final = 3
-"""So often the arms with one and two cores read the observations: 60 million of 20 million."""
+"""So often the arms with one and two cores read the names."""
 _CHAIN_S: Final = 80.0
 _CHAIN_GIB: Final = 5.0
 _TIMES_BARE: Final = 1.5
@@ -86,8 +86,9 @@ class Figures:
     """What was measured.
 
     Attributes:
-        observations: Rows.
+        observations: Rows of the input.
         entities: With quotas.
+        names: In all hours, each of which is looked up.
         seconds: Of each arm, round by round; the first round is not among them.
         cores: Seconds of the look-ups by the number of cores, round by round.
         peaks: Of the process with Spark and DuckDB.
@@ -97,6 +98,7 @@ class Figures:
 
     observations: int
     entities: int
+    names: int = 0
     seconds: dict[str, list[float]] = field(default_factory=dict)
     cores: dict[int, list[float]] = field(default_factory=dict)
     peaks: Peaks = field(default_factory=dict)
@@ -255,11 +257,12 @@ def _measure_arms(figures: Figures, data: Path, rounds: int, progress: Progress)
                 if number > 0:
                     figures.seconds.setdefault(arm, []).append(took)
             _require_equal(answers)
+        figures.names = sum(rows for rows, _ in answers[LOOK_UPS].values())
     engine.close()
 
 
 def _measure_cores(figures: Figures, data: Path, rounds: int, progress: Progress) -> None:
-    """Do the look-ups of more observations on one core, then on two, each with its own JVM."""
+    """Do the look-ups of more names on one core, then on two, each with its own JVM."""
     answers: dict[str, Answer] = {}
     for cores in range(1, _THREADS + 1):
         with spark_session("bench-pipeline", master=f"local[{cores}]") as session:
@@ -298,25 +301,26 @@ def _sections(figures: Figures) -> Iterator[str]:
         )
     )
     medians = {arm: median(seconds) for arm, seconds in figures.seconds.items()}
-    yield "## The limit of each observation"
+    yield "## The limit of each name"
     yield (
-        f"All arms on the same files and two cores, in turn, {len(figures.seconds[LOOK_UPS])} "
-        "rounds after one that is thrown away. Each makes its tables of quotas within the run, and "
-        "counts observations and sums limits by level and key; all answers are equal. All look up "
-        "each observation."
+        f"{figures.names:,} names. All arms on the same files and two cores, in turn, "
+        f"{len(figures.seconds[LOOK_UPS])} rounds after one that is thrown away. Each makes its "
+        "tables of quotas within the run, and counts rows and sums limits by level and key; all "
+        "answers are equal. All look up each name of each hour, as `resolve` does: the table "
+        "`series`, never a minute."
     )
     rows = []
     for arm, seconds in figures.seconds.items():
         times = (medians[arm], min(seconds), max(seconds))
-        ratios = (figures.observations / medians[arm] / 1e6, medians[arm] / medians[LOOK_UPS])
+        ratios = (figures.names / medians[arm] / 1e6, medians[arm] / medians[LOOK_UPS])
         rows.append([arm, *(f"{figure:.2f}" for figure in (*times, *ratios))])
     columns = ("arm", "median s", "least s", "most s", "M rows/s", "to four look-ups")
     yield grid(columns, rows)
     yield f"Peak memory (RSS): {_memory(figures.peaks)}; Python holds DuckDB, too."
     yield "## A second core"
     yield (
-        f"The look-ups of the same files, read {_READINGS} times: "
-        f"{_READINGS * figures.observations:,} observations; the tables of quotas are made within."
+        f"The look-ups of the same names, read {_READINGS} times; the tables of quotas are made "
+        "within."
     )
     rows = [
         [str(cores), *(f"{of(seconds):.2f}" for of in (median, min, max))]

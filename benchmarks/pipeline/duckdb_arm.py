@@ -5,6 +5,7 @@ from typing import Final
 
 import duckdb
 
+from app.pipeline.tables import SERIES, Table
 from benchmarks.pipeline.spark_arms import CAP, Answer
 
 _QUOTAS: Final = """
@@ -53,7 +54,7 @@ _RESOLVED: Final = """
         else 0 end as level
       from (
         select *, coalesce("user", '') as u, coalesce(client_id, '') as c
-        from read_parquet('{data}/observation_minute/**/*.parquet', hive_partitioning = true)
+        from read_parquet('{data}/{table}/**/*.parquet', hive_partitioning = true)
       ) as o
       left join by_pair as p on p.cluster_id = o.cluster_id and p.key = o.key and p.u = o.u
         and p.c = o.c
@@ -74,9 +75,10 @@ def connected(threads: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": threads})
 
 
-def look_ups(engine: duckdb.DuckDBPyConnection, data: Path) -> Answer:
-    """Find the limit of each observation, the making of the tables included."""
+def look_ups(engine: duckdb.DuckDBPyConnection, data: Path, *, table: Table = SERIES) -> Answer:
+    """Find the limit of each row of a table, the making of the tables of quotas included."""
     for statement in (_QUOTAS.format(data=data), *_TABLES):
         engine.execute(statement)
-    rows = engine.execute(_ANSWER.format(cap=CAP, resolved=_RESOLVED.format(data=data)))
+    resolved = _RESOLVED.format(data=data, table=table.name)
+    rows = engine.execute(_ANSWER.format(cap=CAP, resolved=resolved))
     return {(level, key): (n, int(total or 0)) for level, key, n, total in rows.fetchall()}

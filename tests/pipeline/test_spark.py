@@ -1,5 +1,6 @@
 """Whose Spark a job uses: its own, an active one, or ``spark-submit``'s."""
 
+import json
 import os
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from app.java import find_java
 from app.pipeline import spark as pipeline_spark
+from app.pipeline.class_archive import options_of_archive
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
@@ -39,7 +41,7 @@ def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
 
 @pytest.mark.parametrize(
     ("rows", "chosen", "partitions"),
-    [(None, (), "64"), (1, (), "2"), (2_000_001, (), "9"), (10**9, (), "64"), (1, ("64",), "64")],
+    [(None, (), "64"), (1, (), "2"), (2_000_001, (), "5"), (10**9, (), "64"), (1, ("64",), "64")],
 )
 def test_few_rows_are_divided_into_few_tasks(
     spark: SparkSession, rows: int | None, chosen: Sequence[str], partitions: str
@@ -74,6 +76,42 @@ def test_java_takes_the_options_of_the_driver_and_prints_nothing():
     )
     assert ended.stdout.startswith("java.base@")
     assert not ended.stderr
+
+
+def test_java_ignores_an_archive_that_does_not_fit_and_prints_nothing(tmp_path: Path):
+    archive = tmp_path / "classes.jsa"
+    assert not options_of_archive(archive)
+    archive.write_bytes(b"of another Java")
+    options = shlex.split(" ".join((pipeline_spark._DRIVER, *options_of_archive(archive))))
+    assert f"-XX:SharedArchiveFile={archive}" in options
+    ended = subprocess.run(
+        [find_java(), *options, "--list-modules"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.startswith("java.base@")
+    assert not ended.stderr
+
+
+@pytest.mark.long
+def test_a_run_takes_its_classes_from_the_archive_that_warm_wrote(tmp_path: Path):
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SPARK_SUBMIT_OPTS": ""}
+    program = [sys.executable, "-m", "app.pipeline.main"]
+    warm = subprocess.run(
+        [*program, "warm", "--json"], env=environ, capture_output=True, text=True, check=True
+    )
+    archive = Path(json.loads(warm.stdout)["archive"])
+    assert archive.parent == tmp_path / "kafka-quota-service"
+    assert archive.stat().st_size == json.loads(warm.stdout)["bytes"]
+    mapped = (
+        "from pathlib import Path\n"
+        "from app.pipeline.spark import spark_session\n"
+        "with spark_session('run') as session:\n"
+        "    java = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
+        "    print(Path(f'/proc/{java.getPid()}/maps').read_text())\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", mapped], env=environ, capture_output=True, text=True, check=True
+    )
+    assert str(archive) in ended.stdout
 
 
 def test_java_sets_the_permissions_of_files_of_this_machine(spark: SparkSession, tmp_path: Path):

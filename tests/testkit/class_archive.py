@@ -9,22 +9,17 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from app.java import find_java
 from app.localdev.jars import class_path
 from app.localdev.kafka import LocalKafka
-
-CACHE: Final = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafka-quota-service"
-)
+from app.pipeline.class_archive import CACHE
 
 
 @cache
@@ -95,13 +90,3 @@ def _link(source: str, target: str) -> None:
 def archive_of_spark() -> Path:
     """Return the file of Spark's classes, which is absent until a run of all tests wrote it."""
     return CACHE / f"spark-{_digest(*sorted((spark_home() / 'jars').iterdir()))}.jsa"
-
-
-@contextmanager
-def written_at_exit(archive: Path) -> Iterator[str]:
-    """Give the options of a Java that ends with the block and writes the archive."""
-    with TemporaryDirectory(dir=archive.parent) as folder:
-        written = Path(folder) / "classes.jsa"
-        yield f"-XX:ArchiveClassesAtExit={written} -Xlog:disable"
-        if written.exists():
-            written.rename(archive)

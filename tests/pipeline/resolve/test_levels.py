@@ -163,8 +163,8 @@ def test_two_engines_and_two_methods_give_one_answer(spark: SparkSession, tmp_pa
     from benchmarks.pipeline import duckdb_arm  # noqa: PLC0415
 
     with duckdb_arm.connected(2) as engine:
-        expected = duckdb_arm.look_ups(engine, tmp_path)
+        expected = duckdb_arm.look_ups(engine, tmp_path, table=OBSERVATION_MINUTE)
     assert sum(rows for rows, _ in expected.values()) == ROWS
     assert {level for level, _ in expected} == set(range(9))
-    assert spark_arms.look_ups(spark, tmp_path) == expected
-    assert spark_arms.eight_joins(spark, tmp_path) == expected
+    assert spark_arms.look_ups(spark, tmp_path, table=OBSERVATION_MINUTE) == expected
+    assert spark_arms.eight_joins(spark, tmp_path, table=OBSERVATION_MINUTE) == expected
