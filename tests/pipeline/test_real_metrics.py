@@ -165,7 +165,8 @@ def test_a_day_shows_a_bucket_at_its_limit(outcome: Outcome):
 
 
 def test_nothing_was_quarantined_and_every_scrape_counts(outcome: Outcome):
-    assert outcome.rows("quarantine") == []
+    # A table is made by its first rows.
+    assert not (outcome.folder / "quarantine").exists()
     assert {row["broker_id"] for row in outcome.rows("rate_minute")} == {1}
 
 
