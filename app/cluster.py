@@ -75,12 +75,16 @@ class Shared:
     """What the clusters of a service have in common.
 
     Attributes:
+        recoveries: What recovery asks of the log, for all clusters at once.
+        expiries: The same of temporary values.
         served_as: Returns under which other name a cluster is served already; takes the name that
             asks, and the id.
     """
 
     settings: Settings
     database: Database
+    recoveries: PostgresRecovery
+    expiries: PostgresTemporary
     metrics: Metrics
     limits: RateLimits
     proxies: TrustedProxies
@@ -96,6 +100,8 @@ class Backends:
     quorum: KafkaMetadataQuorum
     image: QuotaImage
     database: Database
+    recoveries: PostgresRecovery
+    expiries: PostgresTemporary
     deadline: AdaptiveDeadline
     model: ModelNow
 
@@ -114,8 +120,7 @@ class Alterations:
         admin, database, patience = backends.admin, backends.database, settings.patience
         self.backends, self.metrics = backends, metrics.alterations
         self.tasks = AlterationTasks()
-        journal, final_after_s = PostgresJournal(database), settings.test_final_after_s
-        recoveries = PostgresRecovery(database, final_after_s=final_after_s)
+        journal, recoveries = PostgresJournal(database), backends.recoveries
         pipeline = AlterPipeline(
             journal,
             recoveries,
@@ -126,7 +131,7 @@ class Alterations:
             settings.test_failpoint,
         )
         locks = EntityLocks(self.metrics, patience.entity_wait_s)
-        self._expiries = PostgresTemporary(database)
+        self._expiries = backends.expiries
         self.temporary = TemporaryImage(self._expiries, admin)
         self.alter = AlterQuotas(
             pipeline, backends.image, self.temporary, locks, policy, in_progress, backends.model
@@ -139,7 +144,7 @@ class Alterations:
             recoveries,
             self.metrics,
             pipeline.owner,
-            final_after_s,
+            settings.test_final_after_s,
             failpoints=settings.test_failpoint,
             patience=patience,
         )
@@ -257,7 +262,14 @@ class Cluster:
         self._policy = self._narrowing(denials, callbacks)
         limits = shared.limits.of_cluster()
         backends = Backends(
-            admin, KafkaMetadataQuorum(brokers), image, database, deadline, callbacks.model
+            admin,
+            KafkaMetadataQuorum(brokers),
+            image,
+            database,
+            shared.recoveries,
+            shared.expiries,
+            deadline,
+            callbacks.model,
         )
         alterations = Alterations(backends, settings, self._metrics, self._policy, limits.entities)
         self._tasks, self._drift = alterations.tasks, alterations.drift

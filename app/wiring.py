@@ -17,6 +17,7 @@ from app.http.rate_limits import Limits, RateLimits
 from app.metrics import Metrics
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
+from app.postgres.recovery import PostgresRecovery
 from app.postgres.schema import (
     clock_problem,
     keep_house,
@@ -24,6 +25,7 @@ from app.postgres.schema import (
     schema_problem,
     server_facts,
 )
+from app.postgres.temporary import PostgresTemporary
 from app.service.runtime.clock import DATABASE_CLOCK
 from app.service.runtime.readiness import Check, Readiness
 from app.service.runtime.tasks import AlterationTasks, run_forever
@@ -103,6 +105,10 @@ class Wiring:
             self._shared = Shared(
                 settings=self._settings,
                 database=database,
+                recoveries=PostgresRecovery(
+                    database, final_after_s=self._settings.test_final_after_s
+                ),
+                expiries=PostgresTemporary(database),
                 metrics=self.metrics,
                 limits=self._limits,
                 proxies=self.proxies,

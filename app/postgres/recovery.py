@@ -20,7 +20,7 @@ from app.postgres.records import change_from_json
 from app.service.alterations.results import may_be_repeated
 from app.service.ports.audit_log import OpenAlteration, OpenIntents, Recovered, RecoveryKey
 from app.service.recovery import FINAL_AFTER_S
-from app.service.runtime.tasks import off_loop
+from app.service.runtime.tasks import merge_calls, off_loop
 
 DOUBTFUL: Final = """
     select ended.alteration_id, start.document as start
@@ -163,10 +163,13 @@ def _objection(finding: Recovered, record: Document | None) -> str | None:
 
 
 _BEAT: Final = """
-    with gone as (delete from worker where seen_at < clock_timestamp() - interval '1 day'
-      and (cluster_id, owner) <> (%(cluster_id)s, %(owner)s))
+    with beating as (
+      select cluster_id, owner
+      from unnest(%(clusters)s::text[], %(owners)s::text[]) as each(cluster_id, owner)
+    ), gone as (delete from worker where seen_at < clock_timestamp() - interval '1 day'
+      and (cluster_id, owner) not in (select cluster_id, owner from beating))
     insert into worker (cluster_id, owner, seen_at)
-    values (%(cluster_id)s, %(owner)s, clock_timestamp())
+    select cluster_id, owner, clock_timestamp() from beating
     on conflict (cluster_id, owner) do update set seen_at = excluded.seen_at
     """
 
@@ -179,15 +182,20 @@ _GIVE_BACK: Final = """
     """
 
 _OPEN: Final = """
-    select count(*) as number, count(*) filter (where quarantined) as quarantined,
+    select cluster_id, count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
     from held_entity
-    where cluster_id = %(cluster_id)s and not rests_on
+    where cluster_id = any(%(clusters)s) and not rests_on
+    group by cluster_id
     """
+
+_NONE_OPEN: Final = OpenIntents(0, 0.0, 0)
 
 
 class PostgresRecovery:
     """The port ``RecoveryJournal`` on Postgres, with connections of its own.
+
+    What all clusters of a process ask in each round is one statement for all of them.
 
     Args:
         database: The service's connections.
@@ -197,11 +205,18 @@ class PostgresRecovery:
     def __init__(self, database: Database, *, final_after_s: float = FINAL_AFTER_S) -> None:
         self._database = database
         self._final_after_s = final_after_s
+        self._beats = merge_calls(self._beat)
+        self._opens = merge_calls(self._open)
 
     async def beat(self, cluster_id: str, owner: str) -> None:
         """See ``RecoveryJournal``: whoever is silent for 5 s is taken for dead."""
-        values = {"cluster_id": cluster_id, "owner": owner}
+        await self._beats.submit((cluster_id, owner))
+
+    async def _beat(self, beating: Sequence[tuple[str, str]]) -> Sequence[None]:
+        clusters, owners = zip(*sorted(set(beating)), strict=True)
+        values = {"clusters": list(clusters), "owners": list(owners)}
         await self._database.recovering.rows(_BEAT, values)
+        return [None] * len(beating)
 
     async def claim_open(
         self, cluster_id: str, owner: str, *, limit: int
@@ -232,8 +247,14 @@ class PostgresRecovery:
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
         """See ``RecoveryJournal``."""
-        (row,) = await self._database.recovering.rows(_OPEN, {"cluster_id": cluster_id})
-        return OpenIntents(row.number, row.oldest_s, row.quarantined)
+        return await self._opens.submit(cluster_id)
+
+    async def _open(self, clusters: Sequence[str]) -> Sequence[OpenIntents]:
+        rows = await self._database.recovering.rows(_OPEN, {"clusters": list(set(clusters))})
+        found = {
+            row.cluster_id: OpenIntents(row.number, row.oldest_s, row.quarantined) for row in rows
+        }
+        return [found.get(cluster_id, _NONE_OPEN) for cluster_id in clusters]
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """See ``RecoveryJournal``; an observation is left out once there is a result."""

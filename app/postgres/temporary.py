@@ -20,7 +20,7 @@ from app.postgres.locks import entity_hash
 from app.postgres.payload import expiry_event, is_record_id
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, Row
 from app.service.ports.temporary import Asked, Pending
-from app.service.runtime.tasks import off_loop
+from app.service.runtime.tasks import merge_calls, off_loop
 
 _COLUMNS: Final = """
     entity, key, alteration_id, value, returns_to, expires_at, principal, reason
@@ -52,12 +52,15 @@ _OF_ALTERATIONS: Final = f"""
     """  # noqa: S608 - constants
 
 _PENDING: Final = """
-    select count(*) as number,
+    select cluster_id, count(*) as number,
       greatest(0, extract(epoch from clock_timestamp() - min(expires_at)))::float8 as late_s,
       coalesce(sum(hashtextextended(concat(entity_hash, key, alteration_id, expires_at), 0)), 0)
         as fingerprint
-    from temporary_value where cluster_id = %(cluster_id)s
+    from temporary_value where cluster_id = any(%(clusters)s)
+    group by cluster_id
     """
+
+_NONE_PENDING: Final = Pending(0, 0.0, 0)
 
 _VALUES: Final = f"""
     select {_COLUMNS} from temporary_value
@@ -95,10 +98,14 @@ _BUSY: Final = (
 
 
 class PostgresTemporary:
-    """The port ``TemporaryJournal`` on Postgres."""
+    """The port ``TemporaryJournal`` on Postgres.
+
+    What is pending in all clusters of a process is asked for in one statement.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._pendings = merge_calls(self._pending)
 
     async def claim_due(
         self, cluster_id: str, owner: str, *, limit: int
@@ -119,8 +126,14 @@ class PostgresTemporary:
 
     async def pending(self, cluster_id: str) -> Pending:
         """See ``TemporaryJournal``."""
-        (row,) = await self._database.recovering.rows(_PENDING, {"cluster_id": cluster_id})
-        return Pending(row.number, row.late_s or 0.0, int(row.fingerprint))
+        return await self._pendings.submit(cluster_id)
+
+    async def _pending(self, clusters: Sequence[str]) -> Sequence[Pending]:
+        rows = await self._database.recovering.rows(_PENDING, {"clusters": list(set(clusters))})
+        found = {
+            row.cluster_id: Pending(row.number, row.late_s, int(row.fingerprint)) for row in rows
+        }
+        return [found.get(cluster_id, _NONE_PENDING) for cluster_id in clusters]
 
     async def values(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity] | None = None

@@ -60,7 +60,8 @@ class ExpireQuotas:
 
     async def run(self) -> None:
         """End what is due until cancelled; what fails is tried again in the next round."""
-        await run_forever("a round of expiries", self.round, pause_s=_PAUSE_S, logger=logger)
+        what = "a round of expiries"
+        await run_forever(what, self.round, pause_s=_PAUSE_S, logger=logger, together=True)
 
     async def round(self) -> int:
         """End what is due now; return how many alterations were concluded for it.
@@ -75,6 +76,8 @@ class ExpireQuotas:
         pending = await self.journal.pending(cluster_id)
         self.metrics.temporary_values(pending.number, pending.late_s)
         await self.image.follow(pending.fingerprint)
+        if not pending.late_s:
+            return 0
         owner = self.alter.pipeline.owner
         due = await self.journal.claim_due(cluster_id, owner, limit=AT_ONCE)
         wanted = self._to_be_tried(due)

@@ -89,7 +89,8 @@ class Recovery:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
         async with asyncio.TaskGroup() as group:
             for what, work in (("a beat", self._beat), ("a round of recovery", self.round)):
-                group.create_task(run_forever(what, work, pause_s=_PAUSE_S, logger=logger))
+                rounds = run_forever(what, work, pause_s=_PAUSE_S, logger=logger, together=True)
+                group.create_task(rounds)
 
     async def _beat(self) -> None:
         cluster_id = await self.admin.cluster_id()
@@ -102,8 +103,11 @@ class Recovery:
             NotSentError: The log cannot be read, or the cluster has no id yet.
         """
         cluster_id = await self.admin.cluster_id()
+        open_intents = await self.journal.open_intents(cluster_id)
+        self.metrics.intents_are_open(*open_intents)
+        if not open_intents.number:
+            return 0
         claimed = await self.journal.claim_open(cluster_id, self.owner, limit=AT_ONCE)
-        self.metrics.intents_are_open(*await self.journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)

@@ -167,11 +167,19 @@ Tasks = AlterationTasks | SessionTasks
 
 
 async def run_forever(
-    what: str, work: Callable[[], Awaitable[object]], *, pause_s: float, logger: logging.Logger
+    what: str,
+    work: Callable[[], Awaitable[object]],
+    *,
+    pause_s: float,
+    logger: logging.Logger,
+    together: bool = False,
 ) -> None:
     """Work until cancelled; what fails is tried again in the next round.
 
     It is logged, but for a failure that is the same as that of the round before.
+
+    Rounds that are done ``together`` begin when the clock has a multiple of the pause: those of all
+    clusters are woken at once, and what each of them asks is merged (``merge_calls``).
     """
     logged: str | None = None
     while True:
@@ -184,7 +192,8 @@ async def run_forever(
             logged = error.detail
         except Exception:  # the outermost boundary of this task: one bad row must not end it
             logger.exception("%s failed", what)
-        await asyncio.sleep(pause_s)
+        passed_s = asyncio.get_running_loop().time() % pause_s if together else 0.0
+        await asyncio.sleep(pause_s - passed_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +395,17 @@ class Batcher(Generic[Item, Done]):
                 pending.done.set_exception(_own(result))
             else:
                 pending.done.set_result(result)
+
+
+_MERGED_S: Final = 1.0
+"""A batch of calls that takes longer holds up no other, in seconds."""
+
+
+def merge_calls(
+    work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
+) -> Batcher[Item, Done]:
+    """Return what makes one call of all that come together, however many."""
+    return Batcher(work, lambda: lambda _: True, _MERGED_S)
 
 
 def _own(error: Exception) -> Exception:

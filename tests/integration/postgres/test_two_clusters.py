@@ -1,5 +1,6 @@
 """Two clusters on one database: each has its own record, and nobody concludes the other's."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -48,6 +49,8 @@ async def test_recovery_claims_what_is_open_on_its_own_cluster(
     assert await recovery.claim_open(OTHER, "them", limit=100) == []
     assert (await recovery.open_intents(OTHER)).number == 0
     assert (await recovery.open_intents(CLUSTER)).number == 2
+    asked = map(recovery.open_intents, (OTHER, CLUSTER, CLUSTER))
+    assert [each.number for each in await asyncio.gather(*asked)] == [0, 2, 2]
     claimed = await recovery.claim_open(CLUSTER, "me", limit=100)
     assert {claim.alteration_id for claim in claimed} == {
         unknown.alteration_id,
@@ -67,7 +70,7 @@ async def test_a_heartbeat_on_one_cluster_says_nothing_on_the_other(
     await recovery.beat(OTHER, "worker")
     assert len(await recovery.claim_open(CLUSTER, "me", limit=100)) == 1
     await recovery.give_back(CLUSTER, "me")
-    await recovery.beat(CLUSTER, "worker")
+    await asyncio.gather(*(recovery.beat(name, "worker") for name in (CLUSTER, OTHER, CLUSTER)))
     assert await recovery.claim_open(CLUSTER, "me", limit=100) == []
 
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from decimal import Decimal
@@ -31,7 +31,15 @@ from app.service.runtime.readiness import (
     Readiness,
     without_addresses,
 )
-from app.service.runtime.tasks import MANY, Cache, Priority, off_loop, pause_gc, run_forever
+from app.service.runtime.tasks import (
+    MANY,
+    Cache,
+    Priority,
+    merge_calls,
+    off_loop,
+    pause_gc,
+    run_forever,
+)
 from app.settings import Settings, SettingsError
 from tests.testkit.event_loops import until_quiet
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, fake_actor
@@ -169,6 +177,34 @@ async def test_repeated_work_goes_on_after_a_failure_and_logs_the_same_refusal_o
     assert [record.message.partition(":")[0] for record in caplog.records] == (
         ["counting failed"] * lines
     )
+
+
+@in_virtual_time
+async def test_rounds_of_all_clusters_begin_together_and_ask_once():
+    asked: list[list[str]] = []
+
+    async def work(names: Sequence[str]) -> Sequence[str]:
+        asked.append(sorted(names))
+        return [f"of {name}" for name in names]
+
+    calls = merge_calls(work)
+    answers: set[str] = set()
+
+    async def cluster(name: str, begins_after_s: float) -> None:
+        async def round_of_it() -> None:
+            answers.add(await calls.submit(name))
+
+        await asyncio.sleep(begins_after_s)
+        logger = logging.getLogger("test")
+        await run_forever("a round", round_of_it, pause_s=600, logger=logger, together=True)
+
+    clusters = (cluster(name, number * 7) for number, name in enumerate("abc"))
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*clusters), 2.5 * 600)
+    assert asked[:3] == [["a"], ["b"], ["c"]]
+    assert asked[3:] == [["a", "b", "c"]] * len(asked[3:])
+    assert len(asked) >= 5
+    assert answers == {"of a", "of b", "of c"}
 
 
 async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they_are():
