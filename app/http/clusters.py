@@ -11,11 +11,11 @@ from app.http.guards import (
     NO_SUCH_CLUSTER,
     AnyCallerOfService,
     Granted,
-    ServedClusters,
     Services,
     any_caller_of_service,
     permissions_of,
     served_by,
+    services_of,
 )
 from app.http.models import JsonResponse, Permissions, ResponseModel
 from app.http.responses import answers
@@ -64,15 +64,15 @@ async def list_clusters(request: Request, granted: AnyCallerOfService) -> Respon
     """List the clusters of this service, with their state and what the caller may do there."""
     served = served_by(request)
     listed = await asyncio.gather(
-        *(_cluster(each, granted, served) for each in served.services.values())
+        *(_cluster(each, granted, services_of(request)) for each in served.services.values())
     )
     return JsonResponse(Clusters(default=served.default, clusters=listed))
 
 
-async def _cluster(services: Services, granted: Granted, served: ServedClusters) -> Cluster:
+async def _cluster(services: Services, granted: Granted, asked: Services) -> Cluster:
     problems, permissions = await asyncio.gather(
         services.readiness.problems(for_write=False, within_s=SOON_S),
-        _permissions(services, granted, served),
+        _permissions(services, granted, asked),
     )
     return Cluster(
         name=services.name,
@@ -83,13 +83,11 @@ async def _cluster(services: Services, granted: Granted, served: ServedClusters)
     )
 
 
-async def _permissions(
-    services: Services, granted: Granted, served: ServedClusters
-) -> Permissions | None:
+async def _permissions(services: Services, granted: Granted, asked: Services) -> Permissions | None:
     actor = granted.actor
     if services.cluster_now() is None:
         return None
-    if actor.is_logged_in and services.name != served.default:
+    if actor.is_logged_in and services is not asked:
         return None
     own = actor if actor.is_logged_in else services.own_account(actor.caller)
     with suppress(NotSentError, TimeoutError):

@@ -3,12 +3,14 @@
 Authentication, limits and Kafka's question come before the body is read.
 """
 
+import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import compress
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 from fastapi import Depends, Request
@@ -54,7 +56,7 @@ from app.service.queries.analytics import Analytics
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
 from app.service.queries.temporary import TemporaryValues
-from app.service.runtime.readiness import Readiness
+from app.service.runtime.readiness import SOON_S, Readiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +395,8 @@ class Permission(Guard):
             NotSentError: The ACLs cannot be had.
         """
         limited = Limited.ALTERATIONS if self.alters else Limited.READS
+        if self._of_service:
+            request.scope["state"]["services"] = await _one_that_answers(served_by(request))
         actor = await authenticate_and_limit(request, limited)
         if not self._of_service:
             services_of(request).check_cluster()
@@ -433,6 +437,23 @@ class Permission(Guard):
             await services.denials.record(caller, access.refusal, attempt)
             raise access.refusal
         return access.evidence
+
+
+async def _one_that_answers(served: ServedClusters) -> Services:
+    """Return where callers log in who ask the service itself: the default cluster while it answers.
+
+    Without another one that answers it is the default, too.
+    """
+    default = served.services[served.default]
+    if len(served.services) == 1 or await _is_ready(default):
+        return default
+    all_of_them = served.services.values()
+    ready = await asyncio.gather(*map(_is_ready, all_of_them))
+    return next(compress(all_of_them, ready), default)
+
+
+async def _is_ready(services: Services) -> bool:
+    return not await services.readiness.problems(for_write=False, within_s=SOON_S)
 
 
 def _count_decision(metrics: ClusterMetrics, operation: Operation, access: Access) -> None:

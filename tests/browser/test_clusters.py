@@ -1,6 +1,9 @@
 """Several clusters on the page: one is picked, links stay in it, and all are searched."""
 
+import json
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -111,3 +114,31 @@ quotas_drift_scan_age_seconds{cluster="test"} 60.0
             page.route("**/metrics", lambda route: route.fulfill(body=text))
             button(page, "Refresh").click()
             expect(page.locator(".tile dd")).to_have_text(["ready", "ready", *figures])
+
+
+def test_who_signs_in_while_the_default_cluster_is_away_can_pick_another(
+    chrome: Browser, clusters: RunningService
+):
+    path = Path(clusters.environ["QUOTAS_CLUSTERS_FILE"])
+    before = path.read_text("utf-8")
+
+    def reload(text: str, default: str) -> None:
+        path.write_text(text, "utf-8")
+        clusters.send(signal.SIGHUP)
+        listed = clusters.api("bob").get
+        wait_until(lambda: listed("/clusters").json()["default"] == default)
+
+    reload(json.dumps({**json.loads(before), "default": "away"}), "away")
+    try:
+        with visitors_of(chrome, clusters) as visitors:
+            page = visitors.visit("/ui/quotas", who=None)
+            field(page, "Token").fill("bob")
+            button(page, "Sign in").click()
+            expect(page.get_by_text("User:bob").first).to_be_visible()
+            expect(page.get_by_role("alert")).to_contain_text("No broker answers")
+            expect(field(page, "Cluster")).to_have_value("away")
+            field(page, "Cluster").select_option("test")
+            expect(button(page, "New quota")).to_be_visible()
+            expect(page.get_by_role("alert")).to_have_count(0)
+    finally:
+        reload(before, "prod")

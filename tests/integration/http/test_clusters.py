@@ -4,6 +4,7 @@ import http.client
 import re
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,28 +18,55 @@ from tests.integration.http.service_calls import C, P
 from tests.testkit.accounts import allow
 from tests.testkit.class_archive import shared_classes
 from tests.testkit.clusters import running_clusters, write_clusters
+from tests.testkit.event_topics import create_topic, read_topic
 from tests.testkit.kafka import unique
 from tests.testkit.patience import wait_until
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, acl
 
 HERE, THERE, AWAY, TWIN = "here", "there-2", "away", "twin"
+TOPIC = "quotas-events"
+"""On the second cluster alone."""
+
+BOB = ("bob", "pässword")
+OWN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "service",
+}
+"""The service's own account on the second cluster, where callers log in, too."""
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A second cluster, on which bob may alter, and alice nothing."""
-    with LocalKafka(tmp_path_factory.mktemp("other"), java_options=shared_classes()) as kafka:
+    with LocalKafka(
+        tmp_path_factory.mktemp("other"),
+        super_users="User:ANONYMOUS;User:admin;User:service",
+        plain_users={"service": "secret"},
+        scram_users=dict([BOB]),
+        java_options=shared_classes(),
+    ) as kafka:
         allow(kafka, acl("bob", "ALTER_CONFIGS"))
+        create_topic(kafka.bootstrap_servers, TOPIC)
         yield kafka
 
 
 @pytest.fixture(scope="module")
-def entries(broker: LocalKafka, other: LocalKafka) -> dict[str, dict[str, Any]]:
+def entries(
+    broker: LocalKafka, other: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     (closed,) = free_ports(1)
+    password = tmp_path_factory.mktemp("own") / "password"
+    password.write_text("secret", encoding="utf-8")
+    there = {**OWN, "sasl_password_file": str(password)}
     return {
         HERE: {"bootstrap_servers": broker.bootstrap_servers, "super_users": ["User:root"]},
-        THERE: {"bootstrap_servers": other.bootstrap_servers, "auditors": ["User:auditor"]},
+        THERE: {
+            "bootstrap_servers": other.address("SASL_PLAINTEXT"),
+            "auditors": ["User:auditor"],
+            **there,
+        },
         AWAY: {"bootstrap_servers": f"127.0.0.1:{closed}", "super_users": ["User:root"]},
         TWIN: {"bootstrap_servers": other.bootstrap_servers},
     }
@@ -52,7 +80,13 @@ def service(
 ) -> Iterator[RunningService]:
     _, url = migrated_database(postgres, "clusters")
     folder = tmp_path_factory.mktemp("clusters")
-    with running_clusters(folder, url, entries, kafka_request_timeout_ms="3000") as running:
+    options = {
+        "kafka_request_timeout_ms": "3000",
+        "basic_sasl_mechanism": "SCRAM-SHA-512",
+        "basic_security_protocol": "SASL_PLAINTEXT",
+        "events_topic": TOPIC,
+    }
+    with running_clusters(folder, url, entries, **options) as running:
         wait_until(lambda: state(running, HERE)["ready"] and state(running, THERE)["ready"])
         yield running
 
@@ -210,6 +244,62 @@ def test_a_second_name_for_a_cluster_serves_nothing_and_says_why(service: Runnin
     assert (answer.status_code, answer.json()["code"]) == (503, "wrong-cluster")
 
 
+def test_a_password_logs_in_at_the_cluster_that_is_asked(service: RunningService):
+    api = service.api()
+    me = api.get(below(THERE, "/me"), auth=BOB)
+    assert me.status_code == 200, me.text
+    found = me.json()
+    assert (found["principal"], found["authentication"]) == ("User:bob", "basic")
+    assert found["permissions"]["alter"] is True
+    assert api.get(below(THERE, "/me"), auth=("bob", "wrong")).status_code == 401
+    user = unique("user")
+    body = {"alterations": [{"entity": {"user": user}, "ops": [{"key": P, "value": 7}]}]}
+    answer = api.post(below(THERE, "/quotas/alterations"), json=body, auth=BOB)
+    assert answer.status_code == 200, answer.text
+    assert values(service, below(THERE, "/quotas"), user) == [{P: 7}]
+    assert values(service, below(HERE, "/quotas"), user) == []
+
+
+def test_a_value_for_a_time_ends_on_its_own_cluster(service: RunningService):
+    user = unique("user")
+    for name, principal in ((HERE, "root"), (THERE, "bob")):
+        assert alter(service, name, user, 1, principal).status_code == 200
+    ops = [{"key": P, "value": 9}]
+    body = {"expires_in": "4h", "alterations": [{"entity": {"user": user}, "ops": ops}]}
+    begun = service.api("bob").post(below(THERE, "/quotas/alterations"), json=body)
+    assert begun.status_code == 200, begun.text
+
+    def ends_soon() -> bool:  # on a machine that stalls it may be the past by then, and refused
+        at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+        path = f"{begun.headers['Location']}/expiry"
+        return service.api("bob").put(path, json={"expires_at": at}).status_code == 200
+
+    wait_until(ends_soon, "it does not get another end")
+    audit = f"/audit?action=expire&entity=user={user}"
+    auditor = service.api("auditor")
+    wait_until(lambda: bool(auditor.get(below(THERE, audit)).json()["rows"]), "it does not end")
+    (row,) = auditor.get(below(THERE, audit)).json()["rows"]
+    assert (row["before"], row["after"]) == ({P: 9}, {P: 1})
+    assert row["cluster_id"] == begun.json()["cluster_id"]
+    assert values(service, below(THERE, "/quotas"), user) == [{P: 1}]
+    assert service.api("root").get(below(HERE, audit)).json()["rows"] == []
+
+
+def test_events_of_a_cluster_go_to_its_own_topic(service: RunningService, other: LocalKafka):
+    user = unique("user")
+    answer = alter(service, THERE, user, 3)
+    assert answer.status_code == 200, answer.text
+    assert alter(service, HERE, user, 3, "root").status_code == 200
+
+    def of_user() -> list[Any]:
+        rows = (record.row for record in read_topic(other.bootstrap_servers, TOPIC))
+        return [row for row in rows if row["entity"] == {"user": user}]
+
+    wait_until(lambda: bool(of_user()), "the topic has no event of it")
+    assert {row["cluster_id"] for row in of_user()} == {answer.json()["cluster_id"]}
+    assert {row["principal"] for row in of_user()} == {"User:bob"}
+
+
 def test_metrics_and_log_lines_name_the_cluster(service: RunningService):
     assert alter(service, THERE, unique("user"), 1).status_code == 200
     text = service.api().get("/metrics").text
@@ -222,6 +312,26 @@ def test_metrics_and_log_lines_name_the_cluster(service: RunningService):
     assert any(
         line.get("cluster") == AWAY and line["event"].startswith("no broker") for line in lines
     )
+
+
+def test_a_password_lists_clusters_while_the_default_one_is_away(
+    service: RunningService, entries: dict[str, dict[str, Any]]
+):
+    path = Path(service.environ["QUOTAS_CLUSTERS_FILE"])
+    api = service.api()
+    write_clusters(path, {name: entries[name] for name in (AWAY, THERE)})
+    service.send(signal.SIGHUP)
+    try:
+        wait_until(lambda: api.get("/clusters", auth=BOB).status_code == 200, "nobody signs in")
+        listed = api.get("/clusters", auth=BOB).json()
+        assert listed["default"] == AWAY
+        assert [each["ready"] for each in listed["clusters"]] == [False, True]
+        away, there = (each["permissions"] for each in listed["clusters"])
+        assert (away, there["alter"]) == (None, True)
+    finally:
+        write_clusters(path, entries)
+        service.send(signal.SIGHUP)
+        wait_until(lambda: state(service, HERE)["ready"])
 
 
 def test_a_signal_reads_the_file_again(service: RunningService, entries: dict[str, dict[str, Any]]):
