@@ -327,11 +327,17 @@ def test_a_refused_token_leads_back_to_signing_in(visitors: Visitors):
     expect(button(page, "Sign in")).to_be_visible()
 
 
-def faults(page: Page) -> list[tuple[object, ...]]:
-    """Return what keeps somebody out of what the page shows now, or is wider than it."""
+def faults(page: Page, rules: list[str] | None = None) -> list[tuple[object, ...]]:
+    """Return what keeps somebody out of what the page shows now, or is wider than it.
+
+    Args:
+        page: Where to look.
+        rules: Those of axe that count; default: all.
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
-    report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+    run = "(only) => axe.run({ resultTypes: ['violations'], ...(only && { runOnly: only }) })"
+    report = page.evaluate(run, rules)
     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     return [
         *(
@@ -345,18 +351,26 @@ def faults(page: Page) -> list[tuple[object, ...]]:
 
 
 AXE = axe()
-LOOKS = ((1280, "light"), (390, "dark"))
+COLOURS = ["color-contrast"]
+"""What a scheme changes."""
+
+LOOKS = (
+    (1280, "light", None),
+    (1280, "dark", COLOURS),
+    (390, "dark", None),
+    (390, "light", COLOURS),
+)
 
 
 def looked_at(page: Page, name: str) -> dict[tuple[str, str], list[tuple[object, ...]]]:
     """Look at the page in each width and scheme."""
     found = {}
-    for width, scheme in LOOKS:
+    for width, scheme, rules in LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(18, 21, 23)") == (scheme == "dark")
-        found[name, scheme] = faults(page)
+        found[name, f"{scheme}, {width}"] = faults(page, rules)
     return {look: each for look, each in found.items() if each}
 
 

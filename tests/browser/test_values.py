@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Visitors
+from tests.browser.page_calls import field
 
 CASES: Any = json.loads(
     (Path(__file__).resolve().parents[1] / "testkit" / "value_cases.json").read_text("utf-8")
@@ -33,6 +34,18 @@ def test_values_are_read_as_the_service_reads_them(visitors: Visitors):
     cases.append({"key": "made_by_another_tool", "text": "unlimited"})
     code = "of.filter(({ key, text }) => !Number.isNaN(it.readValue(key, text)))"
     assert run(page, "quantities", code, cases) == []
+
+
+def test_a_bare_number_has_its_unit_beside_it(visitors: Visitors):
+    page = visitors.visit("/ui/new")
+    rate = page.locator(".limit").filter(has=field(page, "producer_byte_rate"))
+    unit = rate.get_by_text("bytes/s", exact=True)
+    field(page, "producer_byte_rate").fill("1048576")
+    expect(unit).to_be_visible()
+    field(page, "producer_byte_rate").fill("1 MiB")
+    expect(unit).to_have_count(0)
+    field(page, "For").fill("4")
+    expect(page.get_by_text("hours", exact=True)).to_be_visible()
 
 
 def test_values_and_factors_are_written_as_the_service_writes_them(visitors: Visitors):

@@ -35,9 +35,9 @@ export function AuditScreen({ me, query }) {
     <${Heading} title="Audit" />
     ${!me.permissions.audit && html`<p class="muted">Only your own changes: seeing everybody's needs the audit permission.</p>`}
     <form class="filters" role="search" onSubmit=${submit}>
-      <${Field} label="Entity" value=${typed.entity} placeholder="text in a name, or user=alice" onInput=${type("entity")} />
+      <${Field} label="Entity" value=${typed.entity} placeholder="name, or user=alice" onInput=${type("entity")} />
       <${Field} label="Actor" value=${typed.actor} placeholder="User:alice" onInput=${type("actor")} />
-      <${Field} label="Since" value=${typed.since} placeholder="2h, or 2026-11-23T00:00Z" onInput=${type("since")} />
+      <${Field} label="Since" value=${typed.since} placeholder="2h, or 2026-11-23" onInput=${type("since")} />
       <${Field} label="Until" value=${typed.until} placeholder="now" onInput=${type("until")} />
       <${Select} label="Action" value=${action} options=${choices(ACTIONS)} onChange=${(event) => show({ action: event.target.value })} />
       <${Select} label="Outcome" value=${outcome} options=${choices(OUTCOMES)} onChange=${(event) => show({ outcome: event.target.value })} />

@@ -4,7 +4,7 @@ import { go, useUnsaved } from "./go.js";
 import { html, useState } from "./lib.js";
 import { Curl, Dialog, Field, Select } from "./components.js";
 import { addToDraft } from "./draft.js";
-import { keysOf, TITLES, changeOf, howToWrite, inWords, number, readValue } from "./quantities.js";
+import { keysOf, TITLES, UNITS, changeOf, howToWrite, inWords, number, readValue } from "./quantities.js";
 
 /** What can be done with the rows that are chosen. */
 export function Bulk({ quotas, clear, onDone }) {
@@ -58,7 +58,7 @@ function Change({ quotas, close, onDone }) {
       <div class="fields">
         <${Select} label="Key" value=${key} onChange=${({ target }) => change(() => setKey(target.value))}
           options=${keys.map((name) => [name, TITLES[name] ? `${TITLES[name]} (${name})` : name])} />
-        <${Field} label="New value" value=${typed} placeholder="empty removes it" autofocus
+        <${Field} label="New value" value=${typed} unit=${UNITS[key]} placeholder="empty removes it" autofocus
           hint=${value === null ? "Empty: the key is removed, and the next less specific rule applies." : Number.isNaN(value) ? "" : inWords(key, value)}
           error=${Number.isNaN(value) ? howToWrite(key) : ""} onInput=${({ target }) => change(() => setTyped(target.value))} />
       </div>

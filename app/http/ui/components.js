@@ -144,8 +144,10 @@ export function Command({ title, text }) {
   </details>`;
 }
 
-/** A field with its label, a hint and the violation that it has. */
-export function Field({ label, hint, error, multiline, inputRef, ...input }) {
+const IS_BARE = /^[\d.,\s]*\d[\d.,\s]*$/;
+
+/** A field with its label, a hint and the violation that it has; `unit` stands beside a bare number. */
+export function Field({ label, hint, error, unit, multiline, inputRef, ...input }) {
   const id = useId();
   const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
   const attributes = {
@@ -159,7 +161,8 @@ export function Field({ label, hint, error, multiline, inputRef, ...input }) {
   };
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    ${multiline ? html`<textarea ...${attributes} />` : html`<input ...${attributes} />`}
+    ${multiline ? html`<textarea ...${attributes} />` : html`<span class="input"><input ...${attributes} />
+      ${unit && IS_BARE.test(input.value) && html`<span class="unit" aria-hidden="true">${unit}</span>`}</span>`}
     ${error && html`<p class="error" id="${id}-error">${error}</p>`}
     ${hint && html`<p class="hint" id="${id}-hint">${hint}</p>`}
   </div>`;

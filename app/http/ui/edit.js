@@ -134,7 +134,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
       ${me.policy && html`<${Policy} rules=${me.policy} />`}
     </fieldset>
-    ${me.mayAlter && html`<${Field} label="For" value=${hours} inputmode="decimal" placeholder="for good"
+    ${me.mayAlter && html`<${Field} label="For" value=${hours} unit="hours" inputmode="decimal" placeholder="for good"
       hint="Hours, such as 4 or 0.5; then the values return to what they are now. Empty: for good."
       error=${Number.isNaN(seconds) ? "Write a number of hours." : faults.expires_in}
       onInput=${(event) => change(() => setHours(event.target.value))} />`}
@@ -162,7 +162,7 @@ function Limit({ of: key, text, value, was, rule, ...field }) {
   const change = Number.isNaN(value) ? { word: "unchanged" } : changeOf(key, was, value);
   return html`<div class="limit ${change.word} ${change.isDrastic ? "drastic" : ""}">
     <span class="title" aria-hidden="true">${TITLES[key] ?? ""}</span>
-    <${Field} label=${key} value=${text} inputmode="text" class="digits" hint=${hint(key, value, rule)} ...${field} />
+    <${Field} label=${key} value=${text} unit=${UNITS[key]} inputmode="text" class="digits" hint=${hint(key, value, rule)} ...${field} />
     <${Factor} of=${change} />
   </div>`;
 }

@@ -5,7 +5,7 @@ import { html, useEffect, useState } from "./lib.js";
 
 /** The most rows that a page has. */
 const LARGEST = 10_000;
-/** From so many rows on a browser is no place to sort them. */
+/** The most rows that a browser is to sort. */
 export const SORTED_AT_MOST = 200_000;
 
 /**

@@ -76,7 +76,7 @@ function Search({ text, onSearch }) {
     return () => clearTimeout(timer);
   }, [typed]);
   return html`<${Field} label="Search" type="search" value=${typed} aria-keyshortcuts="/"
-    placeholder="text in a name, or user=alice" onInput=${(event) => setTyped(event.target.value)} />`;
+    placeholder="name, or user=alice" onInput=${(event) => setTyped(event.target.value)} />`;
 }
 
 function count({ quotas, total }, most) {

@@ -6,7 +6,7 @@ import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Empty, Entity, Field, Heading, Key, Loaded, Loading, Refusal, Select, useLoaded } from "./components.js";
 import { visible } from "./text.js";
-import { howToWrite, inWords, readValue, withDigits } from "./quantities.js";
+import { UNITS, howToWrite, inWords, readValue, withDigits } from "./quantities.js";
 import { Table } from "./tables.js";
 
 export function ResolveScreen({ query }) {
@@ -144,7 +144,7 @@ function WhatIf({ answer, identity, onAnswer }) {
     <${Select} label="Key" value=${key} onChange=${(event) => change(() => setKey(event.target.value))} options=${keys.map((name) => [name, name])} />
     <${Select} label="Rule" value=${level} onChange=${(event) => change(() => setLevel(Number(event.target.value)))}
       options=${levels.map((each, i) => [i, `${each.level} ${entityText(each.entity)}`])} />
-    <${Field} label="New value" value=${typed} placeholder="empty removes it" onInput=${(event) => change(() => setTyped(event.target.value))}
+    <${Field} label="New value" value=${typed} unit=${UNITS[key]} placeholder="empty removes it" onInput=${(event) => change(() => setTyped(event.target.value))}
       error=${Number.isNaN(value) ? howToWrite(key) : ""} />
     <button>Try</button>
   </form>
