@@ -1,5 +1,6 @@
 """The README, and the other documents, say what is."""
 
+import argparse
 import json
 import re
 import tomllib
@@ -10,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from app.client.arguments import SUBCOMMANDS, parser
 from app.client.configuration import CLUSTER_VARIABLE
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
@@ -66,6 +68,27 @@ def _default(name: str) -> str:
 
 def test_the_configuration_table_is_that_of_the_settings():
     assert configuration_table() in CONFIGURATION
+
+
+def options_of(found: argparse.ArgumentParser) -> set[str]:
+    """Return those that its help lists."""
+    actions = found._actions
+    listed = [each for each in actions if each.help != argparse.SUPPRESS]
+    return {word for each in listed for word in each.option_strings if word.startswith("--")}
+
+
+def test_every_option_of_the_command_is_on_its_page_and_no_other():
+    main = parser(tuple(SUBCOMMANDS))
+    assert main.subcommands is not None
+    options = options_of(main).union(*map(options_of, main.subcommands.values()))
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", page))
+    assert options - named == set()
+    assert named - options == OF_OTHER_COMMANDS
+
+
+OF_OTHER_COMMANDS = {"--tag", "--target"}
+"""Those of ``docker build``."""
 
 
 def test_the_files_of_secrets_are_listed():
