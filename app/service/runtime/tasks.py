@@ -192,8 +192,16 @@ async def run_forever(
             logged = error.detail
         except Exception:  # the outermost boundary of this task: one bad row must not end it
             logger.exception("%s failed", what)
-        passed_s = asyncio.get_running_loop().time() % pause_s if together else 0.0
-        await asyncio.sleep(pause_s - passed_s)
+        await asyncio.sleep(_to_next_round_s(pause_s) if together else pause_s)
+
+
+def _to_next_round_s(pause_s: float) -> float:
+    """Return how long to wait until the clock has a multiple of the pause.
+
+    Who was woken a little before it does not begin a second round at once.
+    """
+    left_s = pause_s - asyncio.get_running_loop().time() % pause_s
+    return left_s if left_s > pause_s / 100 else left_s + pause_s
 
 
 @dataclass(frozen=True, slots=True)

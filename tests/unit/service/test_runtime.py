@@ -200,10 +200,8 @@ async def test_rounds_of_all_clusters_begin_together_and_ask_once():
 
     clusters = (cluster(name, number * 7) for number, name in enumerate("abc"))
     with suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*clusters), 2.5 * 600)
-    assert asked[:3] == [["a"], ["b"], ["c"]]
-    assert asked[3:] == [["a", "b", "c"]] * len(asked[3:])
-    assert len(asked) >= 5
+        await asyncio.wait_for(asyncio.gather(*clusters), 3.5 * 600)
+    assert [asked[0], *asked[-2:]] == [["a"], ["a", "b", "c"], ["a", "b", "c"]]
     assert answers == {"of a", "of b", "of c"}
 
 
