@@ -123,7 +123,8 @@ async function askWho() {
 async function askElsewhere(problem) {
   if (problem.status !== 503) throw problem;
   try {
-    const { name } = (await get("/clusters")).clusters.find(({ ready }) => ready);
+    const { clusters, default: usual } = await get("/clusters");
+    const { name } = clusters.find(({ ready }) => ready) ?? clusters.find((each) => each.name !== (clusterHere() ?? usual));
     const { principal } = await get("/me", { cluster: name });
     return { ...NO_ANSWER, principal, cluster: clusterHere(), problem };
   } catch {
