@@ -107,7 +107,10 @@ def main(arguments: list[str]) -> int:
         ],
     ]
     if arguments == ["all"]:
-        queues.insert(0, [Check("tests", ["pytest", "-n", WORKERS, "--durations=10"], live=True)])
+        # What one process has compiled and rewritten, each worker would do for itself.
+        collection = Check("collection", ["pytest", "--collect-only", "-q"])
+        tests = Check("tests", ["pytest", "-n", WORKERS, "--durations=10"], live=True)
+        queues.insert(0, [collection, tests])
     return run(queues)
 
 

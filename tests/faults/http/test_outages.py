@@ -154,7 +154,7 @@ def test_alterations_that_wait_for_postgres_hold_up_no_read(
     with (
         BOUNDED[trouble](database),
         RawQuotas(kafka.bootstrap_servers) as raw,
-        RequestLog(kafka.request_log_path, raw).nothing_arrives(),
+        RequestLog(kafka.request_log_path, raw).nothing_arrives(name),
         ThreadPoolExecutor(24) as pool,
     ):
         waiting = [pool.submit(alter, service, f"{name}-{number}") for number in range(72)]
@@ -204,7 +204,7 @@ def test_an_alteration_is_refused_and_nothing_of_it_is_sent(
     service: RunningService, kafka: LocalKafka, refused: str
 ) -> None:
     with RawQuotas(kafka.bootstrap_servers) as raw:
-        with RequestLog(kafka.request_log_path, raw).nothing_arrives():
+        with RequestLog(kafka.request_log_path, raw).nothing_arrives(refused):
             problem = problem_of(alter(service, refused), 503)
         assert raw.stored({"user": refused}) == {}
     assert problem["code"] == "audit-log-unavailable"
@@ -221,7 +221,7 @@ def test_many_alterations_at_once_are_all_refused(
 
     with (
         RawQuotas(kafka.bootstrap_servers) as raw,
-        RequestLog(kafka.request_log_path, raw).nothing_arrives(),
+        RequestLog(kafka.request_log_path, raw).nothing_arrives("unsent-"),
         ThreadPoolExecutor(20) as pool,
     ):
         codes = list(pool.map(code_of, range(20)))

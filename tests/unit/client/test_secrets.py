@@ -32,7 +32,10 @@ def commands() -> Iterator[tuple[list[str], str, argparse.Action]]:
                 yield [word], option, action
 
 
-def test_no_option_repeats_its_value(capsys: pytest.CaptureFixture[str]):
+def test_no_option_repeats_its_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LANGUAGE", "C")  # argparse looks for files of translations otherwise
     count = 0
     with scripted_service(Reply(422, {"title": "Refused", "code": "invalid-request"})) as service:
         for words, option, action in commands():
