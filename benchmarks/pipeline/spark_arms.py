@@ -31,7 +31,7 @@ def look_ups(session: SparkSession, data: Path, *, table: Table = SERIES, times:
     """
     versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).persist()
     count_versions(versions)
-    look_up = build_look_up(versions.coalesce(1)).persist()
+    look_up = build_look_up(versions.coalesce(1), by_time=False).persist()
     frame = Lake(session, str(data)).read(table).withColumnRenamed("first_seen", "ts")
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
     answer = _answer(resolve(reduce(DataFrame.unionByName, [frame] * times), look_up))

@@ -113,7 +113,7 @@ def write_limits(
     of_cluster = count_versions(values)
     broadcast = sum(of_cluster.values()) <= job.options.broadcast_max
     # What is broadcast is collected anyway: one task makes it without a shuffle.
-    look_up = build_look_up(values.coalesce(1) if broadcast else values).persist()
+    look_up = build_look_up(values.coalesce(1) if broadcast else values, by_time=by_time).persist()
     decided = decide(series, look_up, by_time=by_time, broadcast=broadcast)
     if by_time:
         decided = decided.repartition(*SERIES.partitions)

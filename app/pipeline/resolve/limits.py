@@ -44,22 +44,48 @@ def hash_of_names(user: str, client_id: str) -> str:
     return hash_of(hash_of("`cluster_id`", "`key`"), hash_of(user), hash_of(client_id))
 
 
-def build_look_up(versions: DataFrame) -> DataFrame:
-    """Cut time where any value of a pair of names changes.
+def build_look_up(versions: DataFrame, *, by_time: bool) -> DataFrame:
+    """Return what is stored for each pair of names; in history, cut where any of it changes.
 
     Args:
         versions: As ``latest_versions`` or ``versions_in_history`` returns them.
+        by_time: Whether they are those of the history.
 
     Returns:
         hash (bigint, of the following four), cluster_id, key, user, client_id ('' for none), since
         and until (timestamp, the latter exclusive), and found: a struct of the values ``v1`` to
         ``v8`` of the levels (double, null for none) and ``single_rule_type`` (int).
     """
+    rows = _states_in_history(versions) if by_time else _states_of_now(versions)
+    return rows.selectExpr(f"{hash_of_names('`user`', '`client_id`')} AS `hash`", "*")
+
+
+_TWICE: Final = "stack(2, user, client_id, level, '', '', 0) AS (user, client_id, level)"
+"""Each rule counts for its names, and as level 0 for the number of its type of the key."""
+
+
+def _states_of_now(versions: DataFrame) -> DataFrame:
+    """Return the values of each pair of names, from always to forever: one pass, by hashes."""
+    always = ("valid_from AS since", "valid_to AS until")
+    rules = versions.selectExpr(
+        "cluster_id", "key", *always, "value", "level AS rule", "1 AS step", _TWICE
+    )
+    values = {f"v{level}": f"max({case([(f'level = {level}', 'value')])})" for level in _LEVELS}
+    aggregates = {**values, **_steps()}
+    states = rules.groupBy(*_GROUP, "since", "until").agg(
+        *(sf.expr(item).alias(name) for name, item in aggregates.items())
+    )
+    found = sf.struct(*values, sf.expr(_single_type()).alias(SINGLE_TYPE)).alias("found")
+    return states.select(*_GROUP, "since", found, "until")
+
+
+def _states_in_history(versions: DataFrame) -> DataFrame:
+    """Cut time where any value of a pair of names changes."""
     ends = "stack(2, valid_from, 1, valid_to, -1) AS (since, step)"
     changes = versions.selectExpr("*", ends).where(f"since < {FOREVER_SQL}")
-    # Each rule counts for its names, and as level 0 for the number of its type of the key.
-    rows = "stack(2, user, client_id, level, '', '', 0) AS (user, client_id, level)"
-    both = changes.selectExpr("cluster_id", "key", "since", "step", "value", "level AS rule", rows)
+    both = changes.selectExpr(
+        "cluster_id", "key", "since", "step", "value", "level AS rule", _TWICE
+    )
     aggregates = {f"change{level}": _change_of(level) for level in _LEVELS} | _steps()
     changed = both.groupBy(*_GROUP, "since").agg(
         *(sf.expr(item).alias(name) for name, item in aggregates.items())
@@ -71,8 +97,7 @@ def build_look_up(versions: DataFrame) -> DataFrame:
     counts = {name: sf.sum(name).over(until_now) for name in _steps()}
     states = changed.withColumns(values | counts).withColumn(SINGLE_TYPE, sf.expr(_single_type()))
     found = sf.struct(*values, SINGLE_TYPE).alias("found")
-    merged = _merge_equal(states.select(*_GROUP, "since", found))
-    return merged.selectExpr(f"{hash_of_names('`user`', '`client_id`')} AS `hash`", "*")
+    return _merge_equal(states.select(*_GROUP, "since", found))
 
 
 def _merge_equal(states: DataFrame) -> DataFrame:

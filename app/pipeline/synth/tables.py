@@ -265,7 +265,7 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
     numbers = session.range(0, plan.hot_sessions + plan.sessions, 1, tasks)
     named = _name(plan, _assign(plan, numbers))
     # As rows, whose names are columns: as expressions they would be planned at each use.
-    look_up = build_look_up(latest_versions(quotas(session, plan).localCheckpoint()))
+    look_up = build_look_up(latest_versions(quotas(session, plan).localCheckpoint()), by_time=False)
     limited = resolve(named.localCheckpoint(), look_up.localCheckpoint())
     # What costs is done once for each session. Its minutes come nearly in the order of the table.
     arranged = limited.sortWithinPartitions("key", "user", "client_id", "broker", "first")

@@ -86,7 +86,7 @@ def _decide(series: DataFrame, versions: Sequence[DataFrame]) -> DataFrame:
     own = series.withColumns({f"own_{name}": sf.col(name) for name in names})
     frame = own.withColumns(names).withColumn("ts", sf.expr("timestamp '2000-01-01 00:00:00'"))
     for side, rows in zip(("now", "new"), versions, strict=True):
-        frame = resolve(frame, build_look_up(latest_versions(rows).coalesce(1)))
+        frame = resolve(frame, build_look_up(latest_versions(rows).coalesce(1), by_time=False))
         frame = frame.withColumn("limit", usable_limit(sf.col("limit")))
         is_several = " or ".join(
             f"(bucket_{tag} <> '' and own_{name} = '')"

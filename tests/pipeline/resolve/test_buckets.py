@@ -291,7 +291,7 @@ def test_a_look_up_broadcasts_the_rows_alone_that_have_its_levels(
         return table
 
     monkeypatch.setattr(sf, "broadcast", counted)
-    resolve(observations, build_look_up(latest_versions(versions)))
+    resolve(observations, build_look_up(latest_versions(versions), by_time=False))
     assert rows == [0, 3, 1, 5], "by both names, by user, by client-id, without names"
 
 

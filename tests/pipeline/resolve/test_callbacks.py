@@ -33,7 +33,8 @@ def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignor
     ]
     versions = versions_of_callback(quotas, STATIC, {"0"})
     found = resolve(
-        spark.createDataFrame(observation_table(asked)), build_look_up(latest_versions(versions))
+        spark.createDataFrame(observation_table(asked)),
+        build_look_up(latest_versions(versions), by_time=False),
     )
     limits = {row.broker_id: (row.level, row.limit, row.bucket_user) for row in found.collect()}
     assert limits[0] == (3, 100_000.0, BUCKET)

@@ -49,7 +49,7 @@ def resolved(
 ) -> list[Found]:
     quotas = spark.createDataFrame(quota_table(versions))
     chosen = (versions_in_history if history else latest_versions)(quotas)
-    look_up = build_look_up(chosen)
+    look_up = build_look_up(chosen, by_time=history)
     rows = spark.createDataFrame(observation_table(asked))
     found: list[Found] = resolve(rows, look_up).toArrow().to_pylist()
     return found
