@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import ChainMap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -193,8 +193,6 @@ class AlterPipeline:
     ) -> Executed:
         """Read behind a barrier, judge what was expected, and send what is left in one request.
 
-        What is sent whatever holds is judged by the broker while that is found out.
-
         Args:
             actor: Who acts.
             look: At what the group alters, begun while its intents were being committed.
@@ -204,9 +202,6 @@ class AlterPipeline:
         broker_id = look.broker_id
         executed: Executed = {}
         left = {each.alteration_id: each for each in group}
-        validate = partial(self._broker_judges, actor.admin, broker_id)
-        certain = {each.alteration_id: each for each in group if each.is_sent_whatever_holds}
-        early = asyncio.create_task(validate([*certain.values()]))
         try:
             self.metrics.barrier_may_take(actor.barrier.deadline.seconds)
             acknowledged = partial(self._acknowledged, group)
@@ -219,17 +214,13 @@ class AlterPipeline:
                 conclusion = not_to_be_sent(judged)
                 if conclusion is not None:
                     executed[left.pop(each.alteration_id)] = conclusion
-            refused = await _refused([left[key] for key in certain], await early)
-            doubtful = [each for key, each in left.items() if key not in certain]
-            refused |= await _refused(doubtful, await validate(doubtful))
+            refused = await self._refused(actor.admin, broker_id, left.values())
             ending = [each for each in left.values() if each.expires_at and each not in refused]
             if ending:
                 await self.journal.record_returns(ending)
                 self.failpoints.reach("returns_recorded")
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return executed | {each: not_sent(each, error) for each in left.values()}
-        finally:
-            early.cancel()
         executed |= refused
         ready = [each for each in left.values() if each not in refused]
         if ready:
@@ -278,17 +269,30 @@ class AlterPipeline:
         recent = map(self.journal.recent_values, group)
         return dict(ChainMap(*map(dict, await asyncio.gather(*recent))))
 
-    async def _broker_judges(
-        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
-    ) -> Handover | Exception | None:
-        """Let the broker judge those whose entities hold together; null where there are none."""
-        changes = [change for each in group if each.validates_first for change in each.changes]
-        if not changes:
-            return None
+    async def _refused(
+        self, admin: ClientQuotaAdmin, broker_id: int | None, group: Iterable[Alteration]
+    ) -> Executed:
+        """Let the broker judge the alterations whose entities hold together; return the refused.
+
+        Without an answer none of them is sent. The others of the group can do without.
+        """
+        judged = [each for each in group if each.validates_first]
+        if not judged:
+            return {}
         try:
-            return await admin.alter_client_quotas(changes, validate_only=True, broker_id=broker_id)
+            answer = await admin.alter_client_quotas(
+                [change for each in judged for change in each.changes],
+                validate_only=True,
+                broker_id=broker_id,
+            )
         except Exception as error:  # noqa: BLE001 - it is that of whoever cannot go on without
-            return error
+            return {each: not_sent(each, error) for each in judged}
+        refused: Executed = {}
+        for each in judged:
+            verdicts = [answer.verdicts[change.entity] for change in each.changes]
+            if any(verdict.outcome is not Outcome.VALIDATED for verdict in verdicts):
+                refused[each] = held_back(await off_loop(len(verdicts), judgement, each, answer))
+        return refused
 
     async def _hand_over(
         self, admin: ClientQuotaAdmin, broker_id: int | None, group: Sequence[Alteration]
@@ -386,25 +390,6 @@ def look_at(barrier: Barrier, group: Sequence[Alteration]) -> Look:
     budgets = {budget.name: budget for each in group for budget in each.budgets}
     counted = {each for budget in budgets.values() for each in budget.filters}
     return barrier.look(entities, counted, broker_id=broker_id)
-
-
-async def _refused(group: Sequence[Alteration], answer: Handover | Exception | None) -> Executed:
-    """Return those of a group that the broker refuses; without an answer none of them is sent.
-
-    Those that did not ask for its judgement can do without.
-    """
-    refused: Executed = {}
-    for each in group:
-        if answer is None or not each.validates_first:
-            continue
-        if isinstance(answer, Exception):
-            refused[each] = not_sent(each, answer)
-        elif any(
-            answer.verdicts[change.entity].outcome is not Outcome.VALIDATED
-            for change in each.changes
-        ):
-            refused[each] = held_back(await off_loop(len(each.changes), judgement, each, answer))
-    return refused
 
 
 def _too_late() -> NotSentError:

@@ -224,18 +224,6 @@ class Alteration:
         """Whether the broker is to judge all entities before any is applied."""
         return self.all_or_nothing and len(self.changes) > 1
 
-    @property
-    def is_sent_whatever_holds(self) -> bool:
-        """Whether nothing that holds can refuse any of it, or change what is sent."""
-        conditions = (self.precondition, self.plan, self.expires, self.expires_at)
-        return not (
-            self.is_unjudged
-            or self.refuses_drastic
-            or self.budgets
-            or any(each is not None for each in conditions)
-            or any(change.expected for change in self.changes)
-        )
-
     def refuse_if_broken(self) -> None:
         """Refuse what the request alone shows to be wrong, before anything is looked up.
 

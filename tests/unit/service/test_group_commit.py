@@ -19,7 +19,7 @@ from app.service.alterations import pipeline
 from app.service.alterations.pipeline import AlterGroup
 from app.service.auth.actors import Actor
 from app.service.ports.alterations import Alteration, Change, Conclusion, IdempotencyKey, Wait
-from app.service.ports.brokers import Handover, QuorumState, Verdict
+from app.service.ports.brokers import Handover, Verdict
 from app.service.runtime.clock import boot_time, new_alteration_id
 from app.service.runtime.tasks import MAX_BATCHES, AlterationTasks, Batcher
 from tests.testkit.counted_metrics import CountedMetrics
@@ -323,44 +323,6 @@ async def test_what_must_hold_together_is_validated_in_one_request(sender: Sende
         {"d": Outcome.APPLIED},
     ]
     assert sender.broker.requests == [(1, ["a", "b", "c", "bad"]), (1, ["a", "b", "d"])]
-
-
-async def test_what_is_sent_whatever_holds_is_validated_while_that_is_found_out(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quorum = sender.broker.quorum
-
-    async def once_validated(**asked: Any) -> QuorumState:
-        await until(lambda: "validate" in sender.broker.log)
-        return await quorum(**asked)
-
-    monkeypatch.setattr(sender.broker, "quorum", once_validated)
-    whole = Call("a b").ready(all_or_nothing=True)
-    found = await sender.pipeline.run(sender.actor, whole)
-    assert outcomes(found) == {"a": Outcome.APPLIED, "b": Outcome.APPLIED}
-    assert [each.before for each in found.results.values()] == [{}, {}]
-    log = sender.broker.log
-    steps = ("record_intent", "validate", "quorum", "send")
-    assert [each for each in log if each in steps] == [*steps]
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        {"is_unjudged": True},
-        {"precondition": lambda _: None},
-        {"refuses_drastic": True},
-        {"expires_at": EPOCH},
-        {"expires": "another"},
-        {"plan": object()},
-        {"budgets": (object(),)},
-        {"changes": (Change(user("a"), (Op("k", Decimal(1)),), 0, {"k": None}),)},
-    ],
-)
-def test_what_could_be_refused_by_what_holds_is_not(condition: Mapping[str, Any]) -> None:
-    whole = Call("a b").ready(all_or_nothing=True)
-    assert whole.is_sent_whatever_holds
-    assert not replace(whole, **condition).is_sent_whatever_holds
 
 
 async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
