@@ -26,6 +26,7 @@ from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folder_writer import folder_of_tasks, write_here
 from app.pipeline.folders import (
     ABSENT,
     files_behind,
@@ -196,6 +197,12 @@ class Lake:
             self._write_catalog(rows, table, [dict(item) for item in replaces])
             rows.unpersist()
             return written
+        here = folder_of_tasks(self.session, self.address(table))
+        if here and not table.has_revisions:
+            found = write_here(rows, schema_of(table), table, here, "")
+            of_rows = [values_of(f"{folder}/", table.partitions) for folder in found]
+            self.empty(table, without(replaces, of_rows))
+            return sum(found.values())
         if filled is None:
             values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
             filled = [row.asDict() for row in values.distinct().collect()]
@@ -250,6 +257,25 @@ class Lake:
         revision: str,
     ) -> int:
         emptied = without(replaced, filled)
+        here = folder_of_tasks(self.session, self.address(table))
+        if here:
+            written = sum(write_here(rows, schema_of(table), table, here, revision).values())
+        else:
+            written = self._write_by_spark(rows, table, filled, revision)
+        if not revision:
+            self.empty(table, emptied)
+            return written
+        former = self._folders_of(table, replaced)
+        older = {folder: day for folder, day in former.items() if revision_of(folder) < revision}
+        gone = {tuple(day.items()) for day in emptied}
+        empty = {folder_of(folder) for folder, day in older.items() if day in gone}
+        self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
+        self._remove(older)
+        return written
+
+    def _write_by_spark(
+        self, rows: DataFrame, table: Table, filled: Sequence[Partition], revision: str
+    ) -> int:
         own = [REVISION] if revision else []
         counts = _counts(table, filled if revision else [])
         counted = Observation()
@@ -267,15 +293,6 @@ class Lake:
         written = sum(due.values())
         if filled:
             self._find(table, filled, revision, due)
-        if not revision:
-            self.empty(table, emptied)
-            return written
-        former = self._folders_of(table, replaced)
-        older = {folder: day for folder, day in former.items() if revision_of(folder) < revision}
-        gone = {tuple(day.items()) for day in emptied}
-        empty = {folder_of(folder) for folder, day in older.items() if day in gone}
-        self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
-        self._remove(older)
         return written
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:

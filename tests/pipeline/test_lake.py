@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folder_writer import write_here
+from app.pipeline.folders import SPARK_ERRORS
 from app.pipeline.lake import Lake, partitions_of, read_all, read_first, schema_of
 from app.pipeline.results import Scope
 from app.pipeline.tables import (
@@ -46,7 +48,16 @@ def stored(lake: Lake) -> set[tuple[str, int, int]]:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark write folders, as those that are not of this machine."""
+    monkeypatch.setattr("app.pipeline.lake.folder_of_tasks", lambda *_: None)
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def lake(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    """Return one whose folders the tasks write themselves, or Spark does."""
+    if request.param == "elsewhere":
+        request.getfixturevalue("elsewhere")
     return Lake(spark, f"{tmp_path / 'a b'}/")
 
 
@@ -231,6 +242,7 @@ def test_a_missing_table_is_named(lake: Lake):
 
 
 @pytest.mark.small
+@pytest.mark.usefixtures("elsewhere")
 def test_rows_that_are_not_where_they_are_read_are_no_success(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):
@@ -243,6 +255,7 @@ def test_rows_that_are_not_where_they_are_read_are_no_success(
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["all there", "a day lost"])
 @pytest.mark.small
+@pytest.mark.usefixtures("elsewhere")
 def test_a_day_that_a_newer_run_has_replaced_is_not_lost(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ):
@@ -266,6 +279,38 @@ def test_a_day_that_a_newer_run_has_replaced_is_not_lost(
     else:
         assert lake.write_revision(rows, *scope) == 3
         assert stored_peaks(lake) == {(1, 9.0), (2, 2.0), (2, 3.0)}
+
+
+def test_both_writers_name_folders_and_write_files_alike(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = spark.createDataFrame(
+        [("\x01\x7f\"#%'*/:=?\\{[]^} é<>|", 3, 7, ["a", None], None), ("b", 4, None, [], 2.5)],
+        "cluster_id string, run_id tinyint, n int, names array<string>, rate double",
+    )
+    table = Table("rows", "", ("cluster_id", "run_id"), ("n",))
+    here, there = tmp_path / "here" / table.name, tmp_path / "there" / table.name
+    assert sum(write_here(rows, rows.schema, table, here, "").values()) == 2
+    rows.write.partitionBy(*table.partitions).parquet(str(there))
+    folders = [
+        sorted(str(file.parent.relative_to(of)) for file in of.rglob("part-*"))
+        for of in (here, there)
+    ]
+    assert folders[0] == folders[1]
+    reader = spark.read.schema(rows.schema)
+    found = [sorted(reader.parquet(str(of)).collect()) for of in (here, there)]
+    assert found[0] == found[1] == sorted(rows.collect())
+    schemas = [pq.read_schema(next(of.rglob("part-*"))).remove_metadata() for of in (here, there)]
+    assert schemas[0] == schemas[1]
+    assert not list(here.glob("_*")), "what was staged is gone"
+
+
+def test_a_write_that_fails_leaves_the_former_rows(spark: SparkSession, lake: Lake):
+    lake.write(bins(spark, (1, 10)), UTILIZATION_HIST)
+    late = sf.when(sf.col("bin") < 99, sf.col("bin")).otherwise(sf.raise_error(sf.lit("broken")))
+    with pytest.raises(SPARK_ERRORS, match="broken"):
+        lake.write(bins(spark, (1, 11), (2, 99)).withColumn("bin", late), UTILIZATION_HIST)
+    assert stored(lake) == {(CLUSTER, 1, 10)}
 
 
 def test_a_catalog_says_which_tables_it_has(spark: SparkSession):
