@@ -41,9 +41,9 @@ def hash_texts(texts: pa.Array, seed: Numbers | int = SEED) -> Numbers:
     """Return the hashes of texts without nulls, by their bytes in UTF-8."""
     if not len(texts):
         return np.empty(0, np.int64)
-    _, offsets, data = texts.cast(pa.large_binary()).buffers()
-    number = len(texts)
-    bounds = np.frombuffer(offsets, np.int64, number + 1, texts.offset * 8)
+    encoded, number = texts.cast(pa.large_binary()), len(texts)
+    _, offsets, data = encoded.buffers()
+    bounds = np.frombuffer(offsets, np.int64, number + 1, encoded.offset * 8)
     begins, lengths = bounds[:-1], np.diff(bounds)
     # So that the word at the last byte is there.
     content = np.append(np.frombuffer(data or b"", np.uint8), np.zeros(8, np.uint8))

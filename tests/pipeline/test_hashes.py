@@ -31,6 +31,6 @@ def test_hashes_are_those_of_spark(spark: SparkSession):
         "all": hash_texts(array, by_number),
     }
     assert {name: values.tolist() for name, values in found.items()} == columns.to_pydict()
-    part = hash_texts(array.slice(50, 200), by_number[50:250])
-    assert part.tolist() == columns["all"].to_pylist()[50:250]
+    some = hash_texts(array.slice(50, 200), by_number[50:250])
+    assert some.tolist() == columns["all"].to_pylist()[50:250]
     assert len(hash_texts(array.slice(0, 0))) == 0
