@@ -50,8 +50,9 @@ def hash_texts(texts: pa.Array, seed: Numbers | int = SEED) -> Numbers:
     seeds = np.broadcast_to(_unsigned(seed), number)
 
     def words(at: Numbers, width: int = 8) -> Numbers:
-        found = content[at[:, None] + np.arange(width)]
-        return found.view(f"<u{width}").ravel().astype(np.uint64)
+        # At each byte a word begins.
+        found = np.ndarray(len(content) - width + 1, f"<u{width}", content, strides=(1,))
+        return found[at].astype(np.uint64)
 
     with np.errstate(over="ignore"):
         hashes = seeds + _P5
