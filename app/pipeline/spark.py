@@ -84,8 +84,8 @@ _JAVA: Final = " ".join(
 
 Each query brings code of its own, most of which runs for a short time. Java's second compiler would
 take half of a small job's processor time for it, so it waits until code has run ten times as often
-as by Java's own thresholds. Methods of more than 8000 bytes, such as that of the four look-ups, are
-compiled as well: Java would interpret them.
+as by Java's own thresholds. Methods of more than 8000 bytes are compiled
+as well: Java would interpret them.
 """
 
 _LOGGING: Final = Path(__file__).absolute().with_name("log4j2.properties")

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from functools import reduce
+from itertools import product
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.domain.resolution_levels import PRECEDENCE, Slot, applicable_levels
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import build_look_up, resolve
-from app.pipeline.resolve.precedence import effective_level, first_hit, value_at
-from app.pipeline.resolve.versions import count_versions, latest_versions
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.tables import QUOTA_VERSION, SERIES, Table
 
 Answer = Mapping[tuple[int, str], tuple[int, int]]
@@ -29,35 +30,54 @@ def look_ups(session: SparkSession, data: Path, *, table: Table = SERIES, times:
         table: Whose rows are looked up: names, or observations.
         times: How often they are read, as if there were so many more of them.
     """
-    versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).persist()
-    count_versions(versions)
-    look_up = build_look_up(versions.coalesce(1), by_time=False).persist()
+    look_up = LookUp.of(Versions.latest(read_versions(Lake(session, str(data)))))
     frame = Lake(session, str(data)).read(table).withColumnRenamed("first_seen", "ts")
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
-    answer = _answer(resolve(reduce(DataFrame.unionByName, [frame] * times), look_up))
-    for made in (versions, look_up):
-        made.unpersist()
-    return answer
+    return _answer(resolve(reduce(DataFrame.unionByName, [frame] * times), look_up))
 
 
 def eight_joins(session: SparkSession, data: Path, *, table: Table = SERIES) -> Answer:
     """Join the quotas of each level on the names themselves, and take the first that is there."""
-    versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).cache()
+    slots = {kind: _slot(kind, name) for kind, name in (("user", "user"), ("client", "client_id"))}
+    versions = (
+        Lake(session, str(data)).read(QUOTA_VERSION).where("valid_to is null and value is not null")
+    )
+    versions = versions.withColumns({f"{kind}_slot": sf.expr(slot) for kind, slot in slots.items()})
+    versions = versions.cache()
     frame = Lake(session, str(data)).read(table).select("cluster_id", "key", "user", "client_id")
     for row in PRECEDENCE:
-        slots = (("user", row.user), ("client_id", row.client_id))
-        names = [name for name, slot in slots if slot is Slot.NAMED]
-        on = ["cluster_id", "key", *names]
-        quotas = versions.where(sf.col("level") == row.level)
-        quotas = quotas.select(*on, sf.col("value").alias(f"v{row.level}"))
+        named = (("user", row.user), ("client_id", row.client_id))
+        on = ["cluster_id", "key", *(name for name, slot in named if slot is Slot.NAMED)]
+        of_level = f"user_slot = {int(row.user)} and client_slot = {int(row.client_id)}"
+        quotas = versions.where(of_level).select(*on, sf.col("value").alias(f"v{row.level}"))
         frame = frame.join(sf.broadcast(quotas), on, "left")
-    values = {row.level: f"v{row.level}" for row in PRECEDENCE}
-    level = effective_level("user <> ''", "client_id <> ''", f"({first_hit(values)})", values)
-    frame = frame.selectExpr("*", f"{level} AS `level`")
-    frame = frame.selectExpr("*", f"{value_at('`level`', values)} AS `limit`")
-    answer = _answer(frame)
+    frame = frame.withColumn("level", sf.expr(_effective_level()))
+    values = (f"when {row.level} then v{row.level}" for row in PRECEDENCE)
+    answer = _answer(frame.withColumn("limit", sf.expr(f"case level {' '.join(values)} end")))
     versions.unpersist()
     return answer
+
+
+def _slot(kind: str, name: str) -> str:
+    named = f"when coalesce(`{name}`, '') <> '' then {int(Slot.NAMED)} else {int(Slot.ABSENT)} end"
+    return f"case when {kind}_default then {int(Slot.DEFAULT)} {named}"
+
+
+def _effective_level() -> str:
+    """Return the level that limits a caller: the first with a value of those that can."""
+    cases = []
+    for user, client_id in product(("", "u"), ("", "c")):
+        able = applicable_levels(user, client_id)
+        levels = [row.level for row in PRECEDENCE if row.level in able]
+        first = " ".join(f"when v{level} is not null then {level}" for level in levels)
+        chosen = f"case {first} else 0 end" if levels else "0"
+        if client_id and not user:
+            # The default user's value selects a bucket without a name, where nothing is found.
+            chosen = f"if(v6 is not null and v4 is null and v5 is null, 0, {chosen})"
+        names = zip(("user", "client_id"), (user, client_id), strict=True)
+        has = " and ".join(f"`{column}` {'<>' if name else '='} ''" for column, name in names)
+        cases.append(f"when {has} then {chosen}")
+    return f"case {' '.join(cases)} end"
 
 
 def _answer(resolved: DataFrame) -> Answer:

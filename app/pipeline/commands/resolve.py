@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from app.pipeline.ingest.names import partition_values
@@ -17,9 +18,9 @@ from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
-from app.pipeline.resolve.limits import build_look_up
-from app.pipeline.resolve.series import buckets_of, count_decided, decide, limits_of
-from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import buckets_of, count_decided, find_limits, limits_of
+from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.results import Scope, explain, say_if_empty, say_plan
 from app.pipeline.tables import DIM_BUCKET, QUOTA_VERSION, SERIES, SERIES_LIMIT
 
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=partial(whole_number, least=0),
         default=BROADCAST_MAX,
         metavar="ROWS",
-        help=f"more versions of quotas are joined by partitions; default {BROADCAST_MAX}",
+        help=f"more versions of quotas are divided by user; default {BROADCAST_MAX}",
     )
 
 
@@ -77,7 +78,7 @@ def run(job: Job) -> None:
             lake.require(SERIES)
         hours = scope.hours(lakes, SERIES)
         series = read_first(lakes, SERIES, hours).repartition(*SERIES.partitions)
-        versions = scope.of_cluster(quotas.read(QUOTA_VERSION))
+        versions = read_versions(quotas, scope.cluster)
         filled = partition_values(series.select(*SERIES.partitions).distinct())
         write_limits(job, series, versions, out, Hours(hours, filled)).unpersist()
         say_if_empty(job)
@@ -92,9 +93,9 @@ class Hours(NamedTuple):
 
 
 def write_limits(
-    job: Job, series: DataFrame, versions: DataFrame, out: Lake, hours: Hours
+    job: Job, series: DataFrame, versions: pa.Table, out: Lake, hours: Hours
 ) -> DataFrame:
-    """Write both tables, count into the report, and return what was decided, persisted.
+    """Write both tables, count into the report, and return what was found, persisted.
 
     Args:
         job: Has the options of this job; gets the counts.
@@ -103,36 +104,29 @@ def write_limits(
         out: Where to.
         hours: That the run is about.
 
+    Returns:
+        What ``find_limits`` does.
+
     Raises:
         UsageError: Versions of a quota overlap, or two buckets have the same id.
     """
+    seen = {hour["cluster_id"] for hour in hours.filled}
     model = callback_model(job.options.callback)
-    versions = versions_of_callback(versions, model, {hour["cluster_id"] for hour in hours.filled})
-    by_time = job.options.as_of == _HISTORY
-    values = (versions_in_history if by_time else latest_versions)(versions).persist()
-    of_cluster = count_versions(values)
-    broadcast = sum(of_cluster.values()) <= job.options.broadcast_max
-    # What is broadcast is collected anyway: one task makes it without a shuffle.
-    look_up = build_look_up(values.coalesce(1) if broadcast else values, by_time=by_time).persist()
-    decided = decide(series, look_up, by_time=by_time, broadcast=broadcast)
-    if by_time:
-        decided = decided.repartition(*SERIES.partitions)
-    decided = decided.persist()
-    counted = count_decided(decided)
+    versions = versions_of_callback(versions, model, seen)
+    chosen = Versions.in_history if job.options.as_of == _HISTORY else Versions.latest
+    look_ups = LookUp.shares(chosen(versions), job.options.broadcast_max)
+    found = find_limits(series, look_ups).persist()
+    buckets = buckets_of(found)
+    counted = count_decided(buckets)
     job.counts["rows_in"], job.counts["unlimited"] = counted.rows, counted.unlimited
     job.counts["rows_out"] = {}
-    for frame, table in ((limits_of(decided), SERIES_LIMIT), (buckets_of(decided), DIM_BUCKET)):
+    seen_buckets = buckets.where("first_seen is not null")
+    for frame, table in ((limits_of(found), SERIES_LIMIT), (seen_buckets, DIM_BUCKET)):
         explain(job, table, frame)
         job.counts["rows_out"][table.name] = out.write(
-            frame, table, hours.about, filled=hours.filled
+            frame, table, hours.about, filled=hours.filled, is_sorted=True
         )
-    for frame in (values, look_up):
-        frame.unpersist()
-    with_quotas, seen = set(of_cluster), {hour["cluster_id"] for hour in hours.filled}
-    if seen - with_quotas:
-        # One whose quotas all ended has some.
-        ended = versions.select("cluster_id").distinct().collect()
-        with_quotas |= {row.cluster_id for row in ended}
+    with_quotas = set(versions["cluster_id"].unique().to_pylist())
     job.with_quotas = sorted(with_quotas)
     job.without_quotas = sorted(seen - with_quotas)
-    return decided
+    return found

@@ -38,6 +38,8 @@ from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish, publish_advice
 from app.pipeline.resolve.callbacks import callback_model
+from app.pipeline.resolve.tasks import limits_of
+from app.pipeline.resolve.versions import read_versions
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
@@ -219,15 +221,15 @@ def _from_series(
     """Do all steps after ingest with its hours, and return the days of its incidents."""
     hours, filled = ingested.hours, ingested.filled
     with _step(job, "resolve") as step:
-        versions = Scope.of(job).of_cluster(quotas.read(QUOTA_VERSION))
-        decided = resolve.write_limits(
+        versions = read_versions(quotas, job.options.cluster)
+        found = resolve.write_limits(
             step, ingested.series, versions, out, resolve.Hours(hours, filled)
         )
     with _step(job, "utilization") as step:
         rates = out.read_in(RATE_MINUTE, filled)
-        facts = Facts(rates, decided, hours, filled, ingested.rows_of_hour)
+        facts = Facts(rates, limits_of(found), hours, filled, ingested.rows_of_hour)
         utilization.write_utilization(step, facts, out)
-    for frame in (ingested.series, decided):
+    for frame in (ingested.series, found):
         frame.unpersist()
     with _step(job, "incidents") as step:
         return incidents.write_incidents(step, [out], out, days_of(hours))

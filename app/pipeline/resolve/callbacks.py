@@ -5,11 +5,11 @@ user: ``quota.type:PRODUCE`` of Strimzi's static quotas, ``group:ops`` of a grou
 """
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.documents.callbacks import CallbackFileError, read_callback
 from app.domain.callbacks.callback import CallbackModel
@@ -17,11 +17,11 @@ from app.domain.callbacks.groups import Groups
 from app.domain.callbacks.kafka_rules import KAFKA_RULES, KafkaRules
 from app.domain.callbacks.strimzi_static import StrimziStatic
 from app.pipeline.errors import UsageError
+from app.pipeline.lake import schema_of
 from app.pipeline.resolve.versions import ALWAYS
 from app.pipeline.tables import QUOTA_VERSION
 
 _TYPE: Final = "quota.type"
-_ALWAYS: Final = datetime.fromisoformat(ALWAYS).replace(tzinfo=UTC)
 
 
 def callback_model(path: str | None) -> CallbackModel:
@@ -46,8 +46,8 @@ def callback_model(path: str | None) -> CallbackModel:
 
 
 def versions_of_callback(
-    versions: DataFrame, model: CallbackModel, clusters: Collection[str]
-) -> DataFrame:
+    versions: pa.Table, model: CallbackModel, clusters: Collection[str]
+) -> pa.Table:
     """Return the quota versions that a callback limits by.
 
     Of a group it is what is stored for its user, so that nothing changes. Static limits have always
@@ -69,7 +69,7 @@ def versions_of_callback(
             "client_default": False,
             "key": quota_type.key.value,
             "value": limit,
-            "valid_from": _ALWAYS,
+            "valid_from": ALWAYS,
             "valid_to": None,
             "origin": "inferred",
             "audit_seq": None,
@@ -78,4 +78,4 @@ def versions_of_callback(
         for cluster in sorted(clusters)
         for quota_type, limit in model.limits.items()
     ]
-    return versions.sparkSession.createDataFrame(rows, QUOTA_VERSION.ddl)
+    return pa.Table.from_pylist(rows, schema=to_arrow_schema(schema_of(QUOTA_VERSION)))

@@ -1,137 +1,222 @@
 """What limits each series in each hour, and the bucket that it spends from.
 
-Names are looked up, never minutes; with ``--as-of history`` names and the times at which a quota of
+Names are looked up, never minutes: with ``--as-of history`` at the times, too, at which a quota of
 theirs changed.
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from app.domain.resolution_levels import Slot
-from app.pipeline.errors import UsageError
-from app.pipeline.resolve.limits import hashes_of_names, resolve
-from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, names_user
-from app.pipeline.resolve.versions import ALWAYS
-from app.pipeline.tables import DIM_BUCKET, SERIES_LIMIT
+from app.domain.resolution_levels import Bucket, Slot
+from app.pipeline.hashes import hash_texts
+from app.pipeline.resolve.levels import (
+    BUCKET_TYPES,
+    CLIENT_ID_SLOT,
+    NO_LEVEL,
+    USER_SLOT,
+    bucket_type,
+    decide_levels,
+)
+from app.pipeline.resolve.look_up import LookUp, Rows
+from app.pipeline.usage.measures import Numbers, begins_of, ranks_of
 
-_SERIES: Final = ("cluster_id", "dt", "hour", "series_id")
-_TAGS: Final = ("bucket_user", "bucket_client")
-_START: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
-_END: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600 + 3600)"
+RESOLVED_DDL: Final = (
+    "level tinyint, limit double, bucket_user string, bucket_client string, bucket_id bigint"
+)
+"""What ``resolve`` adds."""
+
+_COMMON: Final = ["cluster_id", "dt", "hour", "key", "bucket_id", "level"]
+_OF_LIMIT: Final = ["series_id", "valid_from", "valid_to", "limit"]
+_OF_BUCKET: Final = (
+    *("bucket_user", "bucket_client", "quota_user", "quota_user_default"),
+    *("quota_client_id", "quota_client_default", "first_seen", "last_seen", "rows"),
+)
+ENTITY_DDL: Final = (
+    "quota_user string, quota_user_default boolean, quota_client_id string, "
+    "quota_client_default boolean"
+)
+"""What ``name_entities`` adds."""
+
+FOUND_DDL: Final = """
+    cluster_id string, dt date, hour int, key string, bucket_id bigint, level tinyint,
+    series_id bigint, valid_from timestamp, valid_to timestamp, limit double,
+    bucket struct<bucket_user: string, bucket_client: string, quota_user: string,
+    quota_user_default: boolean, quota_client_id: string, quota_client_default: boolean,
+    first_seen: timestamp, last_seen: timestamp, rows: bigint>"""
+"""A row of ``SERIES_LIMIT`` has no ``bucket``; one of ``DIM_BUCKET`` has nothing between.
+
+``rows`` of the former are of the bucket; it has no times where no member was seen meanwhile.
+"""
+
+_NEVER: Final = 2**62
+_HOURS: Final = 2**32
+_HOUR_US: Final = 3_600_000_000
+_MINUTE_US: Final = 60_000_000
+_TIME: Final = pa.timestamp("us", "UTC")
 
 
-def decide(
-    series: DataFrame, look_up: DataFrame, *, by_time: bool, broadcast: bool = True
-) -> DataFrame:
+def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
+    """Add to each caller what limits it; rows in are rows out.
+
+    Args:
+        callers: Have cluster_id, key, user, client_id (null counts as '') and ts.
+        look_up: Of the quotas.
+
+    Returns:
+        The same columns with level (0 where nothing limits), limit (as stored; null for unlimited),
+        bucket_user, bucket_client (the bucket's metric tags, not encoded) and bucket_id.
+    """
+    return _resolved(callers, look_up, look_up.rows_of(callers), _micros(callers["ts"]))
+
+
+def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
     """Find the limit and the bucket of each series in each hour.
 
     Args:
         series: The columns of ``SERIES``.
-        look_up: Of ``build_look_up``.
-        by_time: Whether what limits a name depends on the time.
-        broadcast: Whether each worker gets the table whole.
+        look_up: Of the quotas.
 
     Returns:
         The columns of ``SERIES``, valid_from and valid_to (timestamp, within the hour, the latter
-        exclusive), level (int), limit, bucket_user, bucket_client and bucket_id.
+        exclusive), and those that ``resolve`` adds.
     """
-    timed = series.withColumn("ts", sf.expr(_START))
-    if by_time:
-        timed = timed.unionByName(_changes(series, look_up, broadcast=broadcast))
-    decided = resolve(timed, look_up, broadcast=broadcast).withColumnRenamed("ts", "valid_from")
-    end = sf.expr(_END)
-    if by_time:
-        in_turn = Window.partitionBy(*_SERIES).orderBy("valid_from")
-        end = sf.coalesce(sf.lead("valid_from").over(in_turn), end)
-    return decided.withColumn("valid_to", end)
+    rows = look_up.rows_of(series)
+    begins = _hours(series).astype(np.int64) * _HOUR_US
+    ends = begins + _HOUR_US
+    changed, times = look_up.changes_within(rows, begins, ends)
+    if len(changed):
+        at, since = np.append(np.arange(len(series)), changed), np.append(begins, times)
+        order = np.lexsort((since, at))
+        order = order[begins_of(at[order], since[order])]
+        at, begins = at[order], since[order]
+        series, ends = series.take(at), ends[at]
+        rows = {names: found[at] for names, found in rows.items()}
+        goes_on = np.flatnonzero(at[1:] == at[:-1])
+        ends[goes_on] = begins[goes_on + 1]
+    for name, values in (("valid_from", begins), ("valid_to", ends)):
+        series = series.append_column(name, pa.array(values).cast(_TIME))
+    return _resolved(series, look_up, rows, begins)
 
 
-def _changes(series: DataFrame, look_up: DataFrame, *, broadcast: bool) -> DataFrame:
-    """Return the series of each hour with the times in it at which a quota of theirs changed."""
-    changed = look_up.where(f"since > TIMESTAMP '{ALWAYS}'").select("hash", "since").distinct()
-    changed = sf.broadcast(changed) if broadcast else changed
-    named = series.withColumn("hash", sf.expr(f"explode(array({', '.join(hashes_of_names())}))"))
-    within = f"since > {_START} AND since < {_END}"
-    found = named.join(changed, "hash").where(within).withColumnRenamed("since", "ts")
-    return found.drop("hash").dropDuplicates([*_SERIES, "ts"])
+def _resolved(callers: pa.Table, look_up: LookUp, rows: Rows, times: Numbers) -> pa.Table:
+    values, has_value = look_up.find(rows, times)
+    names = {name: callers[name].fill_null("").combine_chunks() for name in ("user", "client_id")}
+    has_user, has_client_id = (pc.not_equal(name, "").to_numpy(False) for name in names.values())
+    decision = decide_levels(has_value, has_user, has_client_id)
+    types = bucket_type(decision, look_up.single_type(rows, times))
+    is_limited = decision.level != NO_LEVEL
+    limits = values[np.maximum(decision.level, 1) - 1, np.arange(len(times))]
+    tags = {
+        name: pc.if_else(types != BUCKET_TYPES[without], names[name], "")
+        for name, without in (("user", Bucket.CLIENT_ID), ("client_id", Bucket.USER))
+    }
+    added = {
+        "level": decision.level,
+        "limit": pa.array(limits, mask=~is_limited),
+        "bucket_user": tags["user"],
+        "bucket_client": tags["client_id"],
+        "bucket_id": _bucket_ids(
+            *(callers[name].combine_chunks() for name in ("cluster_id", "key")), *tags.values()
+        ),
+    }
+    for name, column in added.items():
+        callers = callers.append_column(name, pa.array(column))
+    return callers
 
 
-def limits_of(decided: DataFrame) -> DataFrame:
-    """Return the columns of ``SERIES_LIMIT``, a row for each that ``decide`` returns."""
-    return decided.select(*SERIES_LIMIT.columns)
+def _bucket_ids(cluster: pa.Array, key: pa.Array, user: pa.Array, client_id: pa.Array) -> Numbers:
+    """Return what Spark's ``xxhash64`` makes of these columns."""
+    clusters, keys = cluster.dictionary_encode(), key.dictionary_encode()
+    number, of_cluster = len(keys.dictionary), hash_texts(clusters.dictionary)
+    each = pa.array(np.tile(np.arange(number), len(of_cluster)))
+    hashes = hash_texts(keys.dictionary.take(each), np.repeat(of_cluster, number))
+    group = clusters.indices.to_numpy() * number + keys.indices.to_numpy()
+    return hash_texts(client_id, hash_texts(user, hashes[group]))
 
 
-def buckets_of(decided: DataFrame) -> DataFrame:
-    """Return ``DIM_BUCKET``: who spends from each bucket, and which entity's quota limits it.
+def limits_and_buckets(decided: pa.Table) -> pa.Table:
+    """Return the rows of ``SERIES_LIMIT``, then those of ``DIM_BUCKET``, of whole hours.
 
     Args:
-        decided: As ``decide`` returns them.
+        decided: As ``decide`` returns it.
 
     Returns:
-        The columns of the table. Of a bucket that nothing limits (level 0) the names are '' and not
-        default, as those of an entity without either type.
+        The columns of ``FOUND_DDL``, each kind of rows in its order.
     """
-    first = sf.greatest("first_seen", "valid_from").alias("first")
-    last = sf.least("last_seen", sf.expr("valid_to - interval 1 minute")).alias("last")
-    lived = decided.select("*", first, last).where("first < valid_to and last >= valid_from")
-    seen = lived.groupBy(*DIM_BUCKET.partitions, "key", "bucket_id", "level", *_TAGS).agg(
-        sf.min("first").alias("first_seen"), sf.max("last").alias("last_seen")
+    cluster_hour = ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided)
+    order = np.lexsort(
+        (_micros(decided["valid_from"]), decided["series_id"].to_numpy(), cluster_hour)
     )
-    entity = quota_entity("`level`")
-    named = seen.selectExpr("*", *(f"{item} AS {name}" for name, item in entity.items()))
-    return named.select(*DIM_BUCKET.columns)
+    limits = decided.select([*_COMMON, *_OF_LIMIT]).take(order)
+    buckets = _buckets_of(decided, cluster_hour)
+    return pa.concat_tables((limits, buckets), promote_options="default")
 
 
-def quota_entity(level: str) -> Mapping[str, str]:
-    """Return the columns that name the entity of a level, from the tags of the bucket."""
-    user, client = names_user(level, Slot.NAMED), names_client_id(level, Slot.NAMED)
-    return {
-        "quota_user": case([(user, "bucket_user")], "''"),
-        "quota_user_default": names_user(level, Slot.DEFAULT),
-        "quota_client_id": case([(client, "bucket_client")], "''"),
-        "quota_client_default": names_client_id(level, Slot.DEFAULT),
+def _buckets_of(decided: pa.Table, cluster_hour: Numbers) -> pa.Table:
+    """Return who spends from each bucket, and which entity's quota limits it."""
+    times = ("first_seen", "last_seen", "valid_from", "valid_to")
+    first, last, since, until = (_micros(decided[name]) for name in times)
+    is_seen = (first < until) & (last >= since)
+    columns = (
+        decided["level"].to_numpy(),
+        decided["bucket_id"].to_numpy(),
+        ranks_of(decided["key"]),
+    )
+    order = np.lexsort((*columns, cluster_hour))
+    begins = begins_of(*(column[order] for column in (*columns, cluster_hour)))
+    first = np.where(is_seen, np.maximum(first, since), _NEVER)[order]
+    last = np.where(is_seen, np.minimum(last, until - _MINUTE_US), -_NEVER)[order]
+    rows = name_entities(decided.take(order[begins]))
+    own = {
+        "first_seen": _times(np.minimum.reduceat(first, begins)),
+        "last_seen": _times(np.maximum.reduceat(last, begins)),
+        "rows": pa.array(np.diff(np.append(begins, len(order)))),
     }
+    of_bucket = {
+        name: own[name] if name in own else rows[name].combine_chunks() for name in _OF_BUCKET
+    }
+    bucket = pa.StructArray.from_arrays([*of_bucket.values()], [*of_bucket])
+    return rows.select(_COMMON).append_column("bucket", bucket)
 
 
-class Decided(NamedTuple):
-    """How many rows were decided, and how many of them nothing limits."""
-
-    rows: int
-    unlimited: int
-
-
-def count_decided(decided: DataFrame) -> Decided:
-    """Count what was decided, and make sure that no two buckets have the same id.
+def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
+    """Add to each bucket the entity of a level, from the tags of the bucket.
 
     Args:
-        decided: As ``decide`` returns them.
+        buckets: Have bucket_user, bucket_client and the level.
+        level: The name of its column, where null is 0: nothing limits, and the names are '' and not
+            default, as those of an entity without either type.
 
-    Raises:
-        UsageError: Two have.
+    Returns:
+        The same with the columns of ``ENTITY_DDL``.
     """
-    # Another hash, in another order, tells them apart without a comparison of texts.
-    other = sf.xxhash64(*reversed(_TAGS), "key", "cluster_id")
-    ids = decided.groupBy("bucket_id").agg(
-        sf.min(other).alias("least"),
-        sf.max(other).alias("most"),
-        sf.count(sf.lit(1)).alias("rows"),
-        sf.count_if(sf.col("level") == NO_LEVEL).alias("unlimited"),
-    )
-    doubled = sf.min(sf.when(sf.col("least") != sf.col("most"), sf.col("bucket_id")))
-    rows, unlimited, found = ids.agg(sf.sum("rows"), sf.sum("unlimited"), doubled).collect()[0]
-    if found is not None:
-        _raise_collision(decided, found)
-    return Decided(rows or 0, unlimited or 0)
+    levels = buckets[level].fill_null(NO_LEVEL).to_numpy()
+    user, client_id = USER_SLOT[levels], CLIENT_ID_SLOT[levels]
+    added = {
+        "quota_user": pc.if_else(user == Slot.NAMED, buckets["bucket_user"], ""),
+        "quota_user_default": pa.array(user == Slot.DEFAULT),
+        "quota_client_id": pc.if_else(client_id == Slot.NAMED, buckets["bucket_client"], ""),
+        "quota_client_default": pa.array(client_id == Slot.DEFAULT),
+    }
+    for name, column in added.items():
+        buckets = buckets.append_column(name, column)
+    return buckets
 
 
-def _raise_collision(decided: DataFrame, bucket_id: int) -> None:
-    names = ["cluster_id", "key", *_TAGS]
-    both = decided.where(sf.col("bucket_id") == bucket_id).select(*names).distinct().sort(*names)
-    message = (
-        f"{' and '.join(str(tuple(row)) for row in both.collect())} have the same bucket_id, a "
-        "hash: leave one of them out of the input."
-    )
-    raise UsageError(message)
+def _times(micros: Numbers) -> pa.Array:
+    """Return times; null where nobody was seen."""
+    return pa.array(micros, mask=np.abs(micros) == _NEVER).cast(_TIME)
+
+
+def _hours(rows: pa.Table) -> Numbers:
+    """Return hours of the epoch."""
+    hours: Numbers = rows["dt"].cast(pa.int32()).to_numpy() * 24 + rows["hour"].to_numpy()
+    return hours
+
+
+def _micros(column: pa.ChunkedArray) -> Numbers:
+    micros: Numbers = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    return micros

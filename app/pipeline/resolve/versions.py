@@ -1,109 +1,234 @@
 """Quota versions as resolution needs them: the level of the entity, and when each holds."""
 
-from typing import Final
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, Self
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.domain.resolution_levels import Slot
 from app.pipeline.errors import UsageError
-from app.pipeline.resolve.precedence import case, level_of_entity
+from app.pipeline.hashes import hash_texts
+from app.pipeline.lake import Lake
+from app.pipeline.local_tables import local_columns
+from app.pipeline.resolve.levels import level_of_slots
+from app.pipeline.tables import QUOTA_VERSION
+from app.pipeline.usage.measures import Numbers, begins_of
 
-ALWAYS: Final = "1900-01-01 00:00:00"
+ALWAYS: Final = datetime(1900, 1, 1, tzinfo=UTC)
 """The time from which a value holds that has no recorded beginning."""
 
-_SNAPSHOT: Final = "snapshot"
-_ENTITY: Final = ("cluster_id", "level", "user", "client_id")
-
-FOREVER_SQL: Final = "TIMESTAMP '9999-12-31 23:59:59'"
+FOREVER: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The time until which a value holds that has no end."""
 
-_ALWAYS_SQL: Final = f"TIMESTAMP '{ALWAYS}'"
+ALWAYS_US, FOREVER_US = (
+    pa.scalar(time, pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+    for time in (ALWAYS, FOREVER)
+)
+"""Both in microseconds."""
+
+SHARE: Final = "pmod(xxhash64(user), {})"
+"""The share of a user of so many."""
+
+_SNAPSHOT: Final = "snapshot"
+_MOST: Final = 2**63
 
 
-def latest_versions(rows: DataFrame) -> DataFrame:
-    """Return the values that hold now, as if they had always held.
-
-    Args:
-        rows: ``quota_version``.
-
-    Returns:
-        cluster_id, key, level (int, 1 to 8), user and client_id (string, '' where the entity of
-        the level does not name one), value (double), valid_from and valid_to (timestamp, never
-        null, the latter exclusive).
-    """
-    now = rows.where("valid_to IS NULL")
-    return _with_levels(now, f"{_ALWAYS_SQL} AS valid_from", f"{FOREVER_SQL} AS valid_to")
+_COLUMNS: Final = (
+    *("cluster_id", "user", "user_default", "client_id", "client_default"),
+    *("key", "value", "valid_from", "valid_to", "origin"),
+)
 
 
-def versions_in_history(rows: DataFrame) -> DataFrame:
-    """Return which value held when.
-
-    Where a snapshot saw the entity first, its values hold from the beginning of time; an entity
-    whose creation is in the log had none before.
-
-    Args:
-        rows: ``quota_version``.
-
-    Returns:
-        As ``latest_versions``.
-    """
-    ended = f"coalesce(valid_to, {FOREVER_SQL}) AS valid_to"
-    versions = _with_levels(rows, "valid_from", ended, "origin").where("valid_from < valid_to")
-    first = sf.min("valid_from").over(Window.partitionBy(*_ENTITY))
-    seen_first = (sf.col("origin") == _SNAPSHOT) & (sf.col("valid_from") == first)
-    begun = sf.when(seen_first, sf.expr(_ALWAYS_SQL)).otherwise(sf.col("valid_from"))
-    return versions.withColumn("valid_from", begun).drop("origin")
-
-
-def count_versions(versions: DataFrame) -> dict[str, int]:
-    """Count each cluster's versions, and make sure that a key never has two values at a time.
-
-    Args:
-        versions: As ``latest_versions`` returns them.
+def read_versions(quotas: Lake, cluster: str | None = None) -> pa.Table:
+    """Return the columns of ``quota_version`` that decide, of one cluster or of all.
 
     Raises:
-        UsageError: It has, so that an observation would count twice.
+        UsageError: There is no such table.
     """
-    in_turn = Window.partitionBy(*_ENTITY, "key").orderBy("valid_from", "valid_to")
-    later = sf.lead("valid_from").over(in_turn)
-    entity = sf.struct(*_ENTITY, "key", sf.col("later").cast("string").alias("later"))
-    doubled = sf.min(sf.when(sf.col("later") < sf.col("valid_to"), entity))
-    by_cluster = versions.withColumn("later", later).groupBy("cluster_id")
-    counted = by_cluster.agg(sf.count(sf.lit(1)), doubled).collect()
-    if found := min((row[2] for row in counted if row[2] is not None), default=None):
-        message = (
-            f"The quota versions of {_describe(found)} overlap: two values of {found.key} hold at "
-            f"{_time(found.later)}. Give --quotas a folder in which each value ends before the "
-            "next one begins."
-        )
-        raise UsageError(message)
-    return {row[0]: row[1] for row in counted}
-
-
-def _describe(row: Row) -> str:
-    names = f"level {row.level}, user {row.user!r}, client-id {row.client_id!r}"
-    return f"cluster {row.cluster_id!r}, {names}"
-
-
-def _time(text: str) -> str:
-    return "the same time" if text == ALWAYS else text
-
-
-def _with_levels(rows: DataFrame, *others: str) -> DataFrame:
-    level = level_of_entity(_slot("user", "user"), _slot("client_id", "client"))
-    names = (_name("user", "user"), _name("client_id", "client"))
-    values = rows.where("`value` IS NOT NULL").selectExpr(
-        *("cluster_id", f"{level} AS `level`", *names, "`key`", "`value`"), *others
+    quotas.require(QUOTA_VERSION)
+    wanted = [{"cluster_id": cluster}] if cluster else quotas.partitions(QUOTA_VERSION)
+    here = local_columns([quotas], QUOTA_VERSION, wanted, _COLUMNS)
+    return (
+        here
+        if here is not None
+        else quotas.read_in(QUOTA_VERSION, wanted).select(*_COLUMNS).toArrow()
     )
-    return values.where("`level` IS NOT NULL")
 
 
-def _slot(name: str, kind: str) -> str:
-    cases = [(f"{kind}_default", Slot.DEFAULT), (f"coalesce(`{name}`, '') <> ''", Slot.NAMED)]
-    return case(((condition, str(int(slot))) for condition, slot in cases), str(int(Slot.ABSENT)))
+class Texts(NamedTuple):
+    """The texts in versions of quotas: elsewhere they are numbers, the indices in here."""
+
+    clusters: pa.Array
+    keys: pa.Array
+    users: pa.Array
+    client_ids: pa.Array
+
+    @property
+    def no_user(self) -> int:
+        """The number of the user where an entity names none."""
+        return len(self.users)
+
+    @property
+    def no_client_id(self) -> int:
+        """The same of the client-id."""
+        return len(self.client_ids)
+
+    @property
+    def groups(self) -> int:
+        """How many pairs of a cluster and a key there are."""
+        return len(self.clusters) * len(self.keys)
+
+    def number(self, group: Numbers, user: Numbers | int, client_id: Numbers | int) -> Numbers:
+        """Return one number for names in a group (``cluster * len(keys) + key``)."""
+        names: Numbers = (group * (self.no_user + 1) + user) * (self.no_client_id + 1) + client_id
+        return names
+
+    def group_of(self, names: Numbers) -> Numbers:
+        """Return the group of what ``number`` returned."""
+        group: Numbers = names // ((self.no_user + 1) * (self.no_client_id + 1))
+        return group
 
 
-def _name(name: str, kind: str) -> str:
-    value = case([(f"{kind}_default", "''")], f"coalesce(`{name}`, '')")
-    return f"{value} AS `{name}`"
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Which value held when; a row for each, by names, level and time.
+
+    Attributes:
+        texts: What ``names`` number.
+        names: Of the entity, with its cluster and key.
+        level: Of the entity, 1 to 8.
+        value: As stored.
+        since: In microseconds.
+        until: The same, exclusive.
+    """
+
+    texts: Texts
+    names: Numbers
+    level: Numbers
+    value: Numbers
+    since: Numbers
+    until: Numbers
+
+    @classmethod
+    def latest(cls, rows: pa.Table) -> Self:
+        """Return the values that hold now, as if they had always held.
+
+        Args:
+            rows: ``quota_version``.
+
+        Raises:
+            UsageError: An entity has two values of a key, so that an observation would count twice.
+        """
+        now = rows.filter(pc.field("valid_to").is_null() & pc.field("value").is_valid())
+        always, forever = (np.full(len(now), time) for time in (ALWAYS_US, FOREVER_US))
+        return cls._of(now, always, forever)
+
+    @classmethod
+    def in_history(cls, rows: pa.Table) -> Self:
+        """Return which value held when.
+
+        Where a snapshot saw the entity first, its values hold from the beginning of time; an entity
+        whose creation is in the log had none before.
+
+        Args:
+            rows: ``quota_version``.
+
+        Raises:
+            UsageError: Two values of a key of an entity hold at the same time.
+        """
+        is_held = pc.field("valid_to").is_null() | (pc.field("valid_from") < pc.field("valid_to"))
+        held = rows.filter(is_held & pc.field("value").is_valid())
+        since, until = (
+            held[name].cast(pa.timestamp("us")).cast(pa.int64()).fill_null(FOREVER_US).to_numpy()
+            for name in ("valid_from", "valid_to")
+        )
+        return cls._of(held, since, until, pc.equal(held["origin"], _SNAPSHOT))
+
+    @classmethod
+    def _of(
+        cls, rows: pa.Table, since: Numbers, until: Numbers, seen: pa.ChunkedArray | None = None
+    ) -> Self:
+        cluster, clusters = _numbered(rows["cluster_id"])
+        key, keys = _numbered(rows["key"])
+        user, users, user_slot = _slots(rows["user"], rows["user_default"])
+        client_id, client_ids, client_slot = _slots(rows["client_id"], rows["client_default"])
+        texts = Texts(clusters, keys, users, client_ids)
+        if texts.groups * (texts.no_user + 1) * (texts.no_client_id + 1) >= _MOST:
+            message = "The quotas have too many different names for one run: name a --cluster."
+            raise UsageError(message)
+        level = level_of_slots(user_slot, client_slot)
+        if seen is not None:
+            since = _begun(texts.number(cluster, user, client_id), level, since, seen)
+        names = texts.number(cluster * len(keys) + key, user, client_id)
+        order = np.lexsort((until, since, level, names))
+        order = order[level[order] > 0]
+        columns = (names, level, rows["value"].to_numpy(), since, until)
+        versions = cls(texts, *(column[order] for column in columns))
+        versions._refuse_overlaps()
+        return versions
+
+    def only(self, chosen: Numbers) -> Self:
+        """Return those of which a claim holds."""
+        columns = (self.names, self.level, self.value, self.since, self.until)
+        return type(self)(self.texts, *(column[chosen] for column in columns))
+
+    def shares(self, number: int) -> Numbers:
+        """Return the share of so many that the user of each is of, as ``SHARE``; -1 of no user."""
+        hashes = hash_texts(self.texts.users)
+        user = self.names // (self.texts.no_client_id + 1) % (self.texts.no_user + 1)
+        shares: Numbers = np.append(hashes % number, -1)[user]
+        return shares
+
+    def _refuse_overlaps(self) -> None:
+        """Make sure that a key never has two values at a time."""
+        same = (np.diff(self.names) == 0) & (np.diff(self.level) == 0)
+        found = np.flatnonzero(same & (self.since[1:] < self.until[:-1]))
+        if len(found):
+            row = found[0] + 1
+            cluster, key, user, client_id = self._texts_at(row)
+            later = pa.scalar(int(self.since[row]), pa.timestamp("us")).as_py()
+            at = "the same time" if self.since[row] == ALWAYS_US else f"{later}"
+            message = (
+                f"The quota versions of cluster {cluster!r}, level {self.level[row]}, user "
+                f"{user!r}, client-id {client_id!r} overlap: two values of {key} hold at {at}. "
+                "Give --quotas a folder in which each value ends before the next one begins."
+            )
+            raise UsageError(message)
+
+    def _texts_at(self, row: int) -> tuple[str, str, str, str]:
+        names, client_id = divmod(int(self.names[row]), self.texts.no_client_id + 1)
+        group, user = divmod(names, self.texts.no_user + 1)
+        cluster, key = divmod(group, len(self.texts.keys))
+        numbers = (cluster, key, user, client_id)
+        return tuple(  # type: ignore[return-value]
+            texts[number].as_py() if number < len(texts) else ""
+            for texts, number in zip(self.texts, numbers, strict=True)
+        )
+
+
+def _numbered(column: pa.ChunkedArray) -> tuple[Numbers, pa.Array]:
+    """Return the number of each text, and the texts."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+
+
+def _slots(names: pa.ChunkedArray, default: pa.ChunkedArray) -> tuple[Numbers, pa.Array, Numbers]:
+    """Return the number of each name, the names, and the slots."""
+    numbers, texts = _numbered(names.fill_null(""))
+    is_named = pc.not_equal(names, "").fill_null(False).to_numpy()
+    is_default = default.fill_null(False).to_numpy()
+    slots = np.select([is_default, is_named], [Slot.DEFAULT, Slot.NAMED], Slot.ABSENT)
+    return np.where(slots == Slot.NAMED, numbers, len(texts)), texts, slots
+
+
+def _begun(names: Numbers, level: Numbers, since: Numbers, seen: pa.ChunkedArray) -> Numbers:
+    """Let values of entities that a snapshot saw first begin before all times."""
+    order = np.lexsort((since, level, names))
+    begins = begins_of(names[order], level[order])
+    first = np.repeat(since[order][begins], np.diff(np.append(begins, len(order))))
+    is_first = np.empty(len(order), bool)
+    is_first[order] = since[order] == first
+    return np.where(is_first & seen.fill_null(False).to_numpy(), ALWAYS_US, since)

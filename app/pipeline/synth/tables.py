@@ -13,8 +13,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.pipeline.ingest.names import series_id
-from app.pipeline.resolve.limits import build_look_up, resolve
-from app.pipeline.resolve.versions import latest_versions
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.versions import Versions
 from app.pipeline.tables import SERIES
 
 KEYS: Final = (
@@ -264,9 +265,7 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
     tasks = -(-plan.observations // _ROWS_A_TASK)
     numbers = session.range(0, plan.hot_sessions + plan.sessions, 1, tasks)
     named = _name(plan, _assign(plan, numbers))
-    # As rows, whose names are columns: as expressions they would be planned at each use.
-    look_up = build_look_up(latest_versions(quotas(session, plan).localCheckpoint()), by_time=False)
-    limited = resolve(named.localCheckpoint(), look_up.localCheckpoint())
+    limited = resolve(named, LookUp.of(Versions.latest(quotas(session, plan).toArrow())))
     # What costs is done once for each session. Its minutes come nearly in the order of the table.
     arranged = limited.sortWithinPartitions("key", "user", "client_id", "broker", "first")
     minutes = arranged.select("*", F.explode(F.sequence(_long(0), F.col("rows") - 1)).alias("nth"))

@@ -20,9 +20,9 @@ from app.domain.entities import EntityType
 from app.domain.plan_impact import ANY_OTHER
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.domain.throttling import TOKEN_KEY
-from app.pipeline.resolve.limits import build_look_up, hash_of, resolve
-from app.pipeline.resolve.series import quota_entity
-from app.pipeline.resolve.versions import latest_versions
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import name_entities, resolve
+from app.pipeline.resolve.versions import Versions
 from app.pipeline.usage.incidents import PAIR
 from app.pipeline.usage.measures import usable_limit
 
@@ -86,7 +86,7 @@ def _decide(series: DataFrame, versions: Sequence[DataFrame]) -> DataFrame:
     own = series.withColumns({f"own_{name}": sf.col(name) for name in names})
     frame = own.withColumns(names).withColumn("ts", sf.expr("timestamp '2000-01-01 00:00:00'"))
     for side, rows in zip(("now", "new"), versions, strict=True):
-        frame = resolve(frame, build_look_up(latest_versions(rows).coalesce(1), by_time=False))
+        frame = resolve(frame, LookUp.of(Versions.latest(rows.toArrow())))
         frame = frame.withColumn("limit", usable_limit(sf.col("limit")))
         is_several = " or ".join(
             f"(bucket_{tag} <> '' and own_{name} = '')"
@@ -185,7 +185,7 @@ def _slot(names: Mapping[str, str | None], kind: str) -> Slot:
 
 def _without_claims() -> dict[str, Column]:
     """Leave out what is unknown of series that are split: their limits, and made-up tags."""
-    id_now = sf.expr(hash_of("`cluster_id`", "`key`", "own_user", "own_client_id"))
+    id_now = sf.xxhash64("cluster_id", "key", "own_user", "own_client_id")
     several, splits = sf.col("several_now"), sf.col("splits")
     none = sf.lit(None)
     return {
@@ -229,12 +229,6 @@ def _members(found: DataFrame) -> DataFrame:
     )
 
 
-_NOBODY: Final = {
-    **dict.fromkeys(("quota_user", "quota_client_id"), "''"),
-    **dict.fromkeys(("quota_user_default", "quota_client_default"), "false"),
-}
-
-
 def _buckets(members: DataFrame) -> DataFrame:
     """Return the buckets that members spend from, now or then, with what is clear of them."""
     sides = {}
@@ -268,7 +262,4 @@ def _buckets(members: DataFrame) -> DataFrame:
         f"case when splits or receives then '{INDETERMINATE}' when is_exact then '{EXACT}' "
         f"else '{OF_BUCKET}' end as fidelity",
     )
-    entity = quota_entity("level_new")
-    return rows.selectExpr(
-        "*", *(f"coalesce({item}, {_NOBODY[name]}) as {name}" for name, item in entity.items())
-    )
+    return name_entities(rows, "level_new")

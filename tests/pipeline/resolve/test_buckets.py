@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +24,9 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.options import add_common_options
-from app.pipeline.resolve.limits import build_look_up, resolve
-from app.pipeline.resolve.series import count_decided
-from app.pipeline.resolve.versions import latest_versions
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import count_decided, limits_of
+from app.pipeline.resolve.versions import Versions
 from app.pipeline.results import merge_buckets
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -74,7 +74,7 @@ class Input(NamedTuple):
 
     series: DataFrame
     rates: DataFrame
-    quotas: DataFrame
+    quotas: pa.Table
 
 
 def frames(spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]) -> Input:
@@ -82,7 +82,7 @@ def frames(spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]) 
     return Input(
         frame(spark, SERIES, facts[SERIES]),
         frame(spark, RATE_MINUTE, facts[RATE_MINUTE]),
-        spark.createDataFrame(quota_table(quotas)),
+        quota_table(quotas),
     )
 
 
@@ -94,10 +94,11 @@ def write(out: Path, inputs: Input, *options: str) -> Row:
     job = Job("resolve", parser.parse_args(options))
     lake = Lake(inputs.series.sparkSession, str(out))
     hours = partition_values(inputs.series.select(*SERIES.partitions).distinct())
-    decided = write_limits(job, inputs.series, inputs.quotas, lake, Hours(hours, hours))
-    minutes = bucket_minutes(inputs.rates, decided).repartition(*BUCKET_MINUTE.partitions)
+    series = inputs.series.repartition(*SERIES.partitions)
+    found = write_limits(job, series, inputs.quotas, lake, Hours(hours, hours))
+    minutes = bucket_minutes(inputs.rates, limits_of(found)).repartition(*BUCKET_MINUTE.partitions)
     lake.write(minutes, BUCKET_MINUTE)
-    decided.unpersist()
+    found.unpersist()
     return job.counts
 
 
@@ -239,11 +240,9 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, str(before))
 
 
-def test_no_order_no_partitions_and_no_equal_hashes_change_a_bit(
-    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_order_and_no_partitions_change_a_bit(
+    spark: SparkSession, written: Written, tmp_path: Path
 ):
-    equal = "app.pipeline.resolve.limits.hash_of_names"
-    monkeypatch.setattr(equal, lambda _user, _client_id: "CAST(1 AS BIGINT)")
     series, rates, quotas = written.inputs
     with setting(spark, "spark.sql.shuffle.partitions", "5"):
         write(tmp_path, Input(series, rates.repartition(5).sort(sf.desc("ts")), quotas))
@@ -260,39 +259,35 @@ def test_look_ups_that_are_too_large_to_broadcast_give_the_same(written: Written
     assert rows_of(tmp_path / "merged", BUCKET_MINUTE) == written.minutes()
 
 
-@pytest.mark.parametrize(("most", "join"), [("2", "BroadcastHashJoin"), ("1", "SortMergeJoin")])
-def test_more_versions_than_may_be_broadcast_are_joined_by_partitions(
+@pytest.mark.parametrize(("most", "shares"), [("2", 1), ("1", 2)])
+def test_more_versions_than_may_be_broadcast_are_divided_by_user(
     most: str,
-    join: str,
+    shares: int,
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    quotas = value(RULES, 1, user="a"), value(RULES, 2, user="b")
-    inputs = frames(spark, [seen(RULES, "a", "x")], quotas)
-    write(tmp_path, inputs, "--broadcast-max", most, "--explain")
+    quotas = [value(RULES, number, user=name) for number, name in enumerate("ab", 1)]
+    rows = [seen(RULES, name, "x") for name in "abc"]
+    write(tmp_path, frames(spark, rows, quotas), "--broadcast-max", most, "--explain")
     plan, _, _ = capsys.readouterr().err.partition("-- dim_bucket")
-    joins = re.findall(r"- (\w+Join) LeftOuter", plan)
-    # Spark prints what was executed above what was planned, which has all look-ups.
-    assert set(joins) == {join}
-    assert joins[-4:] == [join] * 4
+    assert ("Union" in plan) is (shares > 1)
+    limits = rows_of(tmp_path, SERIES_LIMIT)
+    assert sorted((row["level"], row["limit"] or 0) for row in limits) == [(0, 0), (3, 1), (3, 2)]
 
 
-def test_a_look_up_broadcasts_the_rows_alone_that_have_its_levels(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_look_up_has_a_row_for_names_with_a_quota_alone():
     quotas = [value(RULES, 1, user=name) for name in "abc"] + [value(RULES, 2, client_id="x")]
-    observations = spark.createDataFrame(observation_table([seen(RULES, "a", "x")]))
-    versions = spark.createDataFrame(quota_table(quotas))
-    rows: list[int] = []
-
-    def counted(table: DataFrame) -> DataFrame:
-        rows.append(table.count())
-        return table
-
-    monkeypatch.setattr(sf, "broadcast", counted)
-    resolve(observations, build_look_up(latest_versions(versions), by_time=False))
-    assert rows == [0, 3, 1, 5], "by both names, by user, by client-id, without names"
+    look_up = LookUp.of(Versions.latest(quota_table(quotas)))
+    assert {level: len(held.values) for level, held in look_up.levels.items()} == {3: 3, 7: 1}
+    rows = look_up.rows_of(observation_table([seen(RULES, "a", "x"), seen(RULES, "z", "z")]))
+    found = {names: (row >= 0).tolist() for names, row in rows.items()}
+    assert found == {
+        (True, True): [False, False],
+        (True, False): [True, False],
+        (False, True): [True, False],
+        (False, False): [True, True],
+    }
 
 
 @pytest.mark.parametrize(
@@ -313,7 +308,7 @@ def test_values_that_hold_at_the_same_time_are_refused(
 def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
     columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id", "level"]
     buckets = [(RULES, "k", user, "", number, 3) for user, number in (("a", 1), ("b", 2))]
-    decided = spark.createDataFrame(buckets, columns)
+    decided = spark.createDataFrame(buckets, columns).withColumn("rows", sf.lit(1))
     assert count_decided(decided) == (2, 0)
     with pytest.raises(UsageError, match=r"'k', 'b', ''.* have the same bucket_id"):
         count_decided(decided.withColumn("bucket_id", sf.lit(1)))
@@ -377,7 +372,7 @@ def test_each_series_has_the_limit_that_held_then_and_missing_quotas_are_named(
     assert 'there are quotas of "Kafka\'s id".' in done.stderr
     report = json.loads(done.stdout)
     assert (report["rows_in"], report["rows_out"]) == (3, {"series_limit": 3, "dim_bucket": 2})
-    assert "BroadcastHashJoin" in done.stderr
+    assert "MapInArrow" in done.stderr
     limits = sorted(
         pq.read_table(out / "series_limit").to_pylist(), key=lambda row: row["limit"] or 0
     )

@@ -12,8 +12,9 @@ from app.domain.callbacks.strimzi_static import STRIMZI_STATIC, StrimziStatic
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.errors import UsageError
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
-from app.pipeline.resolve.limits import build_look_up, resolve
-from app.pipeline.resolve.versions import latest_versions
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.versions import Versions
 from tests.pipeline.resolve.clusters import Version, observation, observation_table, quota_table
 
 P, C = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE
@@ -26,7 +27,7 @@ def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignor
     spark: SparkSession,
 ):
     stored = [Version("0", (("user", "alice"),), P, 1000.0, 0, None)]
-    quotas = spark.createDataFrame(quota_table(stored))
+    quotas = quota_table(stored)
     asked = [
         observation("0", key.value, 0, broker_id=number, user=user, client_id="")
         for number, (key, user) in enumerate(((P, BUCKET), (C, BUCKET), (P, "alice")))
@@ -34,7 +35,7 @@ def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignor
     versions = versions_of_callback(quotas, STATIC, {"0"})
     found = resolve(
         spark.createDataFrame(observation_table(asked)),
-        build_look_up(latest_versions(versions), by_time=False),
+        LookUp.of(Versions.latest(versions)),
     )
     limits = {row.broker_id: (row.level, row.limit, row.bucket_user) for row in found.collect()}
     assert limits[0] == (3, 100_000.0, BUCKET)

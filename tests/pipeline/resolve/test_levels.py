@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.limits import build_look_up, resolve
-from app.pipeline.resolve.versions import latest_versions, versions_in_history
+from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.versions import Versions
 from app.pipeline.synth.tables import Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from benchmarks.pipeline import spark_arms
@@ -47,9 +48,8 @@ def resolved(
     *,
     history: bool = False,
 ) -> list[Found]:
-    quotas = spark.createDataFrame(quota_table(versions))
-    chosen = (versions_in_history if history else latest_versions)(quotas)
-    look_up = build_look_up(chosen, by_time=history)
+    chosen = Versions.in_history if history else Versions.latest
+    look_up = LookUp.of(chosen(quota_table(versions)))
     rows = spark.createDataFrame(observation_table(asked))
     found: list[Found] = resolve(rows, look_up).toArrow().to_pylist()
     return found

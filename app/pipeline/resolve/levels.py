@@ -1,0 +1,125 @@
+"""The eight levels over columns, all made from the one table of the domain."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from app.domain.resolution_levels import PRECEDENCE, Bucket, Slot, applicable_levels
+from app.pipeline.usage.measures import Numbers
+
+NO_LEVEL: Final = 0
+"""Of an observation that nothing limits."""
+
+SEVERAL_TYPES: Final = 0
+"""Stands for the only type of rules where a key has several types or none."""
+
+BUCKET_TYPES: Final[Mapping[Bucket, int]] = {
+    bucket: number for number, bucket in enumerate(Bucket, 1)
+}
+"""The types of rules and of buckets as numbers; a rule's type is the bucket of its names."""
+
+LEVELS: Final = tuple(row.level for row in PRECEDENCE)
+"""In the order in which they are tried."""
+
+Names = tuple[bool, bool]
+"""Whether a level's entity names the user, and whether it names the client-id."""
+
+NO_NAMES: Final[Names] = (False, False)
+
+
+def _levels_by_names() -> Mapping[Names, Sequence[int]]:
+    found: dict[Names, list[int]] = {}
+    for row in PRECEDENCE:
+        names = (row.user is Slot.NAMED, row.client_id is Slot.NAMED)
+        found.setdefault(names, []).append(row.level)
+    return found
+
+
+LEVELS_BY_NAMES: Final = _levels_by_names()
+"""The levels whose entities name the same: a caller needs four look-ups, not one for each level."""
+
+_CALLERS: Final = tuple((user, client_id) for user in ("", "u") for client_id in ("", "c"))
+"""A caller for each combination of empty names."""
+
+_APPLIES: Final = np.array(
+    [[level in applicable_levels(*names) for names in _CALLERS] for level in LEVELS]
+)
+_ONLY_CLIENT_ID: Final = _CALLERS.index(("", "c"))
+_DEFAULT_USER: Final = next(
+    row.level for row in PRECEDENCE if (row.user, row.client_id) == (Slot.DEFAULT, Slot.ABSENT)
+)
+
+
+def _table_of_levels(values: Mapping[int, int]) -> Numbers:
+    table = np.zeros(max(LEVELS) + 1, np.int8)
+    for level, value in values.items():
+        table[level] = value
+    return table
+
+
+TYPE_OF_LEVEL: Final = _table_of_levels({row.level: BUCKET_TYPES[row.bucket] for row in PRECEDENCE})
+USER_SLOT: Final = _table_of_levels({row.level: row.user for row in PRECEDENCE})
+CLIENT_ID_SLOT: Final = _table_of_levels({row.level: row.client_id for row in PRECEDENCE})
+"""By level; 0 at level 0, as of an entity without either type."""
+
+
+def level_of_slots(user: Numbers, client_id: Numbers) -> Numbers:
+    """Return the level of a quota's entity from its slots; 0 where it has neither type."""
+    table = np.zeros((len(Slot), len(Slot)), np.int8)
+    for row in PRECEDENCE:
+        table[row.user, row.client_id] = row.level
+    levels: Numbers = table[user, client_id]
+    return levels
+
+
+class Decision(NamedTuple):
+    """What limits callers.
+
+    Attributes:
+        level: 0 where nothing does.
+        hit: The first level with a value, whether it limits or not.
+    """
+
+    level: Numbers
+    hit: Numbers
+
+
+def decide_levels(has_value: Numbers, has_user: Numbers, has_client_id: Numbers) -> Decision:
+    """Return which level limits each caller.
+
+    Args:
+        has_value: Whether something is stored at each of ``LEVELS`` (rows) under the names of a
+            caller (columns) or their defaults.
+        has_user: Whether the user's name is not empty.
+        has_client_id: Whether the client-id is not empty.
+
+    Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
+    """
+    caller = has_user * 2 + has_client_id
+    hit = _first(has_value)
+    level = _first(has_value & _APPLIES[:, caller])
+    # The default user's value selects a bucket without a name, where nothing is found.
+    level[(caller == _ONLY_CLIENT_ID) & (hit == _DEFAULT_USER)] = NO_LEVEL
+    return Decision(level, hit)
+
+
+def _first(has_value: Numbers) -> Numbers:
+    conditions = list(has_value)
+    return np.select(conditions, [np.int8(level) for level in LEVELS], np.int8(NO_LEVEL))
+
+
+def bucket_type(decision: Decision, single_type: Numbers) -> Numbers:
+    """Return the number of the type of bucket that each caller spends from.
+
+    Args:
+        decision: What limits them.
+        single_type: The only type of rules that the key has; 0 for several or none.
+
+    Source: ``quotaMetricTags``: a single type of rules decides alone, several try the levels; no
+    rule, or rules for other names only, leaves the client-id.
+    """
+    level, hit = decision
+    conditions = [level != NO_LEVEL, single_type != SEVERAL_TYPES, hit != NO_LEVEL]
+    types = [TYPE_OF_LEVEL[level], single_type, TYPE_OF_LEVEL[hit]]
+    return np.select(conditions, types, BUCKET_TYPES[Bucket.CLIENT_ID])

@@ -1,0 +1,230 @@
+"""What is stored for the names of callers, as sorted numbers that tasks search.
+
+A pair of names with its cluster and key is one number, and so is a row of such names at a time.
+What is stored at a level is found by binary search, at any time: today's quotas are a history
+without a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from app.pipeline.resolve.levels import (
+    BUCKET_TYPES,
+    LEVELS,
+    LEVELS_BY_NAMES,
+    NO_NAMES,
+    SEVERAL_TYPES,
+    TYPE_OF_LEVEL,
+    Names,
+)
+from app.pipeline.resolve.versions import ALWAYS_US, FOREVER_US, Texts, Versions
+from app.pipeline.usage.measures import Numbers, begins_of
+
+Rows = Mapping[Names, Numbers]
+"""By what is named the row of each caller in a look-up, or -1."""
+
+_NOTHING: Final = -1
+_ALL: Final = np.iinfo(np.int64).max
+_COLUMNS: Final = ("cluster_id", "key", "user", "client_id")
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of a level: from when to when each holds, as rows at a time, in order."""
+
+    begins: Numbers
+    ends: Numbers
+    values: Numbers
+
+    def find(self, points: Numbers) -> tuple[Numbers, Numbers]:
+        """Return what holds at rows at a time, and whether anything does."""
+        last = np.searchsorted(self.begins, points, "right") - 1
+        # Of another row it has ended; before the first there is the last one, which has not begun.
+        is_held = (self.begins[last] <= points) & (points < self.ends[last])
+        return self.values[last], is_held
+
+    def changes(self) -> Numbers:
+        """Return the rows at a time where the value changes, unordered."""
+        values = self.values
+        goes_on = np.append(self.ends[:-1] == self.begins[1:], False)
+        is_same = (values[:-1] == values[1:]) | (np.isnan(values[:-1]) & np.isnan(values[1:]))
+        is_new = np.append(True, ~(goes_on[:-1] & is_same))
+        return np.concatenate((self.begins[is_new], self.ends[~goes_on]))
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Of which type the rules of each cluster and key are, and when.
+
+    Attributes:
+        times: At which any version begins or ends, in microseconds, in order.
+        points: The groups at a time where the number of their rules changes, in order.
+        single: The only type of which a group has rules from there on, or 0.
+    """
+
+    times: Numbers
+    points: Numbers
+    single: Numbers
+
+    @classmethod
+    def of(cls, versions: Versions) -> Self:
+        """Count rules."""
+        times = np.unique(np.concatenate((versions.since, versions.until, (ALWAYS_US, FOREVER_US))))
+        group = versions.texts.group_of(versions.names) * len(times)
+        begins, ends = (
+            group + np.searchsorted(times, time) for time in (versions.since, versions.until)
+        )
+        points = np.unique(np.concatenate((begins, ends)))
+        steps = np.zeros((len(BUCKET_TYPES) + 1, len(points)), int)
+        types = TYPE_OF_LEVEL[versions.level]
+        np.add.at(steps, (types, np.searchsorted(points, begins)), 1)
+        np.add.at(steps, (types, np.searchsorted(points, ends)), -1)
+        is_there = np.cumsum(steps, axis=1) > 0
+        single = np.where(is_there.sum(axis=0) == 1, is_there.argmax(axis=0), SEVERAL_TYPES)
+        return cls(times, points, single.astype(np.int8))
+
+    def at(self, groups: Numbers, time: Numbers) -> Numbers:
+        """Return the only type of groups at the times of these numbers."""
+        last = np.searchsorted(self.points, groups * len(self.times) + time, "right") - 1
+        # Before the first rule of a group all of the former one have ended.
+        single: Numbers = self.single[last]
+        return single
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """What is stored for each pair of names, and when.
+
+    Attributes:
+        texts: What the names are numbers of.
+        names: Those that have a row, in order: of each entity, and none for each cluster and key.
+        groups: The row without names of each cluster and key, -1 for none.
+        levels: The values of each level.
+        types: Those of the rules.
+        changes: Rows at a time where anything changes that is found, in order.
+    """
+
+    texts: Texts
+    names: Numbers
+    groups: Numbers
+    levels: Mapping[int, _Values]
+    types: Types
+    changes: Numbers
+
+    @classmethod
+    def of(cls, versions: Versions, types: Types | None = None) -> Self:
+        """Arrange versions.
+
+        Args:
+            versions: All, or a share of them.
+            types: Of all; null where these are all.
+        """
+        texts, types = versions.texts, types or Types.of(versions)
+        times = types.times
+        group = types.points // len(times)
+        without = texts.number(np.unique(group), texts.no_user, texts.no_client_id)
+        # Behind all names, so that each is at or before one that is there.
+        names = np.append(np.unique(np.concatenate((versions.names, without))), _ALL)
+        groups = np.full(texts.groups, _NOTHING)
+        groups[texts.group_of(without)] = np.searchsorted(names, without)
+        row = np.searchsorted(names, versions.names) * len(times)
+        begins, ends = (
+            row + np.searchsorted(times, time) for time in (versions.since, versions.until)
+        )
+        levels = {
+            level: _Values(begins[chosen], ends[chosen], versions.value[chosen])
+            for level in LEVELS
+            if len(chosen := np.flatnonzero(versions.level == level))
+        }
+        changed = begins_of(group, types.single)
+        of_types = groups[group[changed]] * len(times) + types.points[changed] % len(times)
+        of_levels = (values.changes() for values in levels.values())
+        changes = np.unique(np.concatenate((of_types, *of_levels)))
+        number = changes % len(times)
+        is_within = (number > 0) & (number < len(times) - 1)
+        return cls(texts, names, groups, levels, types, changes[is_within])
+
+    @classmethod
+    def shares(cls, versions: Versions, most: int) -> list[Self]:
+        """Divide versions by their users into look-ups of about so many; who has none is in each.
+
+        A caller's is that of ``SHARE``.
+        """
+        number = max(1, -(-len(versions.names) // max(most, 1)))
+        if number == 1:
+            return [cls.of(versions)]
+        types, share = Types.of(versions), versions.shares(number)
+        return [
+            cls.of(versions.only((share < 0) | (share == each)), types) for each in range(number)
+        ]
+
+    def rows_of(self, callers: pa.Table) -> Rows:
+        """Find the rows of callers, which have cluster_id, key, user and client_id."""
+        cluster, key, user, client_id = (
+            pc.index_in(callers[name], value_set=texts).fill_null(_NOTHING).to_numpy().astype(int)
+            for name, texts in zip(_COLUMNS, self.texts, strict=True)
+        )
+        group = np.where((cluster < 0) | (key < 0), _NOTHING, cluster * len(self.texts.keys) + key)
+        rows = {}
+        for by_user, by_client_id in LEVELS_BY_NAMES:
+            if not (by_user or by_client_id):
+                rows[NO_NAMES] = np.append(self.groups, _NOTHING)[group]
+                continue
+            own = (group >= 0) & (~by_user | (user >= 0)) & (~by_client_id | (client_id >= 0))
+            at = np.flatnonzero(own)
+            numbers = self.texts.number(
+                group[at],
+                user[at] if by_user else self.texts.no_user,
+                client_id[at] if by_client_id else self.texts.no_client_id,
+            )
+            found = np.searchsorted(self.names, numbers)
+            of_names = rows[by_user, by_client_id] = np.full(len(group), _NOTHING)
+            of_names[at] = np.where(self.names[found] == numbers, found, _NOTHING)
+        return rows
+
+    def changes_within(self, rows: Rows, begins: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
+        """Return which callers have a change between two times, and when; maybe twice."""
+        callers, times = [np.empty(0, int)], [np.empty(0, int)]
+        first, last = self._numbers_of(begins), np.searchsorted(self.types.times, ends)
+        for found in rows.values() if len(self.changes) else ():
+            at = np.flatnonzero(found >= 0)
+            low, high = (found[at] * len(self.types.times) + time[at] for time in (first, last))
+            begin = np.searchsorted(self.changes, low, "right")
+            counts = np.maximum(np.searchsorted(self.changes, high) - begin, 0)
+            offsets = np.cumsum(counts) - counts
+            numbers = np.arange(counts.sum()) + np.repeat(begin - offsets, counts)
+            callers.append(np.repeat(at, counts))
+            times.append(self.types.times[self.changes[numbers] % len(self.types.times)])
+        return np.concatenate(callers), np.concatenate(times)
+
+    def find(self, rows: Rows, times: Numbers) -> tuple[Numbers, Numbers]:
+        """Return what is stored at each of ``LEVELS`` (rows) for callers at a time, and whether."""
+        time = self._numbers_of(times)
+        values, has_value = (
+            np.zeros((len(LEVELS), len(times))),
+            np.zeros((len(LEVELS), len(times)), bool),
+        )
+        for names, levels in LEVELS_BY_NAMES.items():
+            at = np.flatnonzero(rows[names] >= 0)
+            points = rows[names][at] * len(self.types.times) + time[at]
+            for level in levels:
+                if level in self.levels:
+                    number = LEVELS.index(level)
+                    values[number, at], has_value[number, at] = self.levels[level].find(points)
+        return values, has_value
+
+    def single_type(self, rows: Rows, times: Numbers) -> Numbers:
+        """Return the only type of which there are rules for the keys of callers at a time, or 0."""
+        single = np.full(len(times), SEVERAL_TYPES, np.int8)
+        at = np.flatnonzero(rows[NO_NAMES] >= 0)
+        groups = self.texts.group_of(self.names[rows[NO_NAMES][at]])
+        single[at] = self.types.at(groups, self._numbers_of(times[at]))
+        return single
+
+    def _numbers_of(self, times: Numbers) -> Numbers:
+        return np.searchsorted(self.types.times, times, "right") - 1
