@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from uuid import uuid4
 
 import numpy as np
@@ -30,16 +30,62 @@ _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Source: ``ExternalCatalogUtils.escapePathName`` of Spark."""
 
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_WRITTEN: Final = "folder string, name string, rows bigint"
+WRITTEN: Final = "folder string, rows bigint"
 
 Folder = str
 """Of a partition, below that of its table."""
+
+
+Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def folder_of_tasks(session: SparkSession, uri: str) -> Path | None:
     """Return the folder of a URI that all tasks reach as this process does; null elsewhere."""
     folder = folder_here(session, uri)
     return folder if folder and str(session.sparkContext.master).startswith("local") else None
+
+
+class Staging:
+    """Files that tasks write, and that take the place of others together.
+
+    Attributes:
+        folder: Of the table.
+        write: What a task does: it writes the files of rows of the table's columns, in its order,
+            those of a partition one after the other, and yields ``WRITTEN``. It may be sent.
+    """
+
+    def __init__(self, folder: Path, schema: StructType, table: Table) -> None:
+        """Name a folder that no reader looks at."""
+        self.folder = folder
+        self._staged = folder / f"_{uuid4().hex}"
+        self.write = _writing(schema, table, self._staged)
+
+    def __enter__(self) -> Self:
+        """Make the folder."""
+        above = self.folder
+        self._new = [above] if not above.exists() else []
+        while not above.parent.exists():
+            above = above.parent
+            self._new.append(above)
+        self._staged.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what has not been put, and folders above it that were made for nothing."""
+        shutil.rmtree(self._staged, ignore_errors=True)
+        with suppress(OSError):
+            for above in self._new:
+                above.rmdir()
+
+    def put(self, folders: Iterable[Folder], revision: str = "") -> None:
+        """Replace partitions by what the tasks wrote, or write a revision of them."""
+        # A table without rows is one, too.
+        self._new = []
+        for name in sorted(folders):
+            own = self.folder / name
+            if revision:
+                own /= f"{REVISION}={revision}"
+            _replace(own, self._staged / name, self._staged)
 
 
 def write_here(
@@ -55,19 +101,11 @@ def write_here(
         folder: Of the table.
         revision: Of a table that has them; its other revisions stay.
     """
-    staged = folder / f"_{uuid4().hex}"
-    staged.mkdir(parents=True)
-    try:
+    with Staging(folder, schema, table) as staging:
         written: dict[Folder, int] = {}
-        for row in rows.mapInArrow(_writing(schema, table, staged), _WRITTEN).collect():
+        for row in rows.mapInArrow(staging.write, WRITTEN).collect():
             written[row.folder] = written.get(row.folder, 0) + row.rows
-        for name in sorted(written):
-            own = folder / name
-            if revision:
-                own /= f"{REVISION}={revision}"
-            _replace(own, staged / name, staged)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        staging.put(written, revision)
     return written
 
 
@@ -86,9 +124,7 @@ def _replace(own: Path, new: Path, staged: Path) -> None:
         return
 
 
-def _writing(
-    schema: StructType, table: Table, staged: Path
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writing(schema: StructType, table: Table, staged: Path) -> Writer:
     own = to_arrow_schema(schema)
     partitions = table.partitions
     stored = pa.schema([field for field in own if field.name not in partitions])
@@ -97,7 +133,7 @@ def _writing(
     repeated = [field.name for field in stored if field.name not in doubles]
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        written: list[tuple[str, str, int]] = []
+        written: list[tuple[Folder, int]] = []
         for folder, rows in _runs(batches, partitions):
             name = f"part-{len(written):05}-{uuid4()}.zstd.parquet"
             (staged / folder).mkdir(parents=True, exist_ok=True)
@@ -108,11 +144,10 @@ def _writing(
                 use_dictionary=repeated,
                 row_group_size=_ROWS_OF_GROUP,
             )
-            written.append((folder, name, len(rows)))
-        columns = zip(*written, strict=True) if written else ((), (), ())
-        kinds = (pa.string(), pa.string(), pa.int64())
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.record_batch(arrays, ["folder", "name", "rows"])
+            written.append((folder, len(rows)))
+        folders, rows_of = zip(*written, strict=True) if written else ((), ())
+        columns = [pa.array(folders, pa.string()), pa.array(rows_of, pa.int64())]
+        yield pa.record_batch(columns, ["folder", "rows"])
 
     return write
 

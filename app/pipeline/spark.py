@@ -339,6 +339,11 @@ def _is_local(master: str | None) -> bool:
     return (master or LOCAL).startswith("local")
 
 
+def is_local(session: SparkSession) -> bool:
+    """Tell whether tasks run on this machine, in the processes that this one starts."""
+    return not is_remote() and _is_local(session.sparkContext.master)
+
+
 def _packed(directory: Path) -> Path:
     """Return this program as a file that workers can import: data sources run there."""
     packed = directory / "app.zip"

@@ -5,18 +5,18 @@ the input is about, or ``--from`` and ``--to``, are replaced, each as a whole.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks, tally
+from app.pipeline.folders import values_of
+from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks
 from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
 from app.pipeline.ingest.inputs import (
     FORMATS,
@@ -32,16 +32,17 @@ from app.pipeline.ingest.inputs import (
 )
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.minutes import COUNTS, quarantine, refused_points, sum_minutes
-from app.pipeline.ingest.names import count_names, idle_minutes, require_own_ids, series_of
+from app.pipeline.ingest.minutes import Provenance
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
-from app.pipeline.ingest.read import broken_files, read_points, small_batches
+from app.pipeline.ingest.quarantine import quarantine
+from app.pipeline.ingest.read import broken_files, read_times, small_batches, unreadable_points
 from app.pipeline.ingest.rows import UNREADABLE
+from app.pipeline.ingest.tasks import Outcome, run_tasks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
 from app.pipeline.results import Scope, explain
-from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
+from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES, Table
 
 
 def rules_of(job: Job) -> Rules:
@@ -99,9 +100,6 @@ def inputs_of(job: Job, rules: Rules, choose: Choice | None = None) -> Inputs:
     return inputs
 
 
-ROWS_OF_FILE: Final = 500_000
-"""About so many points of an hour are summed up for one file."""
-
 WRITES: Final = (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT)
 
 
@@ -158,7 +156,7 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
         # It has the points of the last minute once they are scraped.
         return datetime.now(UTC) - timedelta(minutes=1)
     now = datetime.now(UTC)
-    times = read_points(job.session, inputs_of(job, rules, of_newest_hour(now)), rules).select("ts")
+    times = read_times(job.session, inputs_of(job, rules, of_newest_hour(now)), rules)
     is_past = sf.col("ts") <= int(now.timestamp() * 1_000_000)
     with small_batches(job.session, job.options.format):
         newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
@@ -198,15 +196,15 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
     if inputs.ranges:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
-    with small_batches(job.session, inputs.kind), ExitStack() as persisted:
-        reading = _read(job, rules, inputs, persisted)
-        ingested = _write_minutes(job, reading, out)
+    with small_batches(job.session, inputs.kind), ExitStack() as opened:
+        outcome = _run(job, rules, inputs, out, opened)
+        ingested = _write_minutes(job, inputs, outcome, out)
         hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]
-        _write_quarantine(job, reading, out, hours)
-        counted = reading.counted
+        _write_quarantine(job, inputs, outcome, out, hours)
+        counted = outcome.counted
         for sentence in (
             without_quota_metrics(counted),
-            without_brokers(counted, reading.points, inputs),
+            without_brokers(counted, outcome.rows("surplus"), inputs),
         ):
             if sentence:
                 job.say(sentence)
@@ -214,92 +212,63 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
     return ingested
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What was read.
+def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -> Outcome:
+    """Run the tasks, and see that what they counted can be published.
 
-    Attributes:
-        inputs: From where.
-        rules: How points are judged.
-        points: The columns of ``POINTS_DDL``.
-        names: As ``count_names`` returns them.
-        counted: What they sum up to.
+    Raises:
+        UsageError: ``--cluster`` names one cluster, and the input holds several.
+        InfrastructureError: Rows were lost or doubled.
     """
-
-    inputs: Inputs
-    rules: Rules
-    points: DataFrame
-    names: DataFrame
-    counted: Tally
-
-    @property
-    def grain(self) -> str:
-        """Of the names."""
-        return self.rules.map.grain
-
-    def fine(self) -> DataFrame:
-        """Return the points that can be used, and maybe others."""
-        if not FORMATS[self.inputs.kind].parquet:
-            return self.points
-        return read_points(self.points.sparkSession, self.inputs, self.rules, is_fine=True)
-
-    def traced(self) -> DataFrame:
-        """Return the points with their files and rows, and a row for each broken file."""
-        if not FORMATS[self.inputs.kind].parquet:
-            return self.points
-        return read_points(self.points.sparkSession, self.inputs, self.rules, traced=True)
-
-
-def _read(job: Job, rules: Rules, inputs: Inputs, persisted: ExitStack) -> _Reading:
-    persisted.enter_context(job.tasks_for(inputs.rows))
-    points = read_points(job.session, inputs, rules)
-    if not FORMATS[inputs.kind].parquet:
-        # Python parses text, which takes longer than all that follows.
-        points = points.persist(StorageLevel.DISK_ONLY)
-        persisted.callback(points.unpersist)
-    names = count_names(points).persist()
-    persisted.callback(names.unpersist)
-    counted = tally(names)
-    persisted.enter_context(job.tasks_for(sum(counted.hours.values())))
-    _require_one_cluster(job, points, counted)
+    opened.enter_context(job.tasks_for(inputs.rows))
+    provenance = Provenance(rules.map.grain, inputs.kind, job.run_id)
+    outcome = run_tasks(inputs, rules, provenance, out, opened)
+    explain(job, RATE_MINUTE, outcome.found)
+    counted = outcome.counted
+    opened.enter_context(job.tasks_for(sum(counted.hours.values())))
+    _require_one_cluster(job, counted)
     if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
     if rules.has_period and inputs.rows is not None:
         # Rows of other times are not even read.
         counted.left_out += inputs.rows - _rows_found(inputs, counted)
-    reading = _Reading(inputs, rules, points, names, counted)
-    _look_for_broken_files(reading)
-    return reading
+    return outcome._replace(broken=_broken_files(job, inputs, outcome))
 
 
-def _write_minutes(job: Job, reading: _Reading, out: Lake) -> Ingested:
-    counted, inputs, grain = reading.counted, reading.inputs, reading.grain
+def _write_minutes(job: Job, inputs: Inputs, outcome: Outcome, out: Lake) -> Ingested:
+    counted = outcome.counted
     filled = [_partition(*hour) for hour in sorted(counted.hours)]
     cut = _cut_hours(job, inputs, out, filled)
     filled = without(filled, cut)
     hours = in_order([*filled, *without(_period(job, counted), [*filled, *cut])])
-    provenance = {"source": sf.lit(inputs.kind), "ingest_run_id": sf.lit(job.run_id)}
-    series = series_of(reading.names, grain).withColumns(provenance)
     most = max(counted.hours.values(), default=1)
-    shares, clusters = -(-most // ROWS_OF_FILE), sorted(counted.clusters)
-    used = Observation()
-    counts = [sf.sum(f"counts.{name}").alias(name) for name in COUNTS]
-    summed = sum_minutes(reading.fine(), grain, inputs.firsts, shares, clusters)
-    rows = summed.observe(used, *counts).where("counts is null").drop("counts")
-    if counted.has_ups:
-        rows = rows.unionByName(idle_minutes(reading.names, grain))
-    if cut:
-        rows, series = (frame.where(~is_within(cut, BY_HOUR)) for frame in (rows, series))
-    series = series.persist()
-    require_own_ids(series)
     rows_out = job.counts.setdefault("rows_out", {})
-    for frame, table in ((series, SERIES), (rows, RATE_MINUTE)):
-        explain(job, table, frame)
-        # The minutes without a sample come behind the others.
-        is_sorted = table is SERIES or not counted.has_ups
-        rows_out[table.name] = out.write(frame, table, hours, filled=filled, is_sorted=is_sorted)
-    counted.add_used(used.get)
+    for table in (SERIES, RATE_MINUTE):
+        rows_out[table.name] = _write(outcome, table, out, hours, filled)
+    # A task has all of an hour.
+    series = out.read_in(SERIES, filled).repartition(*SERIES.partitions)
     return Ingested(series, hours, filled, most, sum(counted.hours.values()))
+
+
+def _write(
+    outcome: Outcome,
+    table: Table,
+    out: Lake,
+    hours: Sequence[Partition],
+    filled: Sequence[Partition],
+) -> int:
+    """Replace the hours of a table, and return how many rows they have."""
+    if table.name not in outcome.staged:
+        frame = outcome.rows(table.name).where(is_within(filled, BY_HOUR))
+        return out.write(frame, table, hours, filled=filled, is_sorted=True)
+    wanted = {tuple(hour.values()) for hour in filled}
+    rows = {
+        folder: rows
+        for folder, rows in outcome.written[table.name].items()
+        if tuple(values_of(f"{folder}/", table.partitions).values()) in wanted
+    }
+    outcome.staged[table.name].put(rows)
+    out.empty(table, without(hours, filled))
+    return sum(rows.values())
 
 
 def _partition(cluster: str, hour: int) -> Partition:
@@ -327,17 +296,17 @@ def _rows_found(inputs: Inputs, counted: Tally) -> int:
     return counted.rows_in + counted.left_out - len(inputs.unreadable)
 
 
-def _look_for_broken_files(reading: _Reading) -> None:
-    """Name what is broken within a file, where fewer rows were read than the footers count.
+def _broken_files(job: Job, inputs: Inputs, outcome: Outcome) -> Mapping[int, str]:
+    """Return what is broken within a file, where fewer rows were read than the footers count.
 
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
-    inputs, counted = reading.inputs, reading.counted
+    counted = outcome.counted
     found = _rows_found(inputs, counted)
     if inputs.rows in {None, found}:
-        return
-    broken = broken_files(reading.traced(), inputs)
+        return {}
+    broken = outcome.broken or broken_files(job.session, inputs, outcome.rows_of_file)
     if not broken:
         message = (
             f"The files hold {inputs.rows} rows and {found} were read; nothing is published. Run "
@@ -345,24 +314,31 @@ def _look_for_broken_files(reading: _Reading) -> None:
         )
         raise InfrastructureError(message)
     inputs.unreadable |= broken
-    counted.refused[UNREADABLE] = len(inputs.unreadable)
+    counted.refused = dict(sorted({**counted.refused, UNREADABLE: len(inputs.unreadable)}.items()))
+    return broken
 
 
-def _write_quarantine(job: Job, reading: _Reading, out: Lake, hours: Sequence[Partition]) -> None:
+def _write_quarantine(
+    job: Job, inputs: Inputs, outcome: Outcome, out: Lake, hours: Sequence[Partition]
+) -> None:
     """Replace what is refused in these hours; the first of them has what is of no hour."""
-    counted, rows_out = reading.counted, job.counts["rows_out"]
+    counted, rows_out = outcome.counted, job.counts["rows_out"]
     if not counted.quarantined:
         out.empty(QUARANTINE, hours)
         rows_out[QUARANTINE.name] = 0
         return
-    refused = refused_points(reading.traced(), reading.inputs.firsts)
-    rows = quarantine(refused, dict(enumerate(reading.inputs.names)), hours).coalesce(1).persist()
+    refused = outcome.rows("surplus")
+    if outcome.broken:
+        unread = unreadable_points(out.session, outcome.broken)
+        columns = ("cluster_id", "ts", "file", "line", "text as raw", "problem as reason")
+        refused = refused.unionByName(unread.selectExpr(*columns))
+    rows = quarantine(refused, dict(enumerate(inputs.names)), hours).coalesce(1).persist()
     try:
-        of_hour = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n"))
-        stored = of_hour.withColumn("hour", sf.col("hour").cast("string")).collect()
+        stored = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n")).collect()
         counted.stored = sum(row.n for row in stored)
         filled = [
-            {"cluster_id": row.cluster_id, "dt": f"{row.dt}", "hour": row.hour} for row in stored
+            {"cluster_id": row.cluster_id, "dt": f"{row.dt}", "hour": f"{row.hour}"}
+            for row in stored
         ]
         rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours, filled=filled)
     finally:
@@ -391,19 +367,17 @@ def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
     }
 
 
-def _require_one_cluster(job: Job, points: DataFrame, counted: Tally) -> None:
+def _require_one_cluster(job: Job, counted: Tally) -> None:
     """Raise where one cluster id would hide several.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several.
     """
-    if not (job.options.cluster and counted.is_mixed):
+    if not (job.options.cluster and len(counted.named) > 1):
         return
-    clusters = points.where("problem is null and cluster != ''").select("cluster").distinct()
-    names = ", ".join(sorted(row.cluster for row in clusters.collect()))
     message = (
-        f"--cluster {job.options.cluster}: the input holds the clusters {names}; leave the option "
-        "out, or give the input of one."
+        f"--cluster {job.options.cluster}: the input holds the clusters "
+        f"{', '.join(counted.named)}; leave the option out, or give the input of one."
     )
     raise UsageError(message)
 

@@ -1,18 +1,15 @@
 """The data-quality checks of an ingest: what was counted, against what is fine."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, Self
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as sf
+from pyspark.sql import Row
 
-from app.pipeline.ingest.minutes import DUPLICATE, FAILED
-from app.pipeline.ingest.names import ATTRIBUTES
+from app.pipeline.ingest.hours import DUPLICATE
 from app.pipeline.ingest.points import (
-    LEFT_OUT,
     MISSING_BROKER,
     UNDECODABLE,
     UNKNOWN_METRIC,
@@ -70,8 +67,7 @@ class Tally:
         left_out: Rows outside the period, or of a metric that says nothing of a rate.
         brokers: That reported.
         hours: The rows of each hour of a cluster, counted from the epoch, that has rates.
-        has_ups: Whether there are points of ``up``.
-        is_mixed: Whether the input names several clusters.
+        named: What the input names clusters.
         used: Rows that count, by attribute.
         failed: Scrapes that failed: ``up`` was 0.
         stored: Rows that are in ``quarantine``.
@@ -82,8 +78,7 @@ class Tally:
     left_out: int = 0
     brokers: Sequence[Broker] = ()
     hours: dict[tuple[str, int], int] = field(default_factory=dict)
-    has_ups: bool = False
-    is_mixed: bool = False
+    named: Sequence[str] = ()
     used: dict[str, int] = field(default_factory=dict)
     failed: int = 0
     stored: int = 0
@@ -103,63 +98,31 @@ class Tally:
         """How many rows there were."""
         return self.fine + self.quarantined - self.refused.get(DUPLICATE, 0)
 
-    def add_used(self, counts: Mapping[str, int]) -> None:
-        """Take what was counted of the points that count: ``COUNTS``, null for none at all."""
-        self.failed = counts[FAILED] or 0
-        self.used = {name: counts[name] for name in ATTRIBUTES if counts[name]}
-        if duplicates := self.fine - sum(self.used.values()):
-            self.refused = dict(sorted({**self.refused, DUPLICATE: duplicates}.items()))
+    @classmethod
+    def of(cls, reported: Iterable[Row]) -> Self:
+        """Sum up what brokers reported: as ``sum_hours`` returns it."""
+        hours: Counter[tuple[str, int]] = Counter()
+        of_broker: dict[tuple[str, int], list[Row]] = {}
+        for row in reported:
+            of_broker.setdefault((row.cluster_id, row.broker_id), []).append(row)
+            if row.with_rate:
+                hours[row.cluster_id, row.hour_number] += row.rows
+        brokers = [
+            Broker(
+                *name,
+                sum(row.minutes for row in found),
+                _time(min(row.first for row in found)),
+                _time(max(row.last for row in found)),
+            )
+            for name, found in sorted(of_broker.items())
+        ]
+        fine = sum(row.rows for found in of_broker.values() for row in found)
+        return cls(fine, brokers=brokers, hours=hours)
 
 
-def tally(names: DataFrame) -> Tally:
-    """Sum up what was counted before any is written: how many points there are, and of what.
-
-    Args:
-        names: As ``count_names`` returns them.
-    """
-    rows = _by_hour(names).collect()
-    refused: Counter[str] = Counter()
-    hours: Counter[tuple[str, int]] = Counter()
-    of_broker: dict[tuple[str, int], list[Row]] = {}
-    fine = [row for row in rows if row.problem is None]
-    for row in rows:
-        if row.problem is not None:
-            refused[row.problem] += row.rows
-    left_out = refused.pop(LEFT_OUT, 0)
-    for row in fine:
-        of_broker.setdefault((row.cluster_id, row.broker_id), []).append(row)
-        if row.with_rate:
-            hours[row.cluster_id, row.hour_number] += row.rows
-    brokers = [
-        Broker(
-            *name,
-            sum(row.minutes for row in found),
-            min(row.first for row in found),
-            max(row.last for row in found),
-        )
-        for name, found in sorted(of_broker.items())
-    ]
-    clusters = {row[name] for row in fine for name in ("first_cluster", "last_cluster")} - {None}
-    return Tally(
-        sum(row.rows for row in fine),
-        dict(sorted(refused.items())),
-        left_out,
-        brokers,
-        hours,
-        any(row.ups for row in fine),
-        len(clusters) > 1,
-    )
-
-
-def _by_hour(names: DataFrame) -> DataFrame:
-    return names.groupBy("problem", "cluster_id", "broker_id", "hour_number").agg(
-        *(sf.sum(name).alias(name) for name in ("rows", "with_rate", "ups")),
-        sf.bit_count(sf.bit_or("reported")).alias("minutes"),
-        sf.timestamp_micros(sf.min("first")).alias("first"),
-        sf.timestamp_micros(sf.max("last")).alias("last"),
-        sf.min("first_cluster").alias("first_cluster"),
-        sf.max("last_cluster").alias("last_cluster"),
-    )
+def _time(micros: int) -> datetime:
+    """Return microseconds of the epoch as Spark returns times: UTC, without a zone."""
+    return datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001
 
 
 def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:

@@ -22,11 +22,11 @@ def without_quota_metrics(counted: Tally) -> str | None:
     return f"No quota metrics in this input: {NO_QUOTA_METRICS}."
 
 
-def without_brokers(counted: Tally, points: DataFrame, inputs: Inputs) -> str | None:
+def without_brokers(counted: Tally, surplus: DataFrame, inputs: Inputs) -> str | None:
     """Return which label may name the brokers where no point does; null elsewhere."""
     if counted.fine or MISSING_BROKER not in counted.refused:
         return None
-    found = _headers(inputs) or _labels(points)
+    found = _headers(inputs) or _labels(surplus)
     instances = labels_by_field(found).get(INSTANCE, [])
     if instances:
         values = found[instances[0]]
@@ -49,13 +49,13 @@ def _headers(inputs: Inputs) -> Mapping[str, list[str]]:
     return {header: [] for found in columns for header in found.values() if header}
 
 
-def _labels(points: DataFrame) -> Mapping[str, list[str]]:
+def _labels(surplus: DataFrame) -> Mapping[str, list[str]]:
     """Return the labels of some series without brokers, with some of their values."""
-    texts = points.where(f"problem = '{MISSING_BROKER}'").select("text").limit(_SERIES)
+    texts = surplus.where(f"reason = '{MISSING_BROKER}'").select("raw").limit(_SERIES)
     found: dict[str, list[str]] = {}
     for row in texts.distinct().collect():
         try:
-            document = json.loads(row.text)
+            document = json.loads(row.raw)
         except ValueError:
             # It is cut where it is long.
             continue

@@ -1,165 +1,270 @@
-"""Points to minutes: which of them count, and what those of a minute sum up to.
+"""Minutes and series of points that are in order: sums of integers, so that order says nothing."""
 
-Spark divides the points by hour, and a task of Arrow puts those of an hour in order and sums them
-up, column by column. Sums are integers of 10^-6 units, so that the order of the points says
-nothing.
-"""
-
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as sf
 
-from app.domain.broker_metrics import RATE, THROTTLE, UP
-from app.pipeline.ingest.names import ATTRIBUTES, HOUR_US, MINUTE_US, NAMES, hour_columns, series_id
-from app.pipeline.ingest.points import LEFT_OUT
-from app.pipeline.lake import Partition, is_within
-from app.pipeline.tables import QUARANTINE, RATE_MINUTE
-from app.pipeline.usage.measures import Numbers, begins_of, ranks_of
+from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP
+from app.pipeline.ingest.series_names import SeriesNames
+from app.pipeline.ingest.texts import pairs
+from app.pipeline.usage.measures import Numbers, begins_of
 
-DUPLICATE: Final = "duplicate"
-FAILED: Final = "failed"
-COUNTS: Final = (*ATTRIBUTES, FAILED)
-"""Points that count, by attribute, and those of scrapes that failed: ``up`` was 0."""
+MINUTE_US: Final = 60_000_000
+HOUR_US: Final = 3_600_000_000
+ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
+CODES: Final = {name: code for code, name in enumerate(ATTRIBUTES)}
 
-_SHARE_BITS: Final = 20
-_MINUTES: Final = 60
+MINUTES: Final = 60
 _MICRO: Final = 1_000_000
 _LOW_BITS: Final = 20
 """Sums are of these and of those above, which 64 bits hold whatever the values and their number."""
 
-_CODES: Final = {name: code for code, name in enumerate(ATTRIBUTES)}
-_COUNTS: Final = pa.struct([(name, pa.int64()) for name in COUNTS])
-_DDL: Final = f"{RATE_MINUTE.ddl}, counts struct<{', '.join(f'{name}: bigint' for name in COUNTS)}>"
+
+class Provenance(NamedTuple):
+    """What all rows of a run have in common."""
+
+    grain: str
+    source: str
+    run_id: str
 
 
-def sum_minutes(
-    points: DataFrame, grain: str, firsts: Sequence[int], shares: int, clusters: Sequence[str]
-) -> DataFrame:
-    """Sum up the points of each series in each minute on each broker, each point once.
+class Where(NamedTuple):
+    """Which hours, names and brokers the numbers of groups mean.
 
-    Of points with the same names and time that of the first input counts, and of one input that
-    with the greatest value; where several inputs have the same attribute of the same minute, those
-    of the first. A throttle time without a rate in its minute is a minute with rate 0.
+    Attributes:
+        names: Of the series.
+        clusters: The number of the cluster of each partition.
+        hours: The hour of the epoch of each partition.
+        brokers: The ids of the brokers.
+    """
+
+    names: SeriesNames
+    clusters: Numbers
+    hours: Numbers
+    brokers: Numbers
+
+    def columns(self, partition: Numbers) -> dict[str, pa.Array]:
+        """Return the columns of partitions by their numbers."""
+        hours = self.hours[partition]
+        clusters = pa.array(self.clusters[partition])
+        return {
+            "cluster_id": pa.DictionaryArray.from_arrays(clusters, self.names.clusters),
+            "dt": pa.array((hours // 24).astype(np.int32)).cast(pa.date32()),
+            "hour": pa.array((hours % 24).astype(np.int32)),
+        }
+
+
+class Points(NamedTuple):
+    """Points in the order of their groups and times.
+
+    Attributes:
+        group: The number of hour, name and broker.
+        ts: Microseconds of the epoch.
+        code: Of the attribute.
+        value: NaN for none.
+    """
+
+    group: Numbers
+    ts: Numbers
+    code: Numbers
+    value: Numbers
+
+    @property
+    def minute(self) -> Numbers:
+        """The minute of the hour."""
+        return self.ts % HOUR_US // MINUTE_US
+
+    @property
+    def has_minute(self) -> Numbers:
+        """Of a throttle time that is NaN there is no minute; others say nothing of one."""
+        is_throttled = (self.code == CODES[THROTTLE]) & ~np.isnan(self.value)
+        has_minute: Numbers = (self.code == CODES[RATE]) | is_throttled
+        return has_minute
+
+    @property
+    def has_failed(self) -> Numbers:
+        """Scrapes that failed: the broker did not report in them."""
+        has_failed: Numbers = (self.code == CODES[UP]) & (self.value == 0)
+        return has_failed
+
+
+class Groups(NamedTuple):
+    """What is counted of each name on each broker in an hour, in order; minutes are bits.
+
+    Attributes:
+        partition: The number of the partition.
+        name: The number of the name.
+        broker: The number of the broker.
+        rows: Points.
+        with_rate: Those that make minutes.
+        ups: Those of ``up``.
+        reported: The minutes in which the broker reported anything.
+        seen: Those in which there is a rate or a throttle time.
+        scraped: Those in which a scrape succeeded.
+        first: The first time.
+        last: The last time.
+    """
+
+    partition: Numbers
+    name: Numbers
+    broker: Numbers
+    rows: Numbers
+    with_rate: Numbers
+    ups: Numbers
+    reported: Numbers
+    seen: Numbers
+    scraped: Numbers
+    first: Numbers
+    last: Numbers
+
+    @classmethod
+    def of(cls, points: Points, partition: Numbers, name: Numbers, broker: Numbers) -> "Groups":
+        """Count all points, whether they are used or not."""
+        begins = begins_of(points.group)
+        ends = np.append(begins[1:], len(points.group))
+        bit = np.int64(1) << points.minute
+        is_up, has_minute = points.code == CODES[UP], points.has_minute
+
+        def bits(claims: Numbers) -> Numbers:
+            return np.bitwise_or.reduceat(np.where(claims, bit, 0), begins)
+
+        return cls(
+            partition=partition,
+            name=name,
+            broker=broker,
+            rows=ends - begins,
+            with_rate=np.add.reduceat(has_minute.astype(np.int64), begins),
+            ups=np.add.reduceat(is_up.astype(np.int64), begins),
+            reported=bits(~points.has_failed),
+            seen=bits(has_minute),
+            scraped=bits(is_up & ~points.has_failed),
+            first=points.ts[begins],
+            last=points.ts[ends - 1],
+        )
+
+    def reported_by(self, where: Where) -> tuple[pa.Table, Numbers]:
+        """Return what each broker reported in an hour, and the minutes scraped, by group."""
+        both, found = pairs(self.partition, self.broker, len(where.brokers))
+        order = np.argsort(both, kind="stable")
+        begins = begins_of(both[order])
+        partition, broker = np.divmod(found, len(where.brokers))
+        sums = {
+            name: np.add.reduceat(column[order], begins)
+            for name, column in (
+                ("rows", self.rows),
+                ("with_rate", self.with_rate),
+                ("ups", self.ups),
+            )
+        }
+        minutes = np.bitwise_or.reduceat(self.reported[order], begins)
+        scraped = np.bitwise_or.reduceat(self.scraped[order], begins)
+        table = pa.table(
+            {
+                "cluster_id": where.names.clusters.take(pa.array(where.clusters[partition])),
+                "broker_id": pa.array(where.brokers[broker].astype(np.int32)),
+                "hour_number": pa.array(where.hours[partition].astype(np.int32)),
+                **sums,
+                "minutes": np.bitwise_count(minutes).astype(np.int64),
+                "first": np.minimum.reduceat(self.first[order], begins),
+                "last": np.maximum.reduceat(self.last[order], begins),
+            }
+        )
+        return table, scraped[both]
+
+    def series(self, where: Where, provenance: Provenance) -> pa.Table:
+        """Return the columns of ``SERIES`` of the names that have minutes."""
+        own = np.flatnonzero(self.seen)
+        partition, name = self.partition[own], self.name[own]
+        begins = begins_of(partition, name)
+        first = _reduced(np.minimum, self.first[own], begins)
+        last = _reduced(np.maximum, self.last[own], begins)
+        chosen = pa.array(name[begins])
+        number = len(begins)
+        return pa.table(
+            {
+                **where.columns(partition[begins]),
+                "series_id": where.names.series[name[begins]],
+                **{each: column.take(chosen) for each, column in where.names.texts.items()},
+                "grain": _same(provenance.grain, number),
+                "first_seen": _time(first - first % MINUTE_US),
+                "last_seen": _time(last - last % MINUTE_US),
+                "source": _same(provenance.source, number),
+                "ingest_run_id": _same(provenance.run_id, number),
+            }
+        )
+
+
+def sum_minutes(used: Points, groups: Groups, scraped: Numbers, where: Where) -> pa.Table:
+    """Return the columns of ``RATE_MINUTE``.
 
     Args:
-        points: The columns of ``POINTS_DDL``.
-        grain: Of the input.
-        firsts: The number of the first file of each input.
-        shares: Into how many files the series of an hour are divided.
-        clusters: That the points are of.
-
-    Returns:
-        The columns of ``RATE_MINUTE``, in its order, and ``counts``: null, but for one row of each
-        share, which has nothing else. A task has all of a share.
+        used: The points that count.
+        groups: What is counted of their groups.
+        scraped: The minutes in which the broker of each group was scraped.
+        where: Of the groups.
     """
-    attribute = " ".join(f"when '{name}' then {code}" for name, code in _CODES.items())
-    cluster = sf.lit(0)
-    if len(clusters) > 1:
-        names = sf.array(*map(sf.lit, clusters))
-        cluster = sf.array_position(names, sf.col("cluster_id")) - 1
-    # `up` has no key.
-    fine = points.where("problem is null").withColumn("key", sf.coalesce("key", sf.lit("")))
-    named = fine.withColumns(
-        {"series_id": series_id(grain), "input": _input_of("file", firsts), "cluster": cluster}
-    )
-    share = f"ts div {HOUR_US} * {2**_SHARE_BITS} + pmod(series_id, {shares})"
-    columns = {
-        "series_id": "series_id",
-        # One number, by which rows are sorted fastest.
-        "place": f"({share}) * {len(clusters)} + cluster",
-        # Broker and time within the hour.
-        "spot": f"broker_id * {HOUR_US} + ts % {HOUR_US}",
-        "code": f"cast(case attribute {attribute} end as tinyint)",
-        "value": "value",
-        **({"input": "input"} if len(firsts) > 1 else {}),
-    }
-    narrow = named.selectExpr(*(f"{item} as {name}" for name, item in columns.items()))
-
-    def summed(points: pa.Table) -> pa.Table:
-        return _sum_share(points, clusters)
-
-    return narrow.groupBy("place").applyInArrow(summed, _DDL)
-
-
-def _sum_share(points: pa.Table, clusters: Sequence[str]) -> pa.Table:
-    """Return the columns of ``_DDL`` of the points of a share of an hour."""
-    share, cluster = divmod(points["place"][0].as_py(), len(clusters))
-    hour = share >> _SHARE_BITS
-    series, spot, code, value = _that_count(points)
-    is_of = {name: code == number for name, number in _CODES.items()}
-    counts = {name: int(np.count_nonzero(claim)) for name, claim in is_of.items()}
-    counts[FAILED] = int(np.count_nonzero(is_of[UP] & (value == 0)))
-    # An idle throttle time is NaN; others than these two say nothing of a minute.
-    has_minute = is_of[RATE] | is_of[THROTTLE] & ~np.isnan(value)
-    series, minute, value = series[has_minute], spot[has_minute] // MINUTE_US, value[has_minute]
-    is_rate = is_of[RATE][has_minute]
-    begins = begins_of(series, minute)
+    has_minute = used.has_minute
+    group, minute = used.group[has_minute], used.minute[has_minute]
+    value, is_rate = used.value[has_minute], used.code[has_minute] == CODES[RATE]
+    begins = begins_of(group, minute)
     micros = np.floor(value * _MICRO + 0.5).astype(np.int64)
-    samples, rate_avg, rate_max = _sums(micros, is_rate, begins)
-    _, throttle_avg, throttle_max = _sums(micros, ~is_rate, begins)
-    minute, number = minute[begins], len(begins)
-    time = hour * HOUR_US + minute % _MINUTES * MINUTE_US
-    columns = {
-        "cluster_id": pa.repeat(clusters[cluster], number),
-        "dt": pa.repeat(pa.scalar(hour // 24, pa.int32()), number).cast(pa.date32()),
-        "hour": pa.repeat(pa.scalar(hour % 24, pa.int32()), number),
-        "series_id": pa.array(series[begins]),
-        "broker_id": pa.array((minute // _MINUTES).astype(np.int32)),
-        "ts": pa.array(time).cast(pa.timestamp("us", "UTC")),
-        # A minute without a rate has a throttle time.
-        "rate_avg": pa.array(np.where(samples > 0, rate_avg, 0.0)),
-        "rate_max": pa.array(np.where(samples > 0, rate_max, 0.0)),
-        "throttle_ms_avg": pa.array(throttle_avg, from_pandas=True),
-        "throttle_ms_max": pa.array(throttle_max, from_pandas=True),
-        "samples": pa.array(samples.astype(np.int32)),
-    }
-    minutes = pa.table({**columns, "counts": pa.nulls(number, _COUNTS)})
-    nothing = {name: pa.nulls(1, column.type) for name, column in columns.items()}
-    of_counts = pa.table({**nothing, "counts": pa.array([counts], _COUNTS)})
-    return pa.concat_tables([minutes, of_counts])
+    samples, *rates = _sums(micros, is_rate, begins)
+    _, *throttles = _sums(micros, ~is_rate, begins)
+    group, minute = group[begins], minute[begins]
+    # A minute without a rate has a throttle time.
+    measured = [*(np.where(samples > 0, each, 0.0) for each in rates), *throttles, samples]
+    idle = np.where(groups.seen != 0, scraped & ~groups.seen, 0)
+    if idle.any():
+        more = [(np.flatnonzero(idle >> number & 1), number) for number in range(MINUTES)]
+        group = np.concatenate([group, *(found for found, _ in more)])
+        minute = np.concatenate([minute, *(np.full(len(found), number) for found, number in more)])
+        nothing = len(group) - len(samples)
+        fills = (0.0, 0.0, np.nan, np.nan, 0)
+        measured = [
+            np.append(each, np.full(nothing, fill))
+            for each, fill in zip(measured, fills, strict=True)
+        ]
+        order = np.lexsort((minute, group))
+        group, minute, *measured = (each[order] for each in (group, minute, *measured))
+    partition = groups.partition[group]
+    rate_avg, rate_max, throttle_avg, throttle_max, samples = measured
+    return pa.table(
+        {
+            **where.columns(partition),
+            "series_id": where.names.series[groups.name[group]],
+            "broker_id": pa.array(where.brokers[groups.broker[group]].astype(np.int32)),
+            "ts": _time(where.hours[partition] * HOUR_US + minute * MINUTE_US),
+            "rate_avg": rate_avg,
+            "rate_max": rate_max,
+            "throttle_ms_avg": pa.array(throttle_avg, from_pandas=True),
+            "throttle_ms_max": pa.array(throttle_max, from_pandas=True),
+            "samples": pa.array(samples.astype(np.int32)),
+        }
+    )
 
 
-def _that_count(points: pa.Table) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return series, spot, code and value (NaN for none) of the points that count, in order."""
-    names = ("series_id", "spot", "code", "value")
-    series, spot, code, value = columns = [points[name].to_numpy() for name in names]
-    ranks, spots = (ranks_of(points[name]) for name in ("series_id", "spot"))
-    # One number says all, so that one sort of numbers will do.
-    point = (ranks * (spots.max() + 1) + spots) * len(_CODES) + code
-    order = np.argsort(point)
-    if "input" in points.column_names:
-        source = points["input"].to_numpy()
-        order = np.lexsort((-value, source, point))
-        order = order[begins_of(point[order])]
-        is_first = _is_of_first_input(*(each[order] for each in (ranks, spot, code, source)))
-        order = order[is_first]
-    elif len(begins_of(point[order])) < len(order):
-        order = np.lexsort((-value, point))
-        order = order[begins_of(point[order])]
-    series, spot, code, value = (each[order] for each in columns)
-    return series, spot, code, value
+def _reduced(function: np.ufunc, column: Numbers, begins: Numbers) -> Numbers:
+    """Reduce runs; there may be none."""
+    reduced: Numbers = function.reduceat(column, begins) if len(begins) else column
+    return reduced
 
 
-def _is_of_first_input(series: Numbers, spot: Numbers, code: Numbers, source: Numbers) -> Numbers:
-    """Tell which points are of the first input that has the attribute in their minute."""
-    minute = spot // MINUTE_US
-    order = np.lexsort((code, minute, series))
-    begins = begins_of(series[order], minute[order], code[order])
-    first = np.minimum.reduceat(source[order], begins)
-    is_first = np.empty(len(order), bool)
-    is_first[order] = source[order] == np.repeat(first, np.diff(np.append(begins, len(order))))
-    return is_first
+def _same(text: str, number: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(number, np.int32)), [text])
 
 
-def _sums(micros: Numbers, is_own: Numbers, begins: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _time(micros: Numbers) -> pa.Array:
+    return pa.array(micros).cast(pa.timestamp("us", "UTC"))
+
+
+def _sums(micros: Numbers, is_own: Numbers, begins: Numbers) -> tuple[Any, Any, Any]:
     """Return of each run how many values are its own, their mean, a half rounded up, and maximum.
 
     Where there are none, both are NaN.
     """
+    if not len(begins):
+        return begins, begins * np.nan, begins * np.nan
     n = np.add.reduceat(is_own.astype(np.int64), begins)
     own = np.where(is_own, micros, 0)
     high = np.add.reduceat(own >> _LOW_BITS, begins)
@@ -170,70 +275,3 @@ def _sums(micros: Numbers, is_own: Numbers, begins: Numbers) -> tuple[Numbers, N
     mean = (whole << _LOW_BITS) + ((rest << _LOW_BITS) + low + by // 2) // by
     mean, most = (np.where(n > 0, each / _MICRO, np.nan) for each in (mean, most))
     return n, mean, most
-
-
-def _input_of(file: str, firsts: Sequence[int]) -> Column:
-    """Return the number of the input that a file is of."""
-    return sum(((sf.col(file) >= first).cast("int") for first in firsts[1:]), sf.lit(0))
-
-
-def refused_points(points: DataFrame, firsts: Sequence[int]) -> DataFrame:
-    """Return the points that do not count.
-
-    Args:
-        points: The columns of ``POINTS_DDL``.
-        firsts: The number of the first file of each input.
-
-    Returns:
-        cluster_id, ts (microseconds, both null where they cannot be read), file, line, raw and
-        reason. A point that was fine but for another one has its columns for its text.
-    """
-    broken = points.where(sf.col("problem") != LEFT_OUT).select(
-        *("cluster_id", "ts", "file", "line"),
-        sf.col("text").alias("raw"),
-        sf.col("problem").alias("reason"),
-    )
-    names = ("cluster_id", *NAMES, "broker_id", "attribute")
-    fine = points.where(sf.col("problem").isNull())
-    fine = fine.withColumns(
-        {"minute": sf.expr(f"ts div {MINUTE_US}"), "input": _input_of("file", firsts)}
-    )
-    same = Window.partitionBy(*names, "ts").orderBy("input", sf.desc("value"), "position")
-    again = sf.row_number().over(same) > 1
-    if len(firsts) > 1:
-        first = sf.min("input").over(Window.partitionBy(*names, "minute"))
-        again |= sf.col("input") > first
-    twice = fine.withColumn("again", again).where("again")
-    time = sf.date_format(sf.timestamp_micros("ts"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
-    columns = ("cluster_id", "broker_id", "key", "attribute", "user", "client_id", "value")
-    raw = sf.to_json(sf.struct(time, *columns)).alias("raw")
-    reason = sf.lit(DUPLICATE).alias("reason")
-    surplus = twice.select("cluster_id", "ts", "file", "line", raw, reason)
-    return broken.unionByName(surplus)
-
-
-def quarantine(refused: DataFrame, names: dict[int, str], hours: Sequence[Partition]) -> DataFrame:
-    """Return the columns of ``QUARANTINE``.
-
-    Args:
-        refused: As ``refused_points`` returns them.
-        names: What the inputs are called, by their numbers.
-        hours: That the run is about; the first has what is of none of them.
-    """
-    sources = refused.sparkSession.createDataFrame(list(names.items()), "file int, source string")
-    number = sf.expr(f"cast(ts div {HOUR_US} as int)")
-    own = refused.withColumn("hour_number", number).withColumns(hour_columns())
-    is_own = sf.coalesce(is_within(hours, QUARANTINE.partitions), sf.lit(False))
-    at_home = {"cluster_id": "string", "dt": "date", "hour": "int"}
-    home = hours[0]
-    placed = own.withColumn("is_own", is_own).withColumns(
-        {
-            name: sf.when(sf.col("is_own"), sf.col(name)).otherwise(sf.lit(home[name]).cast(kind))
-            for name, kind in at_home.items()
-        }
-    )
-    return (
-        placed.join(sf.broadcast(sources), "file")
-        .groupBy(*QUARANTINE.partitions, "source", "line", "raw", "reason")
-        .agg(sf.count(sf.lit(1)).alias("n"))
-    )

@@ -1,21 +1,16 @@
 """Points of metrics, judged one by one: what each is of, or why it cannot be used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import reduce
-from itertools import product
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
-from pyspark.sql.types import DataType, IntegralType, StringType
+import pyarrow.compute as pc
 
 from app.domain.broker_metrics import (
-    METRIC_NAMES,
     RATE,
-    RESOURCES,
     THROTTLE,
     UP,
     UTILIZATION,
@@ -24,8 +19,9 @@ from app.domain.broker_metrics import (
     user_of_tag,
 )
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE
-from app.pipeline.tables import RESOURCES as OF_KAFKA
+from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE, number_of
+from app.pipeline.ingest.texts import Texts, pairs
+from app.pipeline.usage.measures import Numbers
 
 LEFT_OUT: Final = "left-out"
 """The problem of points that are no input: ``--from`` and ``--to`` leave them out, or they are of a
@@ -48,9 +44,9 @@ nothing. One with a ``problem``, the reason of its quarantine, has ``text`` inst
 LARGEST: Final = 9e12
 """From here on 10^-6 units of a value do not fit 64 bits."""
 
-ArrowFunction = Callable[[pa.Array], pa.Array]
+LABELS: Final = ("cluster", "broker", "instance", "metric", "resource", "user", "client_id")
+"""The columns of ``ROWS_DDL`` that name a series."""
 
-_POINTS: Final = tuple(column.split()[0] for column in POINTS_DDL.split(","))
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_TEXT: Final = 4096
 _LARGEST_BROKER: Final = 2**31 - 1
@@ -90,157 +86,170 @@ class Rules:
         )
 
 
-def judge(rows: DataFrame, rules: Rules, text: Column, *, is_fine: bool = False) -> DataFrame:
-    """Judge points one by one.
+def judge(rows: pa.Table, rules: Rules, texts: Callable[[Numbers], pa.Array]) -> pa.Table:
+    """Judge points one by one: what each is of, or why it cannot be used.
 
     Args:
-        rows: The columns of ``ROWS_DDL``, or those of them from ``file`` to ``client_id``;
-            ``broker`` may be a number.
+        rows: The columns of ``ROWS_DDL`` but ``text``; the labels may have any type, and may be
+            missing, as ``problem`` may.
         rules: How.
-        text: Of a point that cannot be used; ``series`` stands for it where the labels are why.
-        is_fine: Whether to return those alone that can be used, which costs less.
+        texts: Returns the texts of some rows, by their numbers: of those that cannot be used.
 
     Returns:
-        The columns of ``POINTS_DDL``.
+        The columns of ``POINTS_DDL``, in its order; texts but the last as dictionaries.
     """
-    if rules.map.none:
-        rows = rows.withColumns({name: _present(name, rules.map.none) for name in _MAY_BE_NONE})
-    is_whole = isinstance(rows.schema["broker"].dataType, IntegralType)
-    named = _with_metrics(rows).withColumns(
-        {
-            "ts": sf.when(sf.col("ts").between(FIRST_US, END_US - 1), sf.col("ts")),
-            "broker_id": _broker(rules.map, is_whole=is_whole),
-            "user": _name("user", user_of_tag if rules.tags else None),
-            "client_id": _name("client_id", client_id_of_tag if rules.tags else None),
-            "cluster": _name("cluster", None),
-        }
-    )
-    is_up = sf.col("attribute") == UP
-    nameless = {name: sf.when(is_up, "").otherwise(sf.col(name)) for name in ("user", "client_id")}
-    earlier = sf.col("problem") if "problem" in rows.columns else sf.lit(None)
-    judged, problem = named.withColumns(nameless), _problem(rules, earlier)
-    if is_fine:
-        # Spark would judge before and after a filter behind what follows.
-        judged, problem = judged.where(problem.isNull()), sf.lit(None).cast("string")
-    judged = judged.withColumn("problem", problem)
-    fine = sf.col("problem").isNull()
-    if "series" in rows.columns:
-        of_series = sf.col("problem").isin(*_OF_SERIES) & sf.col("series").isNotNull()
-        text = sf.when(of_series, sf.col("series")).otherwise(text)
-    own = sf.nullif(sf.col("cluster"), sf.lit(""))
-    chosen = {
-        "position": sf.col("file").cast("bigint") * _POSITIONS_OF_FILE + sf.col("position"),
-        "cluster_id": sf.coalesce(sf.lit(rules.cluster), own, sf.lit(UNNAMED)),
-        "value": sf.when(~sf.isnan("value"), sf.col("value")),
-        "text": sf.when(
-            ~fine & (sf.col("problem") != LEFT_OUT), sf.left(text, sf.lit(_LONGEST_TEXT))
-        ),
+    labels = {name: _label(rows, name, rules.map) for name in LABELS}
+    key, attribute = _metrics(labels["metric"], labels["resource"])
+    is_up = attribute.equals(UP)
+    names = {
+        "user": labels["user"].map(user_of_tag if rules.tags else str),
+        "client_id": labels["client_id"].map(client_id_of_tag if rules.tags else str),
     }
-    always = ("file", "line", "position", "cluster_id", "ts", "problem", "text")
-    columns = {name: chosen.get(name, sf.col(name)) for name in _POINTS}
-    return judged.select(
-        *(
-            (column if name in always else sf.when(fine, column)).alias(name)
-            for name, column in columns.items()
+    if is_up.any():
+        names = {name: _nameless(found, is_up) for name, found in names.items()}
+    broker, has_broker = _brokers(labels["broker"], labels["instance"], rules.map)
+    ts, has_ts = _numbers(rows["ts"], 0)
+    has_ts &= (ts >= FIRST_US) & (ts < END_US)
+    value, has_value = _numbers(rows["value"], np.nan)
+    outside = attribute.equals(UTILIZATION)
+    for limit, is_out in ((rules.since_us, np.less), (rules.until_us, np.greater_equal)):
+        if limit is not None:
+            outside |= has_ts & is_out(ts, limit)
+    is_nan, is_throttle = np.isnan(value), attribute.equals(THROTTLE)
+    is_rate = attribute.equals(RATE)
+    nameless = names["user"].is_none() | names["client_id"].is_none() | labels["cluster"].is_none()
+    # The first that holds is the problem. An idle throttle time is NaN: nothing was throttled.
+    # Source: ``Avg.measure``.
+    claims = {
+        LEFT_OUT: outside,
+        UNPARSABLE: ~has_ts | ~has_value,
+        UNKNOWN_METRIC: attribute.is_none(),
+        MISSING_BROKER: ~has_broker,
+        UNDECODABLE: nameless,
+        "nan": is_nan & ~is_throttle,
+        "infinite": np.isinf(value),
+        "too-large": value >= LARGEST,
+        "negative": (value < 0) & (is_rate | is_throttle),
+    }
+    problem = _first(claims, Texts.of(rows["problem"]) if "problem" in rows.column_names else None)
+    is_bad = ~problem.is_none()
+    own = labels["cluster"].map(lambda name: name or UNNAMED)
+    own = Texts(own.codes, [UNNAMED if name is None else name for name in own.values]).distinct()
+    if rules.cluster is not None:
+        own = Texts.same(rules.cluster, len(rows))
+    position = rows["file"].cast(pa.int64()).to_numpy() * _POSITIONS_OF_FILE
+    columns = {
+        "file": rows["file"],
+        "line": rows["line"],
+        "position": position + rows["position"].to_numpy(),
+        "cluster": labels["cluster"].array(is_bad),
+        "cluster_id": own.array(),
+        "ts": pa.array(ts, mask=None if has_ts.all() else ~has_ts),
+        "broker_id": pa.array(broker, mask=is_bad),
+        "key": key.array(is_bad),
+        "attribute": attribute.array(is_bad),
+        **{name: found.array(is_bad) for name, found in names.items()},
+        "value": pa.array(value, mask=is_bad | is_nan),
+        "problem": problem.array(),
+        "text": _texts_of(problem, rows, texts),
+    }
+    return pa.table(columns)
+
+
+def without_dictionaries(points: pa.Table) -> pa.Table:
+    """Return points as Spark takes them."""
+    kinds = [
+        pa.field(
+            each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type
         )
-    )
-
-
-def arrow_udf(kind: DataType) -> Callable[[ArrowFunction], Callable[[Column], Column]]:
-    """Make a column's function of one of Arrow arrays; PySpark's has no types."""
-    made: Callable[[ArrowFunction], Callable[[Column], Column]] = vars(sf)["arrow_udf"](kind)
-    return made
-
-
-def _present(name: str, none: Sequence[str]) -> Column:
-    return sf.when(sf.col(name).isin(*none), "").otherwise(sf.col(name))
-
-
-def _with_metrics(rows: DataFrame) -> DataFrame:
-    """Add key and attribute of metric and resource, null where they are none of a quota.
-
-    What ``quota_metric_of`` understands once case and separators are gone is few enough for a
-    table. Most are spelled so that there is nothing to do, and to see that takes far less time.
-    """
-    of_quotas = [
-        (name, kind, found.key, found.attribute)
-        for name, kind in product(METRIC_NAMES, ("", *RESOURCES))
-        if (found := quota_metric_of(name, kind))
+        for each in points.schema
     ]
-    ddl = "name string, kind string, key string, attribute string"
-    metrics = rows.sparkSession.createDataFrame(of_quotas, ddl)
-    metric, resource = sf.col("metric"), sf.col("resource")
-    name = sf.lower(_replaced(_replaced(metric, "-", "_"), ".", "_"))
-    kind = sf.lower(_replaced(_replaced(resource, "-", ""), "_", ""))
-    kind = sf.when(kind.isin(*RESOURCES), kind).otherwise("")
-    is_plain = sf.expr(f"metric in ({', '.join(map(repr, METRIC_NAMES))})")
-    spelled = reduce(_lowered, OF_KAFKA.values(), sf.when(resource == "", ""))
-    named = rows.withColumns(
-        {
-            "name": sf.when(is_plain, metric).otherwise(name),
-            "kind": spelled.otherwise(kind),
-        }
-    )
-    return named.join(sf.broadcast(metrics), ["name", "kind"], "left")
+    return points.cast(pa.schema(kinds))
 
 
-def _lowered(cases: Column, spelled: str) -> Column:
-    return cases.when(sf.col("resource") == spelled, spelled.lower())
+def _label(rows: pa.Table, name: str, names: MetricMap) -> Texts:
+    """Return a label, '' where the input says nothing."""
+    if name not in rows.column_names:
+        return Texts.same("", len(rows))
+    found = Texts.of(rows[name])
+    if name not in _MAY_BE_NONE or not names.none:
+        return found
+    return found.map(lambda text: "" if text in names.none else text)
 
 
-def _replaced(text: Column, old: str, new: str) -> Column:
-    return sf.replace(text, sf.lit(old), sf.lit(new))
+def _metrics(metric: Texts, resource: Texts) -> tuple[Texts, Texts]:
+    """Return key and attribute of metric and resource, none where they are none of a quota."""
+    codes, both = pairs(metric.codes, resource.codes, len(resource.values))
+    found = []
+    for pair in both.tolist():
+        name, kind = divmod(pair, len(resource.values))
+        # What is no text is the name of nothing.
+        texts = (metric.values[name] or "", resource.values[kind] or "")
+        is_text = metric.values[name] is not None
+        found.append(quota_metric_of(*texts) if is_text else None)
+    keys = [None if item is None else str(item.key) for item in found]
+    attributes = [None if item is None else item.attribute for item in found]
+    return Texts(codes, keys).distinct(), Texts(codes, attributes).distinct()
 
 
-def _broker(names: MetricMap, *, is_whole: bool) -> Column:
-    number = sf.col("broker")
-    if not is_whole:
-        number = number.try_cast("double")
-        number = sf.when(number == sf.floor(number), number)
-    number = sf.when(number.between(0, _LARGEST_BROKER), number).cast("int")
-    if not names.instances:
-        return number
-    instances = sf.create_map(*(sf.lit(item) for pair in names.instances.items() for item in pair))
-    broker = sf.col("broker").cast("string")
-    name = sf.when(broker != "", broker).otherwise(sf.col("instance"))
-    return sf.coalesce(sf.try_element_at(instances, name).cast("int"), number)
+def _nameless(names: Texts, is_up: Numbers) -> Texts:
+    """Return '' where a point is of a broker as a whole."""
+    codes = np.where(is_up, len(names.values), names.codes)
+    return Texts(codes, [*names.values, ""]).distinct()
 
 
-def _name(column: str, decode: Callable[[str], str | None] | None) -> Column:
-    """Return a name, or null where it is no text or cannot be decoded."""
-    text = sf.when(sf.is_valid_utf8(column), sf.col(column))
-    if decode is None:
-        return text
+def _brokers(broker: Texts, instance: Texts, names: MetricMap) -> tuple[Numbers, Numbers]:
+    """Return ids, and which rows have one."""
+    codes, both = pairs(broker.codes, instance.codes, len(instance.values))
+    found = []
+    for pair in both.tolist():
+        own, other = divmod(pair, len(instance.values))
+        text = broker.values[own]
+        named = names.instances.get((text if text != "" else instance.values[other]) or "")
+        found.append(_broker_id(text) if named is None else named)
+    ids = np.array([-1 if broker_id is None else broker_id for broker_id in found], np.int64)
+    is_id = np.array([broker_id is not None for broker_id in found], bool)
+    return ids.astype(np.int32)[codes], is_id[codes]
 
-    @arrow_udf(StringType())
-    def decoded(tags: pa.Array) -> pa.Array:
-        encoded = tags.dictionary_encode()
-        names = [decode(tag) for tag in encoded.dictionary.to_pylist()]
-        return pa.array(names, pa.string()).take(encoded.indices)
 
-    return decoded(text)
+def _broker_id(text: str | None) -> int | None:
+    number = number_of(text)
+    is_id = number is not None and 0 <= number <= _LARGEST_BROKER and number == int(number)
+    return int(number) if number is not None and is_id else None
 
 
-def _problem(rules: Rules, earlier: Column) -> Column:
-    """Return the first problem of a point, null where it is fine."""
-    ts, value, attribute = sf.col("ts"), sf.col("value"), sf.col("attribute")
-    outside = sf.lit(False)
-    if rules.since_us is not None:
-        outside = outside | (ts < rules.since_us)
-    if rules.until_us is not None:
-        outside = outside | (ts >= rules.until_us)
-    # An idle throttle time is NaN: nothing was throttled. Source: ``Avg.measure``.
-    is_nan = sf.isnan(value)
-    no_name = sf.col("user").isNull() | sf.col("client_id").isNull() | sf.col("cluster").isNull()
-    return (
-        sf.when(outside | (attribute == UTILIZATION), LEFT_OUT)
-        .when(earlier.isNotNull(), earlier)
-        .when(ts.isNull() | value.isNull(), UNPARSABLE)
-        .when(attribute.isNull(), UNKNOWN_METRIC)
-        .when(sf.col("broker_id").isNull(), MISSING_BROKER)
-        .when(no_name, UNDECODABLE)
-        .when(is_nan & (attribute != THROTTLE), "nan")
-        .when(value.isin(float("inf"), float("-inf")), "infinite")
-        .when(~is_nan & (value >= LARGEST), "too-large")
-        .when((value < 0) & attribute.isin(RATE, THROTTLE), "negative")
-    )
+def _numbers(column: pa.ChunkedArray, nothing: float) -> tuple[Numbers, Numbers]:
+    """Return values, and which rows have one."""
+    has_value = column.is_valid().to_numpy()
+    filled = pc.fill_null(column, nothing) if column.null_count else column
+    return filled.to_numpy(), has_value
+
+
+def _first(claims: Mapping[str, Numbers], earlier: Texts | None) -> Texts:
+    """Return the first problem of each row, none where it is fine."""
+    values: list[str | None] = [None, *claims]
+    codes = np.zeros(len(claims[LEFT_OUT]), np.int64)
+    for number, claim in reversed([*enumerate(claims.values(), 1)][1:]):
+        codes[claim] = number
+    if earlier is not None:
+        was = earlier.look_up(bool, bool)
+        codes[was] = earlier.codes[was] + len(values)
+        values += earlier.values
+    codes[claims[LEFT_OUT]] = 1
+    return Texts(codes, values).distinct()
+
+
+def _texts_of(problem: Texts, rows: pa.Table, texts: Callable[[Numbers], pa.Array]) -> pa.Array:
+    """Return the texts of the points that are quarantined."""
+    at = np.flatnonzero(problem.look_up(lambda reason: reason not in {None, LEFT_OUT}, bool))
+    if not len(at):
+        return pa.nulls(len(rows), pa.string())
+    found = texts(at)
+    if "series" in rows.column_names:
+        series = rows["series"].take(at).combine_chunks()
+        of_series = problem.look_up(lambda reason: reason in _OF_SERIES, bool)[at]
+        found = pc.if_else(pc.and_(of_series, series.is_valid()), series, found)
+    positions = np.full(len(rows), -1)
+    positions[at] = np.arange(len(at))
+    cut = pc.utf8_slice_codeunits(found, 0, _LONGEST_TEXT)
+    return cut.take(pa.array(positions, mask=positions < 0))

@@ -170,7 +170,7 @@ def read_each(
     session = SparkSession.active()
     tags = FORMATS[kind].tags if chosen.urlencoded is None else chosen.urlencoded
     inputs = file_inputs(session, map(str, files.values()), kind, chosen)
-    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules), traced=True))
+    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules)))
     names = list(map(Path, inputs.names))
     return {
         name: [row for row in rows if names[row["file"]].is_relative_to(file)]

@@ -1,9 +1,7 @@
 """Tidy Parquet: each row is judged, whatever the types of its columns."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,8 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.ingest.minutes import sum_minutes
-from app.pipeline.ingest.read import read_points
-from app.pipeline.tables import QUARANTINE
+from app.pipeline.ingest.files_at_hand import read_share, shares_of
+from app.pipeline.tables import DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
 from tests.pipeline.ingest.points import NOON, Row, good, job_of, read, read_each, refused, run_job
 from tests.pipeline.ingest.test_ingest import table
 
@@ -235,18 +232,49 @@ def test_rows_that_are_lost_are_an_error(spark: SparkSession, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("cluster", [None, "c"])
-def test_minutes_are_summed_up_in_order_without_hashes(
-    cluster: str | None, spark: SparkSession, tmp_path: Path
+@pytest.mark.small
+def test_tasks_that_read_files_themselves_say_what_spark_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A table of the hashes of all minutes would be larger than what a task sorts."""
-    options = ["--cluster", cluster] if cluster else []
-    job = job_of(spark, "parquet", write(tmp_path / "in"), tmp_path / "out", *options)
+    source = write(tmp_path / "in")
+    write(tmp_path / "in" / "more", naive=True)
+    options = ["--input", str(source / "more")]
+    here = run_job(spark, "parquet", source, tmp_path / "here", *options)
+    monkeypatch.setattr("app.pipeline.ingest.tasks.shares_of", lambda *_: None)
+    monkeypatch.setattr("app.pipeline.ingest.tasks.folder_of_tasks", lambda *_: None)
+    there = run_job(spark, "parquet", source, tmp_path / "there", *options)
+    for what in (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT):
+        rows = [
+            # Two clocks are read at different times.
+            [row for row in table(spark, tmp_path / name, what) if "seconds_ahead" not in str(row)]
+            for name in ("here", "there")
+        ]
+        assert rows[0] == rows[1], what.name
+        assert rows[0]
+    assert {**here.counts, "seconds": 0} == {**there.counts, "seconds": 0}
+    assert here.counts["quarantined_by_reason"]["duplicate"] > 20
+
+
+def test_hours_are_divided_where_row_groups_begin(spark: SparkSession, tmp_path: Path):
+    """In order of time a task reads few of them, and each row is of one task."""
+    rows = [{**GOOD, "ts": at(60 * minute), "value": float(minute)} for minute in range(600)]
+    kinds = {"ts": pa.timestamp("us", "UTC"), "broker_id": INT, "value": pa.float64()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in GOOD])
+    source = tmp_path / "in"
+    source.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema), source / "a.parquet", row_group_size=50)
+    job = job_of(spark, "parquet", source, tmp_path / "out")
     rules = rules_of(job)
     inputs = inputs_of(job, rules)
-    points = read_points(spark, inputs, rules)
-    with redirect_stdout(StringIO()) as plan:
-        sum_minutes(points, "pair", inputs.firsts, 1, [cluster or "c"]).explain()
-    # By one number: nothing is compared but numbers.
-    assert plan.getvalue().count("Sort [place") == 1
-    assert "Aggregate" not in plan.getvalue()
+    shares = shares_of(spark, inputs, rules, rows=100)
+    assert shares is not None
+    assert len(shares) > 3
+    assert max(len(share.row_groups) for share in shares) <= 4
+    read = [
+        points["value"].to_pylist()
+        for share in shares
+        for points in read_share(share, inputs.groups, rules)[0]
+    ]
+    assert sorted(value for values in read for value in values) == [row["value"] for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows[::7] + rows, schema), source / "a.parquet")
+    assert shares_of(spark, inputs_of(job, rules), rules, rows=100) is None, "Spark divides them"

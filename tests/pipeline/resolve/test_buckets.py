@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.commands.resolve import Hours, add_arguments, write_limits
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.names import partition_values, require_own_ids
+from app.pipeline.ingest.names import partition_values
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
@@ -312,15 +312,6 @@ def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
     assert count_decided(decided) == (2, 0)
     with pytest.raises(UsageError, match=r"'k', 'b', ''.* have the same bucket_id"):
         count_decided(decided.withColumn("bucket_id", sf.lit(1)))
-
-
-def test_series_with_the_same_id_stop_the_run(spark: SparkSession):
-    columns = ["cluster_id", "dt", "hour", "key", "user", "client_id", "series_id"]
-    rows = [(RULES, "2026-11-20", 1, "k", user, "", ord(user)) for user in "ab"]
-    series = spark.createDataFrame(rows, columns)
-    require_own_ids(series.unionByName(series))
-    with pytest.raises(UsageError, match=r"'k', 'a', ''.* have the same series_id"):
-        require_own_ids(series.withColumn("series_id", sf.lit(1)))
 
 
 CONSUMED = QuotaKey.CONSUMER_BYTE_RATE
