@@ -6,6 +6,8 @@ has them as its last level.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -128,6 +130,10 @@ def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int,
     found: set[tuple[str, int, str]] = set()
     changed = sf.col("modificationTime").cast("string")
     for uri in uris:
+        here = folder_here(session, uri)
+        if here and here.is_dir():
+            found |= set(_statuses(here))
+            continue
         reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
             # Spark Connect looks for the folder when rows are asked for.
@@ -138,6 +144,63 @@ def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int,
             raise
         found |= {(row[0], row[1], row[2]) for row in files}
     return sorted(found)
+
+
+def _statuses(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield of each file below what Hadoop says of it; another run may replace any."""
+    with suppress(FileNotFoundError):
+        for path in visible(folder):
+            if path.is_dir():
+                yield from _statuses(path)
+                continue
+            status = path.stat()
+            seconds, millis = divmod(status.st_mtime_ns // 1_000_000, 1_000)
+            time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+            yield f"{_FILE}{path}", status.st_size, f"{time}.{millis:03}".rstrip("0").rstrip(".")
+
+
+def visible(folder: Path) -> list[Path]:
+    """Return what is in a folder, in order; names that begin with _ or . hold no rows."""
+    return sorted(path for path in folder.iterdir() if path.name[0] not in "_.")
+
+
+def partitions_below(
+    folder: Path,
+    columns: Sequence[str],
+    within: Iterable[Mapping[str, str]] | None = None,
+    values: tuple[str, ...] = (),
+) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield the folder of each partition that has files, with the values of its columns.
+
+    Args:
+        folder: Of the table.
+        columns: That name the levels of folders.
+        within: Values of columns; folders of a value that none of them has are not listed.
+        values: Of the levels above.
+    """
+    if not columns:
+        if visible(folder):
+            yield folder, values
+        return
+    name, *below = columns
+    wanted = None if within is None else {item.get(name) for item in within}
+    for path in visible(folder):
+        level, _, text = path.name.partition("=")
+        value = unquote(text)
+        if level == name and (wanted is None or wanted & {value, None}):
+            yield from partitions_below(path, below, within, (*values, value))
+
+
+def partitions_here(
+    folder: Path, table: Table, within: Sequence[Mapping[str, str]] | None
+) -> list[dict[str, str]]:
+    """Return the partitions of a folder of this machine, and maybe others than those within."""
+    for _ in range(_ATTEMPTS):
+        # Another run may replace one.
+        with suppress(FileNotFoundError):
+            found = partitions_below(folder, table.partitions, within)
+            return [dict(zip(table.partitions, values, strict=True)) for _, values in found]
+    return []
 
 
 def folder_here(session: SparkSession, uri: str) -> Path | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -30,10 +31,12 @@ from app.pipeline.folder_writer import folder_of_tasks, write_here
 from app.pipeline.folders import (
     ABSENT,
     files_behind,
+    folder_here,
     folder_of,
     folder_patterns,
     list_files,
     newest_revisions,
+    partitions_here,
     retried,
     revision_of,
     values_of,
@@ -91,6 +94,9 @@ class Lake:
 
     def has(self, table: Table) -> bool:
         """Tell whether there is such a table, maybe without rows."""
+        here = self._here(table)
+        if here is not None:
+            return here.is_dir()
         try:
             self._rows(table).schema  # noqa: B018 - Spark looks for it
         except AnalysisException as error:
@@ -147,9 +153,14 @@ class Lake:
             frame = self.read(table) if within is None else self.read_in(table, within)
             values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
             return in_order(row.asDict() for row in values.distinct().collect())
-        rows = self._rows(table) if within is None else self._folders(table, within)
-        found = {tuple(values_of(file, table.partitions).items()) for file in files_behind(rows)}
-        listed = in_order(dict(item) for item in found)
+        here = self._here(table)
+        if here is not None:
+            listed = in_order(partitions_here(here, table, within))
+        else:
+            rows = self._rows(table) if within is None else self._folders(table, within)
+            files = files_behind(rows)
+            found = {tuple(values_of(file, table.partitions).items()) for file in files}
+            listed = in_order(dict(item) for item in found)
         return listed if within is None else _among(listed, within, table)
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
@@ -396,6 +407,10 @@ class Lake:
         for folder in sorted(folders):
             path = hadoop.fs.Path(folder)
             path.getFileSystem(settings).delete(path, True)
+
+    def _here(self, table: Table) -> Path | None:
+        """Return the folder of a table that this process reaches by itself."""
+        return None if self._catalog else folder_here(self.session, self.address(table))
 
     def _rows(self, table: Table) -> DataFrame:
         """Return all rows, of a folder with its revisions."""

@@ -5,17 +5,16 @@ tenths of a second for the same files. What is in no folder of this machine, or 
 or more than fits here, is left to Spark.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.pipeline.folders import folder_here
+from app.pipeline.folders import folder_here, partitions_below, visible
 from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.tables import REVISION, Table
 
@@ -25,15 +24,22 @@ MOST_BYTES: Final = 2**28
 _ATTEMPTS: Final = 100
 
 
+Files = dict[Path, tuple[str, ...]]
+"""The partition values of each file."""
+
+
 def local_columns(
-    lakes: Sequence[Lake], table: Table, partitions: Collection[Partition], names: Sequence[str]
+    lakes: Sequence[Lake],
+    table: Table,
+    partitions: Collection[Partition] | None,
+    names: Sequence[str],
 ) -> pa.Table | None:
     """Return columns of partitions, or null where this process cannot read them by itself.
 
     Args:
         lakes: Where the table is.
         table: Which; of revisions the newest count.
-        partitions: Have all partition columns of the table.
+        partitions: Have all partition columns of the table; null is everywhere.
         names: Of the columns; those that a file lacks are null.
     """
     if len(lakes) != 1 or lakes[0].is_catalog:
@@ -41,10 +47,9 @@ def local_columns(
     folder = folder_here(lakes[0].session, lakes[0].address(table))
     if folder is None:
         return None
-    wanted = {tuple(item[name] for name in table.partitions) for item in partitions}
     for _ in range(_ATTEMPTS):
         try:
-            files = _files_below(folder, table, wanted)
+            files = files_below(folder, table, partitions)
             if files is None or sum(file.stat().st_size for file in files) > MOST_BYTES:
                 return None
             return _read(files, table, names)
@@ -54,38 +59,28 @@ def local_columns(
     return None
 
 
-_Files = dict[Path, tuple[str, ...]]
-"""The partition values of each file."""
+def files_below(
+    folder: Path, table: Table, partitions: Collection[Partition] | None
+) -> Files | None:
+    """Return the files of partitions; null where folders are those of an earlier version.
 
-
-def _files_below(folder: Path, table: Table, wanted: Collection[tuple[str, ...]]) -> _Files | None:
-    """Return the files of partitions; null where folders are those of an earlier version."""
-    found: _Files = {}
-    for partition, values in _partitions_below(folder, table.partitions):
-        files = _listed(partition) if values in wanted else []
-        if table.has_revisions and files:
+    Args:
+        folder: Of the table.
+        table: Which; of revisions the newest count.
+        partitions: As for ``local_columns``.
+    """
+    wanted = {tuple(item[name] for name in table.partitions) for item in partitions or ()}
+    found: Files = {}
+    for partition, values in partitions_below(folder, table.partitions, partitions):
+        if partitions is not None and values not in wanted:
+            continue
+        files = visible(partition)
+        if table.has_revisions:
             if not files[-1].name.startswith(f"{REVISION}="):
                 return None
-            files = _listed(files[-1])
+            files = visible(files[-1])
         found |= dict.fromkeys(files, values)
     return found
-
-
-def _listed(folder: Path) -> list[Path]:
-    """Return what is in a folder, in order; names that begin with _ or . hold no rows."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith(("_", ".")))
-
-
-def _partitions_below(
-    folder: Path, columns: Sequence[str], values: tuple[str, ...] = ()
-) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    if not columns:
-        yield folder, values
-        return
-    for path in _listed(folder):
-        name, _, value = path.name.partition("=")
-        if name == columns[0]:
-            yield from _partitions_below(path, columns[1:], (*values, unquote(value)))
 
 
 def _read(files: Mapping[Path, tuple[str, ...]], table: Table, names: Sequence[str]) -> pa.Table:

@@ -54,6 +54,17 @@ def test_the_files_of_a_run_are_those_that_hold_rows(spark: SparkSession, table:
     assert files_of(spark, [str(table / "not there")]) == []
 
 
+def test_files_of_this_machine_are_called_as_hadoop_calls_them(spark: SparkSession, tmp_path: Path):
+    """A folder is listed without Spark, which lists a pattern."""
+    for number, name in enumerate(("é %20", "a=b")):
+        file = tmp_path / f"{name}.csv"
+        file.write_text(name)
+        os.utime(file, ns=(0, 1_764_000_000_120_999_999 + number * 879_000_001))
+    of_spark = files_of(spark, [f"{tmp_path}/*.csv"])
+    assert [file[2] for file in of_spark] == ["2025-11-24 16:00:01", "2025-11-24 16:00:00.12"]
+    assert files_of(spark, [str(tmp_path)]) == of_spark
+
+
 def test_a_run_is_the_same_while_nothing_that_decides_it_changes(run_id: RunId, table: Path):
     options = {"input": [str(table.parent)], "cluster": "one"}
     first = run_id(**options)
