@@ -116,7 +116,12 @@ def alteration_body(
         op = {"key": key, "value": quota_value_json(value)}
     expected = None if before is None else quota_value_json(before)
     alteration = {"entity": entity.as_dict(), "ops": [op], "expected": {key: expected}}
-    return {"reason": f"Advice of the pipeline: {reason}"[:1000], "alterations": [alteration]}
+    return {"reason": log_reason(reason), "alterations": [alteration]}
+
+
+def log_reason(reason: str) -> str:
+    """Return the reason of a body, as long as the log takes one."""
+    return f"Advice of the pipeline: {reason}"[:1000]
 
 
 HIDING_LEVEL: Final = 6

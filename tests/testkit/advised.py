@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.right_sizes import Action, SizingRules
-from app.domain.stale_quotas import StaleValue
+from app.domain.stale_quotas import StaleKind
 from app.pipeline.advice.sizes import recommended
 from app.pipeline.advice.stale import ClusterColumns
 from tests.testkit.naive_sizes import BucketUse, RightSize
-from tests.testkit.naive_stale import Seen
+from tests.testkit.naive_stale import Seen, StaleValue
 
 _USES: Final = pa.schema(
     [
@@ -71,11 +72,7 @@ def advised_size(use: BucketUse, rules: SizingRules) -> Advised:
 
 
 def _advised(use: BucketUse, row: Mapping[str, Any]) -> Advised:
-    names = {"user": "quota_user", "client-id": "quota_client"}
-    columns = {"user": row["quota_user"], "client-id": row["quota_client_id"]}
-    is_default = {kind: row[f"{name}_default"] for kind, name in names.items()}
-    limiting = {kind: name or None for kind, name in columns.items() if name or is_default[kind]}
-    entity, body = ClientQuotaEntity.of(limiting), row["body"] and json.loads(row["body"])
+    entity, body = _quota_entity(row), row["body"] and json.loads(row["body"])
     if body:
         entity = ClientQuotaEntity.of(body["alterations"][0]["entity"])
     own = {field.name: row.get(field.name) for field in fields(Advised)}
@@ -83,6 +80,7 @@ def _advised(use: BucketUse, row: Mapping[str, Any]) -> Advised:
     return Advised(**own)
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSIONS: Final = pa.schema(
     [
         *(("user", pa.string()), ("user_default", pa.bool_())),
@@ -90,10 +88,11 @@ _VERSIONS: Final = pa.schema(
         *(("key", pa.string()), ("value", pa.float64())),
     ]
 )
+_TIME: Final = pa.timestamp("us", "UTC")
 _SEEN: Final = pa.schema(
     [
         *((name, pa.string()) for name in ("key", "user", "client_id")),
-        *(("is_pair", pa.bool_()), ("level", pa.int64()), ("last", pa.timestamp("us", "UTC"))),
+        *(("is_pair", pa.bool_()), ("level", pa.int64()), ("last_seen", _TIME)),
     ]
 )
 
@@ -107,14 +106,39 @@ def advised_stale(
     inventory: Collection[str] | None = None,
     recent: Collection[tuple[ClientQuotaEntity, str]] = (),
 ) -> list[StaleValue]:
-    """Return the values of which the pipeline says that they do nothing, by entity and key."""
+    """Return the values of which the pipeline says that they do nothing, by entity and key.
+
+    Their bodies are those that ``StaleValue`` has.
+    """
     values = [(entity, key, value) for entity, of in stored.items() for key, value in of.items()]
     versions = pa.Table.from_pylist(list(_versions(values)), _VERSIONS)
-    callers = pa.Table.from_pylist([each._asdict() for each in seen], _SEEN)
+    rows = [{**each._asdict(), "last_seen": each.last} for each in seen]
+    callers = pa.Table.from_pylist(rows, _SEEN)
     is_recent = np.array([(entity, key) in recent for entity, key, _ in values], bool)
     columns = ClusterColumns(versions, callers, inventory)
     found = columns.stale_values(days, is_long=is_long, is_recent=is_recent)
-    return sorted(found, key=lambda each: (each.entity.sort_key(), each.key))
+    table = pa.table({name: pa.array(column) for name, column in found.items()})
+    listed = [_stale(row) for row in table.to_pylist()]
+    return sorted(listed, key=lambda each: (each.entity.sort_key(), each.key))
+
+
+def _stale(row: Mapping[str, Any]) -> StaleValue:
+    own = {field.name: row.get(field.name) for field in fields(StaleValue)}
+    own |= {"kind": StaleKind(row["kind"]), "entity": _quota_entity(row)}
+    own["winners"] = [ClientQuotaEntity.of(each) for each in json.loads(row["winners"])]
+    own["last_seen"] = row["last_seen"] and _EPOCH + timedelta(microseconds=row["last_seen"])
+    found = StaleValue(**own)
+    assert row["body"] == json.dumps(found.body(), ensure_ascii=False)
+    return found
+
+
+def _quota_entity(row: Mapping[str, Any]) -> ClientQuotaEntity:
+    names = {"user": "quota_user", "client-id": "quota_client"}
+    columns = {"user": row["quota_user"], "client-id": row["quota_client_id"]}
+    is_default = {kind: row[f"{name}_default"] for kind, name in names.items()}
+    return ClientQuotaEntity.of(
+        {kind: name or None for kind, name in columns.items() if name or is_default[kind]}
+    )
 
 
 def _versions(values: Iterable[tuple[ClientQuotaEntity, str, float]]) -> Iterator[dict[str, Any]]:

@@ -4,23 +4,25 @@ Naive on purpose: plain Python over one caller and one value at a time.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.idle_values import IdleKind, IdleValue, entity_at, idle_values, level_of
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
+from app.domain.right_sizes import alteration_body
 from app.domain.stale_quotas import (
     ANONYMOUS,
     HIDES_CLIENTS,
+    KINDS,
     MOST_WINNERS,
     Cause,
-    StaleValue,
+    StaleKind,
     Stored,
-    stale_value,
+    stale_reason,
 )
 
 _Position = tuple[str, int, str, str]
@@ -43,6 +45,30 @@ class Seen(NamedTuple):
     is_pair: bool
     level: int
     last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StaleValue:
+    """A stored value that does nothing.
+
+    Attributes:
+        winners: The entities that go before it.
+        last_seen: When a client of these names was seen; null: it was not.
+    """
+
+    kind: StaleKind
+    entity: ClientQuotaEntity
+    key: str
+    value: float
+    level: int
+    reason: str
+    winners: Sequence[ClientQuotaEntity]
+    last_seen: datetime | None
+
+    def body(self) -> Mapping[str, Any]:
+        """Return what ``POST /quotas/alterations`` takes to remove it."""
+        reason = f"{self.kind}: {self.reason}"
+        return alteration_body(self.entity, self.key, None, self.value, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +138,18 @@ class _Value:
         others: Sequence[ClientQuotaEntity] = (),
         last: datetime | None = None,
     ) -> StaleValue:
-        stored = Stored(self.entity, self.key, self.value, self.row.level)
-        return stale_value(cause, stored, days, others, last)
+        names_another = cause in {Cause.GOES_BEFORE, Cause.SAME_EFFECT}
+        about = Stored(others[0] if names_another else self.entity, self.key, self.value)
+        return StaleValue(
+            KINDS[cause],
+            self.entity,
+            self.key,
+            self.value,
+            self.row.level,
+            stale_reason(cause, days, about),
+            [] if cause is Cause.SAME_EFFECT else list(others),
+            last,
+        )
 
 
 def _by_level(value: _Value, idle: IdleValue, days: int, last: datetime | None) -> StaleValue:

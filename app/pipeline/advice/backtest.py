@@ -4,80 +4,60 @@ Minutes are those of ``bucket_hour``: their maxima by bin, and averages in propo
 that they add up to the hour's. The model is that of ``whatif``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as sf
+import pyarrow.compute as pc
 
 from app.domain.throttling import TOKEN_KEY
-from app.pipeline.advice.evidence import Evidence, bin_rates, divide, hours_of_epoch
-from app.pipeline.tables import BUCKET_HOUR
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.use import hours_of_epoch, rates_of_bins
 from app.pipeline.usage.measures import Numbers, begins_of
 from app.pipeline.whatif.model import MICRO, Minutes, replay
 
 _MINUTES: Final = 60
-_DDL: Final = "cluster_id string, bucket_id bigint, now bigint, low bigint, mid bigint, high bigint"
-_READ: Final = (
-    *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
-    *("minutes", "present", "bins"),
-)
 
 
-def back_test(evidence: Evidence, values: pa.Table) -> pa.Table | None:
-    """Return for how long values would have throttled buckets, in seconds on all brokers.
+def with_back_tests(advice: pa.Table, evidence: Evidence) -> pa.Table:
+    """Fill in for how long values would have throttled buckets, in seconds on all brokers.
 
     Args:
+        advice: ``RECOMMENDATION``. Of what is to change, ``throttled_s_now`` is under the limit,
+            most likely, and ``throttled_s_low``, ``…_mid``, ``…_high`` under the value.
         evidence: Has hours of buckets.
-        values: ``cluster_id, bucket_id, limit, value``: what limits a bucket now, and what is
-            advised.
-
-    Returns:
-        ``cluster_id, bucket_id, throttled_s_now`` (under its limit, most likely) and
-        ``throttled_s_low``, ``…_mid``, ``…_high`` (under what is advised); null without values.
     """
-    if not values.num_rows:
-        return None
-    named = ["cluster_id", "bucket_id", "value_now", "value_new"]
-    wanted = values.rename_columns(named)
-    here = evidence.bucket_hours()
-    if here is None:
-        tested = _tested_by_spark(evidence, wanted)
-    else:
-        tested = back_tests_of(_with_values(here, wanted))
-    columns = {name: tested[name] for name in named[:2]}
+    changes = advice.filter(pc.field("value").is_valid())
+    if not changes.num_rows:
+        return advice
+    values = changes.select(["bucket_id", "limit", "value"]).combine_chunks()
+
+    def test_buckets(hours: pa.Table) -> pa.Table:
+        at = pc.index_in(hours["bucket_id"], values["bucket_id"])
+        limits = {"value_now": values["limit"].take(at), "value_new": values["value"].take(at)}
+        for name, column in limits.items():
+            hours = hours.append_column(name, column)
+        return back_tests_of(hours)
+
+    tested = evidence.bucket_hours.of_buckets(values["bucket_id"]).map_buckets(test_buckets)
+    has_value = advice["value"].is_valid()
+    row = pc.if_else(has_value, pc.index_in(advice["bucket_id"], tested["bucket_id"]), None)
     for name in ("now", "low", "mid", "high"):
-        columns[f"throttled_s_{name}"] = pa.array(tested[name].to_numpy() / MICRO)
-    return pa.table(columns)
-
-
-def _with_values(hours: pa.Table, wanted: pa.Table) -> pa.Table:
-    """Return the hours of buckets that have values, beside these: no two clusters share one."""
-    buckets = wanted["bucket_id"].to_numpy()
-    order = np.argsort(buckets)
-    chosen = hours.filter(pa.array(np.isin(hours["bucket_id"].to_numpy(), buckets)))
-    at = pa.array(order[np.searchsorted(buckets[order], chosen["bucket_id"].to_numpy())])
-    for name in ("value_now", "value_new"):
-        chosen = chosen.append_column(name, wanted[name].take(at))
-    return chosen
-
-
-def _tested_by_spark(evidence: Evidence, wanted: pa.Table) -> pa.Table:
-    values = evidence.lakes[0].session.createDataFrame(wanted)
-    hours = evidence.read(BUCKET_HOUR).select(*_READ)
-    chosen = hours.join(sf.broadcast(values), ["cluster_id", "bucket_id"])
-    return divide(chosen, chosen.count()).mapInArrow(_back_tests_of_batches, _DDL).toArrow()
-
-
-def _back_tests_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    listed = [batch for batch in batches if batch.num_rows]
-    if listed:
-        yield from back_tests_of(pa.Table.from_batches(listed)).to_batches()
+        index = advice.schema.get_field_index(f"throttled_s_{name}")
+        seconds = pa.array(tested[name].to_numpy() / MICRO)
+        advice = advice.set_column(index, advice.field(index), seconds.take(row))
+    return advice
 
 
 def back_tests_of(hours: pa.Table) -> pa.Table:
-    """Return the columns of ``_DDL`` of all hours of some buckets."""
+    """Return for how long the values of buckets would have throttled them, in 10^-6 s.
+
+    Args:
+        hours: All of their hours, with ``value_now`` and ``value_new``.
+
+    Returns:
+        ``bucket_id``, ``now``, and ``low``, ``mid``, ``high`` under the new value.
+    """
     hour = hours_of_epoch(hours)
     bucket, broker = (hours[name].to_numpy() for name in ("bucket_id", "broker_id"))
     order = np.lexsort((hour, broker, bucket))
@@ -85,19 +65,15 @@ def back_tests_of(hours: pa.Table) -> pa.Table:
     bucket = bucket[order]
     rows = begins_of(bucket, broker[order])
     minutes, firsts = _minutes_of(ordered, hour, rows)
-    has_tokens = np.array(ordered["key"].to_pylist())[rows] == TOKEN_KEY.value
+    has_tokens = pc.equal(ordered["key"], TOKEN_KEY.value).to_numpy()[rows]
     seconds = [
         replay(minutes, ordered[name].to_numpy()[rows], has_tokens)
         for name in ("value_now", "value_new")
     ]
     sums = [_sum(replayed, firsts) for replayed in seconds]
     buckets = begins_of(bucket[rows])
-    columns: Sequence[Any] = [
-        ordered["cluster_id"].take(rows[buckets]),
-        bucket[rows[buckets]],
-        *(np.add.reduceat(each, buckets) for each in (sums[0][1], *sums[1])),
-    ]
-    return pa.table(dict(zip([name.split()[0] for name in _DDL.split(", ")], columns, strict=True)))
+    found = (np.add.reduceat(each, buckets) for each in (sums[0][1], *sums[1]))
+    return pa.table([bucket[rows[buckets]], *found], ["bucket_id", "now", "low", "mid", "high"])
 
 
 def _sum(replayed: Any, firsts: Numbers) -> list[Numbers]:
@@ -116,8 +92,7 @@ def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> tuple[Minutes,
     bits = (hours["present"].to_numpy()[:, None] >> np.arange(_MINUTES)) & 1
     row, minute = np.nonzero(bits)
     bins: Any = hours["bins"].combine_chunks()
-    numbers, positions = np.unique(bins.flatten().to_numpy(), return_inverse=True)
-    maximum = np.minimum(bin_rates(numbers)[positions], hours["rate_max"].to_numpy()[row])
+    maximum = np.minimum(rates_of_bins(bins.flatten()), hours["rate_max"].to_numpy()[row])
     offsets = bins.offsets.to_numpy()
     sums = np.add.reduceat(maximum, offsets[:-1] - offsets[0])
     total = hours["rate_avg"].to_numpy() * hours["minutes"].to_numpy()

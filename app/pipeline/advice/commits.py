@@ -1,7 +1,7 @@
 """``broker_commit``: limits and use of each broker's buckets beside its capacity."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
@@ -9,21 +9,20 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import TWO_TO_63, QuotaKey
 from app.pipeline.advice.capacity import Capacity, capacity_of
-from app.pipeline.advice.evidence import (
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.use import (
     MOST_DAYS,
-    Evidence,
     UseOnBrokers,
-    arrow_schema_of,
-    bin_rates,
+    exact_decimals,
+    grouped,
+    groups_of,
     hours_of_epoch,
-    map_buckets,
+    rates_of_bins,
 )
-from app.pipeline.tables import BUCKET_HOUR
-from app.pipeline.usage.measures import Numbers, begins_of, ranks_of, whole_numbers
+from app.pipeline.usage.measures import Numbers, whole_numbers
 
 _PRODUCE: Final = QuotaKey.PRODUCER_BYTE_RATE.value
 _FETCH: Final = QuotaKey.CONSUMER_BYTE_RATE.value
@@ -131,75 +130,55 @@ def _replicated_to_each(
     return limits / len(brokers), p99s / len(brokers)
 
 
-_SUMS: Final = ("limits", "p99s", "units", "unlimited_units")
-_COUNTS: Final = ("buckets", "unlimited")
-_PROMISE_DDL: Final = """cluster_id string, broker_id int, key string, limits decimal(38, 0),
-    p99s decimal(38, 0), units decimal(38, 0), unlimited_units decimal(38, 0), buckets bigint,
-    unlimited bigint"""
-"""What some buckets have and use: ``limits`` and ``p99s`` in 10^-6 of the key's unit, ``units`` in
-10^-3."""
-
-
-_PROMISES: Final = pa.schema(
-    [
-        *(("cluster_id", pa.string()), ("broker_id", pa.int32()), ("key", pa.string())),
-        *((name, pa.decimal128(38, 0)) for name in _SUMS),
-        *((name, pa.int64()) for name in _COUNTS),
-    ]
-)
-"""The same of Arrow: tasks have no Spark that would translate it."""
+_OF_KEY: Final = ("cluster_id", "broker_id", "key")
+_SUMS: Final = ("limits", "p99s", "buckets", "unlimited", "units", "unlimited_units")
 
 
 def _promised(evidence: Evidence) -> dict[_Broker, dict[str, _Promised]]:
     """Return what each broker's buckets have and use, by key."""
-    totals: dict[tuple[str, int, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for row in map_buckets(evidence, promises_of, _PROMISE_DDL).to_pylist():
-        position = (row["cluster_id"], row["broker_id"], row["key"])
-        for name in (*_SUMS, *_COUNTS):
-            totals[position][name] += int(row[name])
     found: dict[_Broker, dict[str, _Promised]] = defaultdict(dict)
-    for (cluster, broker, key), sums in totals.items():
-        found[cluster, broker][key] = _Promised(
-            limits=sums["limits"] / _MICRO,
-            p99s=sums["p99s"] / _MICRO,
-            buckets=sums["buckets"],
-            unlimited=sums["unlimited"],
-            units=float(sums["units"]),
-            unlimited_units=float(sums["unlimited_units"]),
+    for row in _sums_of(evidence.map_buckets(promises_of)).to_pylist():
+        promised = _Promised(
+            limits=int(row["limits"]) / _MICRO,
+            p99s=int(row["p99s"]) / _MICRO,
+            buckets=int(row["buckets"]),
+            unlimited=int(row["unlimited"]),
+            units=float(row["units"]),
+            unlimited_units=float(row["unlimited_units"]),
         )
+        found[row["cluster_id"], row["broker_id"]][row["key"]] = promised
     return found
 
 
 def promises_of(hours: pa.Table) -> pa.Table:
-    """Return the columns of ``_PROMISE_DDL`` of all hours of some buckets.
+    """Return what some buckets have and use of each key on each broker, from all of their hours.
 
-    Sums are whole numbers, which add up the same in any order.
+    Sums are whole numbers, which add up the same in any order: ``limits`` and ``p99s`` in 10^-6 of
+    the key's unit, ``units`` and ``unlimited_units`` in 10^-3.
     """
     uses = UseOnBrokers.of(hours).table(_PERCENT, _WEIGHTS)
     is_limited, limits = _limited(uses), uses["limit"].to_numpy()
     of_uses = {
         "limits": _exact(np.where(is_limited, limits, 0.0)),
         "p99s": _exact(uses["rate"].to_numpy()),
-        "buckets": np.ones(uses.num_rows, object),
-        "unlimited": (~is_limited).astype(object),
+        "buckets": exact_decimals(np.ones(uses.num_rows, np.int64)),
+        "unlimited": exact_decimals((~is_limited).astype(np.int64)),
     }
     minutes = hours["minutes"].to_numpy().astype(float)
     units = whole_numbers(hours["rate_avg"].to_numpy() * minutes * 1000)
-    of_hours = {"units": units, "unlimited_units": np.where(_limited(hours), 0, units)}
-    sums: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
-    for rows, columns in ((uses, of_uses), (hours, of_hours)):
-        order, begins = _by_broker_and_key(rows)
-        firsts = rows.select(["cluster_id", "broker_id", "key"]).take(order[begins]).to_pylist()
-        for name, column in columns.items():
-            totals = np.add.reduceat(column[order], begins)
-            for first, total in zip(firsts, totals.tolist(), strict=True):
-                sums[first["cluster_id"], first["broker_id"], first["key"]][name] = int(total)
-    found = [
-        {"cluster_id": cluster, "broker_id": broker, "key": key, **each}
-        | {name: Decimal(each[name]) for name in _SUMS}
-        for (cluster, broker, key), each in sums.items()
+    of_hours = {
+        "units": exact_decimals(units),
+        "unlimited_units": exact_decimals(np.where(_limited(hours), 0, units)),
+    }
+    both = [
+        pa.table({**{name: rows[name] for name in _OF_KEY}, **columns})
+        for rows, columns in ((uses, of_uses), (hours, of_hours))
     ]
-    return pa.Table.from_pylist(found, _PROMISES)
+    return _sums_of(pa.concat_tables(both, promote_options="default"))
+
+
+def _sums_of(promises: pa.Table) -> pa.Table:
+    return grouped(promises, _OF_KEY, dict.fromkeys(_SUMS, "sum"))
 
 
 def _limited(rows: pa.Table) -> Numbers:
@@ -209,43 +188,20 @@ def _limited(rows: pa.Table) -> Numbers:
     return found
 
 
-def _exact(values: Numbers) -> Numbers:
-    """Return numbers as whole 10^-6, rounded as decimal numbers are, of any size."""
+def _exact(values: Numbers) -> pa.Array:
+    """Return numbers as whole 10^-6, rounded as decimal numbers are."""
     different, positions = np.unique(values, return_inverse=True)
     whole = [
         int(Decimal(repr(value)).scaleb(6, _WIDE).to_integral_value(ROUND_HALF_UP, _WIDE))
         for value in different.tolist()
     ]
-    return np.array(whole, object)[positions]
-
-
-def _by_broker_and_key(rows: pa.Table) -> tuple[Numbers, Numbers]:
-    """Return an order of rows by cluster, broker and key, and where each of them begins."""
-    names = [ranks_of(rows[name]) for name in ("cluster_id", "key")]
-    columns = [names[0], rows["broker_id"].to_numpy(), names[1]]
-    order = np.lexsort(columns[::-1])
-    return order, begins_of(*(column[order] for column in columns))
-
-
-_SUM_DDL: Final = """cluster_id string, dt date, hour int, broker_id int, key string, minute int,
-    total bigint"""
-_MINUTE_NAMES: Final = ("cluster_id", "dt", "hour", "broker_id", "key", "present", "bins")
+    return exact_decimals(np.array(whole, object)).take(pa.array(positions))
 
 
 def _needed(evidence: Evidence, factors: Mapping[_Broker, float]) -> dict[Any, float]:
     """Return by broker and direction the 99th percentile of the minutes' sums."""
-    here = evidence.bucket_hours()
-    if here is None:
-        hours = evidence.read(BUCKET_HOUR).where(sf.col("key").isin(list(_KEYS)))
-        sums = hours.select(*_MINUTE_NAMES).mapInArrow(_minute_sums_of_batches, _SUM_DDL)
-        same = [name.split()[0] for name in _SUM_DDL.split(",")][:-1]
-        minutes = sums.groupBy(*same).agg(sf.sum("total").alias("total")).toArrow()
-    else:
-        chosen = here.select(_MINUTE_NAMES).filter(pc.field("key").isin(_KEYS))
-        minutes = pa.Table.from_batches(
-            _minute_sums_of_batches(chosen.to_batches(max_chunksize=_ROWS_AT_ONCE)),
-            arrow_schema_of(_SUM_DDL),
-        )
+    has_direction = pc.field("key").isin(_KEYS)
+    minutes = evidence.bucket_hours.map(lambda hours: minute_sums(hours.filter(has_direction)))
     return {
         (cluster, broker, direction): value
         for cluster in {name for name, _ in factors}
@@ -262,18 +218,17 @@ def _percentiles(
     """Yield the percentile of each broker of a cluster, by direction.
 
     Args:
-        minutes: Of the cluster, as ``_SUM_DDL``; several of the same are added up.
+        minutes: Of the cluster, as ``minute_sums`` returns them; several of the same are added up.
         factors: How many replicas what is produced to each broker has.
     """
     time = hours_of_epoch(minutes) * _MINUTES + minutes["minute"].to_numpy()
     times, at = np.unique(time, return_inverse=True)
     brokers = sorted(factors)
     broker = np.searchsorted(brokers, minutes["broker_id"].to_numpy())
-    keys = np.array(minutes["key"].to_pylist(), object)
     totals, is_there = {}, np.zeros((len(brokers), len(times)), bool)
     is_there[broker, at] = True
     for key in _KEYS:
-        rows = np.flatnonzero(keys == key)
+        rows = np.flatnonzero(pc.equal(minutes["key"], key))
         whole = np.zeros(is_there.shape, np.int64)
         np.add.at(whole, (broker[rows], at[rows]), minutes["total"].to_numpy()[rows])
         totals[key] = whole / _SCALE
@@ -295,40 +250,25 @@ def _percentiles(
                 yield (brokers[number], direction), float(np.sort(values[there])[rank])
 
 
-def _minute_sums_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if batch.num_rows:
-            yield minute_sums(batch)
+def minute_sums(hours: pa.Table) -> pa.Table:
+    """Return the sums of the rates of each minute, broker and key of some hours of buckets.
 
-
-def minute_sums(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Sum up the rates of each minute, broker and key of a batch of hours."""
-    rows = pa.table(batch).select(["cluster_id", "dt", "hour", "broker_id", "key"])
-    slots = rows.append_column("row", pa.array(np.arange(batch.num_rows)))
-    groups = slots.group_by(rows.column_names).aggregate([("row", "min")])
-    numbers = slots.join(groups, rows.column_names).sort_by("row")["row_min"].to_numpy()
-    firsts = np.unique(numbers)
-    slot = np.searchsorted(firsts, numbers)
-    present = batch["present"].to_numpy()
-    bits: Numbers = (present[:, None] >> np.arange(_MINUTES)) & 1
-    row, minute = np.nonzero(bits)
+    Returns:
+        ``cluster_id, dt, hour, broker_id, key, minute``, and ``total`` in 10^-4 units.
+    """
+    same = ["cluster_id", "dt", "hour", "broker_id", "key"]
+    groups, firsts = groups_of(hours, same)
     totals = np.zeros(len(firsts) * _MINUTES, np.int64)
-    np.add.at(totals, slot[row] * _MINUTES + minute, _scaled(batch["bins"].flatten().to_numpy()))
-    there = np.zeros(len(totals), bool)
-    there[slot[row] * _MINUTES + minute] = True
-    at = np.flatnonzero(there)
-    taken = rows.take(firsts[at // _MINUTES])
-    columns: Sequence[Any] = [
-        *taken.columns,
-        pa.array((at % _MINUTES).astype(np.int32)),
-        pa.array(totals[at]),
-    ]
-    table = pa.table(dict(zip([*rows.column_names, "minute", "total"], columns, strict=True)))
-    return table.combine_chunks().to_batches()[0]
-
-
-def _scaled(bins: Numbers) -> Numbers:
-    numbers, positions = np.unique(bins, return_inverse=True)
-    rates = np.minimum(bin_rates(numbers), _MOST)
-    scaled: Numbers = np.rint(rates * _SCALE).astype(np.int64)[positions]
-    return scaled
+    is_there = np.zeros(len(totals), bool)
+    for begin in range(0, hours.num_rows, _ROWS_AT_ONCE):
+        share = hours.slice(begin, _ROWS_AT_ONCE).combine_chunks()
+        bits = (share["present"].to_numpy()[:, None] >> np.arange(_MINUTES)) & 1
+        row, minute = np.nonzero(bits)
+        at = groups[begin + row] * _MINUTES + minute
+        rates = np.minimum(rates_of_bins(share["bins"].combine_chunks().flatten()), _MOST)
+        np.add.at(totals, at, np.rint(rates * _SCALE).astype(np.int64))
+        is_there[at] = True
+    found = np.flatnonzero(is_there)
+    sums = hours.select(same).take(firsts[found // _MINUTES])
+    sums = sums.append_column("minute", pa.array((found % _MINUTES).astype(np.int32)))
+    return sums.append_column("total", pa.array(totals[found]))

@@ -15,7 +15,7 @@ from app.documents.quotas import read_yaml
 from app.documents.tables import is_csv, read_csv
 from app.domain.alterations import exact_float
 from app.domain.quota_drift import Failed, Quota, States, drifts
-from app.pipeline.advice.evidence import quota_columns
+from app.pipeline.advice.output import quota_columns
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake

@@ -21,16 +21,8 @@ from app.domain.right_sizes import (
     sentence,
     sizing_body,
 )
-from app.pipeline.advice.backtest import back_test
-from app.pipeline.advice.evidence import (
-    MOST_DAYS,
-    Evidence,
-    UseOnBrokers,
-    hours_of_epoch,
-    map_buckets,
-    tags_of,
-    whole_table,
-)
+from app.pipeline.advice.backtest import with_back_tests
+from app.pipeline.advice.evidence import Evidence, tags_of
 from app.pipeline.advice.judgement import (
     ACTIONS,
     CLIENT_SLOTS,
@@ -40,33 +32,39 @@ from app.pipeline.advice.judgement import (
     advise,
     numbered,
 )
+from app.pipeline.advice.output import whole_table
+from app.pipeline.advice.use import MOST_DAYS, UseOnBrokers
 from app.pipeline.tables import RECOMMENDATION
 from app.pipeline.usage.measures import Numbers, begins_of
 
-_DDL: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, level tinyint,
-    limit double, minutes bigint, throttled_minutes bigint, coverage double, p95 double,
-    rate double, peak double, median double, cluster_total double, brokers int, days int,
-    last_hour int"""
-"""What a bucket used on its busiest broker; minutes are those of all, ``level`` and ``limit`` those
-of its last hour, whose number since the epoch is ``last_hour``."""
-
 
 def uses_of(evidence: Evidence, rules: SizingRules, halving_days: float | None) -> pa.Table:
-    """Return what each bucket used that a stored value limits: ``_DDL`` and the bucket's tags."""
+    """Return what each bucket used that a stored value limits, with the bucket's tags."""
     weights, percent = evidence.weights(halving_days), rules.percentile
 
     def busiest_of(hours: pa.Table) -> pa.Table:
         uses = busiest_brokers(hours, percent, weights)
         return uses.filter((pc.field("level") > 0) & pc.field("limit").is_valid())
 
-    return tags_of(evidence, map_buckets(evidence, busiest_of, _DDL))
+    return tags_of(evidence, evidence.map_buckets(busiest_of))
 
 
 def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa.Table:
-    """Return the columns of ``_DDL`` of a group of ``grouped_hours``.
+    """Return what buckets used on their busiest brokers.
 
     Hours under another limit than that of the last do not count: who was throttled by it used less
     than it wanted, and has been measured again since.
+
+    Args:
+        hours: All of their hours, as ``Evidence.map_buckets`` hands them over.
+        percent: Of the minutes that ``rate`` holds for.
+        weights: Of minutes, by the age of a day.
+
+    Returns:
+        What ``UseOnBrokers.table`` returns of the busiest broker but for ``minutes`` and
+        ``throttled_minutes``, which are of all, and ``level`` and ``limit``, which are of the
+        bucket's last hour, on ``last_day`` (since the epoch); ``coverage``; ``median`` (of the
+        brokers' rates) and ``cluster_total`` (their sum); ``brokers`` and ``days``, which count.
     """
     on_brokers = _under_last_limit(UseOnBrokers.of(hours))
     uses = on_brokers.table(percent, weights)
@@ -82,7 +80,8 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     busiest = uses.take(order[ends])
     in_order = rate[order]
     lower, upper = begins + (counts - 1) // 2, begins + counts // 2
-    columns = {name: busiest[name] for name in busiest.column_names} | _last(on_brokers, begins)
+    same = ("cluster_id", "key", "bucket_id", "broker_id", "p95", "rate", "peak")
+    columns = {name: busiest[name] for name in same} | _last(on_brokers, begins)
     columns |= {
         "minutes": np.add.reduceat(uses["minutes"].to_numpy(), begins),
         "throttled_minutes": np.add.reduceat(uses["throttled"].to_numpy(), begins),
@@ -92,7 +91,7 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
         "brokers": counts.astype(np.int32),
         "days": _days(on_brokers, begins),
     }
-    return pa.table({name.split()[0]: columns[name.split()[0]] for name in _DDL.split(",")})
+    return pa.table(columns)
 
 
 def _under_last_limit(on_brokers: UseOnBrokers) -> UseOnBrokers:
@@ -115,10 +114,10 @@ def _last_rows(hours: pa.Table, begins: Numbers) -> Numbers:
 
 
 def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
-    """Return level, limit and number of the last hour of each bucket."""
+    """Return level, limit and day of the last hour of each bucket."""
     hours = on_brokers.hours.take(_last_rows(on_brokers.hours, on_brokers.begins[buckets]))
-    last = hours_of_epoch(hours).astype(np.int32)
-    return {"level": hours["level"], "limit": hours["limit"], "last_hour": last}
+    last = hours["dt"].cast(pa.int32())
+    return {"level": hours["level"], "limit": hours["limit"], "last_day": last}
 
 
 def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
@@ -153,7 +152,7 @@ def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Tabl
         columns |= {"cluster_id": [cluster], "since": [since], "until": [until]}
         tables.append(whole_table(RECOMMENDATION, columns))
     table = pa.concat_tables(tables) if tables else whole_table(RECOMMENDATION, {})
-    return _with_back_tests(table, evidence)
+    return with_back_tests(table, evidence)
 
 
 def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
@@ -258,22 +257,3 @@ class _Text:
         user, client = (self.chosen[name][row].as_py() for name in ("bucket_user", "bucket_client"))
         limiting = entity_at(level, user, client)
         return limiting or ClientQuotaEntity.of({}), own_entity_at(level, user, client)
-
-
-def _with_back_tests(table: pa.Table, evidence: Evidence) -> pa.Table:
-    """Fill in for how long the values would have throttled, where any is to change."""
-    changes = table.filter(pc.field("value").is_valid())
-    tests = back_test(evidence, changes.select(["cluster_id", "bucket_id", "limit", "value"]))
-    if tests is None:
-        return table
-    rows = table["bucket_id"].to_numpy()
-    tested = tests["bucket_id"].to_numpy()
-    order = np.argsort(tested)
-    has_value = np.flatnonzero(~np.isnan(table["value"].to_numpy()))
-    at = order[np.searchsorted(tested[order], rows[has_value])]
-    for name in tests.column_names[2:]:
-        column = np.full(len(rows), np.nan)
-        column[has_value] = tests[name].to_numpy()[at]
-        index = table.schema.get_field_index(name)
-        table = table.set_column(index, name, pa.array(column, from_pandas=True))
-    return table

@@ -1,28 +1,24 @@
-"""``stale_quota`` and ``uncovered_client``: who was seen beside what is stored."""
+"""``stale_quota``: which stored values do nothing, beside who was seen."""
 
 import csv
 import io
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from heapq import nsmallest
-from itertools import pairwise
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
+from app.domain.alterations import quota_value_json
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
 from app.domain.resolution_levels import PRECEDENCE, Slot
-from app.domain.right_sizes import SizingRules, allowed_value, alteration_body
-from app.domain.stale_quotas import ANONYMOUS, StaleValue, Stored, stale_value
-from app.pipeline.advice.evidence import Evidence, quota_columns, tags_of
-from app.pipeline.advice.judgement import numbered
+from app.domain.right_sizes import log_reason
+from app.domain.stale_quotas import ANONYMOUS, KINDS, Cause, Stored, stale_reason
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.judgement import CLIENT_SLOTS, USER_SLOTS, numbered
+from app.pipeline.advice.output import whole_table
 from app.pipeline.advice.unused import (
     CAUSES,
     NEVER,
@@ -30,40 +26,43 @@ from app.pipeline.advice.unused import (
     Names,
     SeenColumns,
     StoredColumns,
-    Winner,
+    Unused,
     find_unused,
 )
+from app.pipeline.advice.use import grouped
 from app.pipeline.errors import UsageError
-from app.pipeline.lake import days_of, read_first
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import AUDIT
-from app.pipeline.tables import SERIES, SERIES_LIMIT, UTILIZATION_DAILY
-from app.pipeline.usage.measures import Numbers, begins_of, ranks_of, whole_numbers
+from app.pipeline.tables import SERIES, SERIES_LIMIT, STALE_QUOTA
+from app.pipeline.usage.measures import Numbers
 from app.pipeline.whatif.model import MICRO
 
 _LONG_ENOUGH: Final = 0.9
 """So many of the days must have data."""
 
 _PAIR: Final = "pair"
-_UNCOVERED: Final = (0, 5, 6, 8)
-"""Levels of no value, and of values for everybody."""
+OF_VERSION: Final = (
+    *("cluster_id", "user", "user_default", "client_id", "client_default", "key", "value"),
+    *("valid_from", "valid_to", "origin"),
+)
+"""The columns of ``QUOTA_VERSION`` that ``stale_values`` needs."""
 
 
-def stale_rows(
+def stale_values(
     evidence: Evidence,
     versions: pa.Table,
     days: int,
     inventory: Collection[str] | None,
-) -> Iterator[dict[str, Any]]:
-    """Yield rows of ``STALE_QUOTA``, by cluster.
+) -> pa.Table:
+    """Return ``STALE_QUOTA``.
 
     Args:
         evidence: Has who was seen.
-        versions: ``quota_version``, those that have no end.
+        versions: ``OF_VERSION`` of those that have no end.
         days: Without traffic make a value unused.
         inventory: The users that there are; null where nobody says.
     """
-    seen = _seen(evidence)
+    seen, tables = _seen(evidence), [whole_table(STALE_QUOTA, {})]
     for cluster in sorted(evidence.newest):
         since, until = evidence.period(cluster)
         with_data = evidence.days[cluster]
@@ -74,9 +73,11 @@ def stale_rows(
         )
         found = ClusterColumns(own, seen.filter(of_cluster), inventory)
         is_long = with_data >= _LONG_ENOUGH * days
-        period = {"days": with_data, "since": since, "until": until}
-        for stale in found.stale_values(days, is_long=is_long, is_recent=is_recent):
-            yield {"cluster_id": cluster, **_row(stale), **period}
+        columns = found.stale_values(days, is_long=is_long, is_recent=is_recent)
+        columns |= {"cluster_id": [cluster], "days": [with_data]}
+        columns |= {"since": [since], "until": [until]}
+        tables.append(whole_table(STALE_QUOTA, columns))
+    return pa.concat_tables(tables)
 
 
 class ClusterColumns:
@@ -108,13 +109,13 @@ class ClusterColumns:
         )
         self._chosen = chosen
         is_pair = seen["is_pair"].to_numpy(zero_copy_only=False)
-        last = seen["last"].cast(pa.int64()).to_numpy()
+        last = seen["last_seen"].cast(pa.int64()).to_numpy()
         levels = seen["level"].to_numpy()
         self._seen = SeenColumns(keys[1], users[1], clients[1], is_pair, levels, last)
         self._inventory = inventory
 
-    def stale_values(self, days: int, *, is_long: bool, is_recent: Numbers) -> Iterator[StaleValue]:
-        """Yield each value that does nothing.
+    def stale_values(self, days: int, *, is_long: bool, is_recent: Numbers) -> dict[str, Any]:
+        """Return the columns of ``STALE_QUOTA`` but for cluster and period.
 
         Args:
             days: Without traffic make a value unused.
@@ -123,17 +124,28 @@ class ClusterColumns:
         """
         judgement = Judgement(is_long, self._is_absent(), is_recent[self._chosen])
         found = find_unused(self._stored, self._seen, self._names, judgement)
-        for row, number, last in zip(
-            found.row.tolist(), found.cause.tolist(), found.last.tolist(), strict=True
-        ):
-            stored = self._stored
-            at = Winner(int(stored.level[row]), int(stored.user[row]), int(stored.client[row]))
-            value = Stored(
-                self._entity(at), self._keys[stored.key[row]], float(stored.value[row]), at.level
-            )
-            others = [self._entity(each) for each in found.others.get(row, ())]
-            seen_at = None if last == NEVER else _EPOCH + timedelta(microseconds=last)
-            yield stale_value(CAUSES[number], value, days, others, seen_at)
+        stored = self._stored
+        level, user, client = (
+            column[found.row] for column in (stored.level, stored.user, stored.client)
+        )
+        keys = pa.array(self._keys, pa.string()).take(pa.array(stored.key[found.row]))
+        kinds = pa.array([KINDS[cause].value for cause in CAUSES]).take(pa.array(found.cause))
+        reasons, log_reasons = self._reasons(found, days)
+        value = stored.value[found.row]
+        return {
+            "kind": kinds,
+            "key": keys,
+            "quota_user": self._named(self._users, user),
+            "quota_user_default": pa.array(USER_SLOTS[level] == Slot.DEFAULT),
+            "quota_client_id": self._named(self._clients, client),
+            "quota_client_default": pa.array(CLIENT_SLOTS[level] == Slot.DEFAULT),
+            "level": level,
+            "value": value,
+            "reason": reasons,
+            "winners": self._winners(found),
+            "last_seen": pa.array(found.last, mask=found.last == NEVER),
+            "body": _bodies(log_reasons, self._entities(level, user, client), keys, value),
+        }
 
     def _is_absent(self) -> Numbers:
         """Tell of each value whether the inventory lacks its user."""
@@ -142,83 +154,114 @@ class ClusterColumns:
         there = {"", ANONYMOUS, *self._inventory}
         return np.array([name not in there for name in self._users])[self._stored.user]
 
-    def _entity(self, of: Winner) -> ClientQuotaEntity:
-        names = self._users[of.user], self._clients[of.client]
-        return entity_at(of.level, *names) or ClientQuotaEntity.of({})
+    def _named(self, names: Sequence[str], numbers: Numbers) -> pa.Array:
+        return _of_different(names.__getitem__, numbers)
+
+    def _reasons(self, found: Unused, days: int) -> tuple[pa.Array, pa.Array]:
+        """Return the sentences, and those of the bodies."""
+        # Many of a cause are the same: what differs is the value that goes before, or the user.
+        about = np.where(np.isin(found.cause, _SAME_FOR_ALL), 0, found.about)
+        pairs = found.cause * len(self._stored.key) + about
+
+        def reason(pair: int) -> str:
+            cause, row = divmod(pair, len(self._stored.key))
+            return stale_reason(CAUSES[cause], days, self._value(row))
+
+        def of_log(pair: int) -> str:
+            kind = KINDS[CAUSES[pair // len(self._stored.key)]]
+            return log_reason(f"{kind}: {reason(pair)}")
+
+        return _of_different(reason, pairs), _of_different(of_log, pairs)
+
+    def _value(self, row: int) -> Stored:
+        stored = self._stored
+        names = self._users[stored.user[row]], self._clients[stored.client[row]]
+        entity = entity_at(int(stored.level[row]), *names) or ClientQuotaEntity.of({})
+        return Stored(entity, self._keys[stored.key[row]], float(stored.value[row]))
+
+    def _winners(self, found: Unused) -> pa.Array:
+        """Return the entities that go before values, as JSON."""
+        row, *names = found.winners
+        offsets = pa.array(np.searchsorted(row, np.append(found.row, _END)), pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, self._entities(*names))
+        return pc.binary_join_element_wise("[", pc.binary_join(lists, ", "), "]", "")
+
+    def _entities(self, level: Numbers, user: Numbers, client: Numbers) -> pa.Array:
+        """Return entities as JSON."""
+        members = []
+        for kind, slots, names, number in (
+            ("client-id", CLIENT_SLOTS, self._clients, client),
+            ("user", USER_SLOTS, self._users, user),
+        ):
+            slot = slots[level]
+            named = _texts(self._named(names, number))
+            name = pc.if_else(pa.array(slot == Slot.NAMED), named, "null")
+            member = pc.binary_join_element_wise(f'"{kind}": ', name, "")
+            members.append(pc.if_else(pa.array(slot == Slot.ABSENT), None, member))
+        both = pc.binary_join_element_wise(*members, ", ", null_handling="skip")
+        return pc.binary_join_element_wise("{", both, "}", "")
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _row(stale: StaleValue) -> dict[str, Any]:
-    return {
-        "kind": stale.kind.value,
-        "key": stale.key,
-        **quota_columns(stale.entity),
-        "level": stale.level,
-        "value": stale.value,
-        "reason": stale.reason,
-        "winners": _json([winner.as_dict() for winner in stale.winners]),
-        "last_seen": stale.last_seen,
-        "body": _json(stale.body()),
-    }
-
-
+_SAME_FOR_ALL: Final = [
+    number
+    for number, cause in enumerate(CAUSES)
+    if cause in {Cause.NO_FALLBACK, Cause.NOT_SEEN, Cause.OTHERS_FIRST}
+]
+_END: Final = np.iinfo(np.int64).max
 _json: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _bodies(reasons: pa.Array, entities: pa.Array, keys: pa.Array, values: Numbers) -> pa.Array:
+    """Return what ``alteration_body`` does of values to remove, as JSON.
+
+    Args:
+        reasons: As the log has them.
+        entities: As JSON.
+        keys: Of the values.
+        values: That must hold.
+    """
+    reason, key = (_texts(column) for column in (reasons, keys))
+    before = _of_different(lambda value: _json(quota_value_json(value)), values)
+    return pc.binary_join_element_wise(
+        *('{"reason": ', reason, ', "alterations": [{"entity": ', entities),
+        *(', "ops": [{"key": ', key, ', "remove": true}], "expected": {', key, ": ", before),
+        *("}}]}", ""),
+    )
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return texts as JSON."""
+    encoded = column.dictionary_encode()
+    return pa.array(map(_json, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
+
+
+def _of_different(text: Callable[[Any], str], values: Numbers) -> pa.Array:
+    """Return the text of each value, which is made once of those that are the same."""
+    different, positions = np.unique(values, return_inverse=True)
+    return pa.array(map(text, different.tolist()), pa.string()).take(pa.array(positions))
 
 
 def _seen(evidence: Evidence) -> pa.Table:
     """Return who was seen with which key, at which level, and when last at any."""
-    names = evidence.columns(SERIES, _OF_SERIES)
-    limits = evidence.columns(SERIES_LIMIT, ["series_id", "level"])
-    if names is None or limits is None:
-        columns = _seen_by_spark(evidence)
-    else:
-        columns = _last_seen(names, limits)
-    is_pair = pc.equal(columns["grain"], _PAIR)
-    levels: Numbers = columns["levels"].to_numpy()
-    row, level = np.nonzero(levels[:, None] >> np.arange(len(PRECEDENCE) + 1) & 1)
-    chosen = columns.select(["cluster_id", "key", "user", "client_id"])
-    found = chosen.append_column("is_pair", is_pair).append_column("last", columns["last_seen"])
-    return found.take(pa.array(row)).append_column("level", pa.array(level))
+    series = evidence.rows(SERIES, _OF_SERIES).reduce(_last_of_each)
+    limits = evidence.rows(SERIES_LIMIT, ("series_id", "level")).reduce(_each_once)
+    row = pc.index_in(limits["series_id"], series["series_id"])
+    found = series.take(row).append_column("level", limits["level"].cast(pa.int64()))
+    is_pair = pc.equal(found["grain"], _PAIR)
+    return found.append_column("is_pair", is_pair).filter(row.is_valid())
 
 
 _OF_SERIES: Final = ("cluster_id", "series_id", "key", "user", "client_id", "grain", "last_seen")
 
 
-def _last_seen(names: pa.Table, limits: pa.Table) -> pa.Table:
-    """Return each series as it was seen last, with bits of the levels that ever limited it.
-
-    Ids are numbers: names are looked at for one hour of each. No two clusters have one in common.
-    """
-    ids = names["series_id"].to_numpy()
-    order = np.lexsort((names["last_seen"].cast(pa.int64()).to_numpy(), ids))
-    ends = np.append(begins_of(ids[order])[1:], len(ids)) - 1 if len(ids) else order
-    limited = limits["series_id"].to_numpy()
-    by_id = np.argsort(limited)
-    begins = begins_of(limited[by_id])
-    bits = np.bitwise_or.reduceat(1 << limits["level"].to_numpy()[by_id].astype(np.int64), begins)
-    last = names.take(pa.array(order[ends]))
-    at = np.searchsorted(limited[by_id][begins], last["series_id"].to_numpy())
-    has_limit = np.isin(last["series_id"].to_numpy(), limited)
-    levels = np.zeros(last.num_rows, np.int64)
-    levels[has_limit] = bits[at[has_limit]]
-    return last.append_column("levels", pa.array(levels))
+def _last_of_each(series: pa.Table) -> pa.Table:
+    """Return each series once, as it was seen last: its names are always the same."""
+    names = [name for name in _OF_SERIES if name not in {"series_id", "last_seen"}]
+    return grouped(series, ["series_id"], {**dict.fromkeys(names, "one"), "last_seen": "max"})
 
 
-def _seen_by_spark(evidence: Evidence) -> pa.Table:
-    """Return the same, where it takes tasks."""
-    same = ["cluster_id", "series_id"]
-    times = evidence.read(SERIES).selectExpr(*same, "last_seen", "0 as levels")
-    limits = evidence.read(SERIES_LIMIT)
-    limited = limits.selectExpr(*same, "null as last_seen", "shiftleft(1, level) as levels")
-    # Numbers alone, which are summed up several times faster than names.
-    found = times.unionByName(limited).groupBy(*same)
-    of_series = found.agg(
-        sf.max("last_seen").alias("last_seen"), sf.bit_or("levels").alias("levels")
-    )
-    names = evidence.read(SERIES).join(sf.broadcast(of_series), [*same, "last_seen"])
-    return names.select(*_OF_SERIES, "levels").toArrow()
+def _each_once(limits: pa.Table) -> pa.Table:
+    return grouped(limits, limits.column_names, {})
 
 
 def read_inventory(file: str) -> frozenset[str]:
@@ -257,153 +300,3 @@ def _names_of_lines(text: str) -> list[str]:
     if "user" in columns:
         return [row["user"] or "" for row in csv.DictReader(io.StringIO(text))]
     return [line.strip() for line in text.splitlines()]
-
-
-def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator[dict[str, Any]]:
-    """Yield rows of ``UNCOVERED_CLIENT``: of each cluster and key those that used most.
-
-    Args:
-        evidence: Has days of buckets.
-        top: How many of each key.
-        rules: Of the value that is advised.
-    """
-    periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
-    for row in tags_of(evidence, _largest(evidence, top)).to_pylist():
-        since, until = periods[row["cluster_id"]]
-        user, client_id = row["bucket_user"], row["bucket_client"]
-        quota = entity_at(row["level"], user, client_id)
-        names = {"user": user, "client-id": client_id}
-        own = ClientQuotaEntity.of({kind: name for kind, name in names.items() if name})
-        value = allowed_value(row["key"], row["p99"] * (1 + rules.margin))
-        reason = "Nothing limits it." if quota is None else f"{quota} limits it, as all others."
-        body = alteration_body(own, row["key"], value, None, f"uncovered: {reason}")
-        yield {
-            **row,
-            **quota_columns(quota),
-            "reason": reason,
-            "value": value,
-            "since": since,
-            "until": until,
-            "body": _json(body) if own.entries else None,
-        }
-
-
-def _largest(evidence: Evidence, top: int) -> pa.Table:
-    """Return those without a value of their own that used most of each key."""
-    here = evidence.columns(UTILIZATION_DAILY, _OF_DAY)
-    if here is None:
-        rows = read_first(evidence.lakes, UTILIZATION_DAILY, days_of(evidence.hours))
-        days = rows.where("broker_id is not null").select(*_OF_DAY)
-        sums = _sums_by_spark(days)
-    else:
-        days = here.filter(pc.field("broker_id").is_valid())
-        sums = _sums_of(days)
-    ranked = _ranked(sums, top)
-    if here is None:
-        session, ids = evidence.lakes[0].session, ranked.select(["bucket_id"])
-        wanted = session.createDataFrame(ids if ids.num_rows else [], "bucket_id bigint")
-        rows = days.join(sf.broadcast(wanted), "bucket_id").select(*_OF_DAY).toArrow()
-    else:
-        rows = days.filter(pc.field("bucket_id").isin(ranked["bucket_id"]))
-    return _described(rows, ranked)
-
-
-_OF_DAY: Final = (
-    *("cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit", "minutes_present"),
-    *("bytes", "p50", "p99", "peak"),
-)
-_OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
-_LAST: Final = "(unix_date(dt) * 4294967296L + broker_id) * 16 + level"
-"""The level of the last day, on the highest broker; a struct would be sorted by."""
-
-
-def _sums_by_spark(days: DataFrame) -> "_Sums":
-    units = "cast(round(coalesce(bytes, p50 * minutes_present * 1000)) as decimal(38, 0))"
-    sums = days.groupBy(*_OF_BUCKET).agg(
-        sf.sum(sf.expr(units)).alias("units"), (sf.max(sf.expr(_LAST)) % 16).alias("level")
-    )
-    found = sums.toArrow()
-    units_of = np.array([int(each) for each in found["units"].to_pylist()], object)
-    return _Sums(found.select(_OF_BUCKET), units_of, found["level"].to_numpy())
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """What buckets used on all days.
-
-    Attributes:
-        buckets: Cluster, key and id.
-        units: Whole bytes, or thousandths of other units.
-        level: Of the last day, on the highest broker.
-    """
-
-    buckets: pa.Table
-    units: Numbers
-    level: Numbers
-
-
-def _sums_of(days: pa.Table) -> _Sums:
-    minutes = days["minutes_present"].to_numpy().astype(float)
-    other = days["p50"].to_numpy() * minutes * 1000
-    whole = days["bytes"].cast(pa.float64()).to_numpy()
-    units = whole_numbers(np.where(np.isnan(whole), other, whole))
-    bucket, day = days["bucket_id"].to_numpy(), days["dt"].cast(pa.int32()).to_numpy()
-    order = np.lexsort((days["broker_id"].to_numpy(), day, bucket))
-    begins = begins_of(bucket[order])
-    ends = np.append(begins[1:], len(order))[: len(begins)] - 1
-    sums = np.add.reduceat(units[order], begins) if len(order) else units
-    last = days.select([*_OF_BUCKET, "level"]).take(pa.array(order[ends]))
-    return _Sums(last.select(_OF_BUCKET), sums, last["level"].to_numpy())
-
-
-def _ranked(sums: _Sums, top: int) -> pa.Table:
-    """Return ``bucket_id`` and ``share`` of those of each cluster and key that used most."""
-    names = [ranks_of(sums.buckets[name]) for name in ("cluster_id", "key")]
-    ids = sums.buckets["bucket_id"].to_numpy()
-    is_open = np.isin(sums.level, _UNCOVERED) & (sums.units > 0).astype(bool)
-    buckets: list[int] = []
-    shares: list[float] = []
-    order = np.lexsort(names)
-    begins = begins_of(*(each[order] for each in names)).tolist()
-    for begin, end in pairwise([*begins, len(order)]):
-        rows = order[begin:end]
-        total = float(sum(sums.units[rows].tolist()))
-        chosen = rows[is_open[rows]]
-        used = zip((-sums.units[chosen]).tolist(), ids[chosen].tolist(), strict=True)
-        largest = nsmallest(top, used)
-        buckets += [bucket for _, bucket in largest]
-        shares += [float(-units) / total for units, _ in largest]
-    return pa.table(
-        {"bucket_id": pa.array(buckets, pa.int64()), "share": pa.array(shares, pa.float64())}
-    )
-
-
-def _described(days: pa.Table, ranked: pa.Table) -> pa.Table:
-    """Return what the chosen buckets used, from all of their days on brokers."""
-    bucket, broker = (days[name].to_numpy() for name in ("bucket_id", "broker_id"))
-    day, p99 = days["dt"].cast(pa.int32()).to_numpy(), days["p99"].to_numpy()
-    order = np.lexsort((broker, day, bucket))
-    begins = begins_of(bucket[order])
-    if not len(begins):
-        return pa.table({"cluster_id": [], "bucket_id": pa.array([], pa.int64())})
-    ends = np.append(begins[1:], len(order)) - 1
-    # Of days and brokers that are as high the highest broker.
-    busiest = days.take(pa.array(np.lexsort((broker, p99, bucket))[ends]))
-    last = days.take(pa.array(order[ends]))
-    ordered = days.take(pa.array(order)).combine_chunks()
-    minutes = ordered["minutes_present"].to_numpy().astype(np.int64)
-    has_bytes = np.logical_or.reduceat(ordered["bytes"].is_valid().to_numpy(), begins)
-    whole = np.add.reduceat(ordered["bytes"].fill_null(0).to_numpy(), begins)
-    same_day = begins_of(bucket[order], day[order])
-    share = dict(zip(*(ranked[name].to_pylist() for name in ("bucket_id", "share")), strict=True))
-    return pa.table(
-        {
-            **{name: last[name] for name in (*_OF_BUCKET, "level", "limit")},
-            "share": [share[each] for each in last["bucket_id"].to_pylist()],
-            "bytes": pa.array(whole, mask=~has_bytes),
-            "minutes": np.add.reduceat(minutes, begins),
-            "peak": np.maximum.reduceat(ordered["peak"].to_numpy(), begins),
-            **{name: busiest[name] for name in ("broker_id", "p99")},
-            "days": np.diff(np.searchsorted(same_day, np.append(begins, len(order)))),
-        }
-    )

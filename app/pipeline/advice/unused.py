@@ -4,11 +4,12 @@ A position is a number that stands for a key, a level and the names that the lev
 before a value, and who was seen with its names, is at positions that follow from its own.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.domain.idle_values import HIDING, HIDING_CLIENTS, covers
 from app.domain.resolution_levels import PRECEDENCE, Slot
@@ -23,7 +24,6 @@ NEVER: Final = np.iinfo(np.int64).min
 CAUSES: Final = tuple(Cause)
 _NUMBERS: Final = {cause: number for number, cause in enumerate(Cause)}
 _NONE: Final = -1
-_NOBODY: Final[Sequence["Winner"]] = ()
 
 
 class Names(NamedTuple):
@@ -72,28 +72,31 @@ class SeenColumns:
     last: Numbers
 
 
-class Winner(NamedTuple):
-    """An entity that goes before a value: its level, and the numbers of its names."""
+class Winners(NamedTuple):
+    """Entities that go before values: the row of each value, the level and names of the entity."""
 
-    level: int
-    user: int
-    client: int
+    row: Numbers
+    level: Numbers
+    user: Numbers
+    client: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(NamedTuple):
     """Values that do nothing.
 
     Attributes:
-        row: Of the values.
+        row: Of the values, rising.
         cause: A number of ``CAUSES``.
-        others: By row the entities that go before it, or the one with the same effect.
+        about: The row of the value that goes before it or has the same effect, where that is the
+            cause; else its own.
+        winners: In order of the rows, then as ``ClientQuotaEntity.sort_key``.
         last: When a client of its names was seen last, ``NEVER`` where that is of no interest.
     """
 
     row: Numbers
     cause: Numbers
-    others: Mapping[int, Sequence[Winner]]
+    about: Numbers
+    winners: Winners
     last: Numbers
 
 
@@ -130,14 +133,21 @@ def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: J
     numbers = [_NUMBERS[cause] for cause in conditions]
     cause = np.select(list(conditions.values()), numbers, _NONE)
     row = np.flatnonzero(cause != _NONE)
+    is_hidden, is_same = (
+        cause == _NUMBERS[each] for each in (Cause.GOES_BEFORE, Cause.SAME_EFFECT)
+    )
+    about = np.select([is_hidden, is_same], [hiding, same], np.arange(len(cause)))
     by_traffic = np.isin(cause, [_NUMBERS[Cause.NO_FALLBACK], _NUMBERS[Cause.OTHERS_FIRST]])
-    others = dict.fromkeys(np.flatnonzero(by_traffic).tolist(), _NOBODY)
-    others |= _winners(seen, *traffic.won[:, by_traffic[traffic.won[0]]])
-    for found, because in ((hiding, Cause.GOES_BEFORE), (same, Cause.SAME_EFFECT)):
-        for each in np.flatnonzero(cause == _NUMBERS[because]).tolist():
-            others[each] = [index.entity(int(found[each]))]
+    winners = _winners(seen, *traffic.won[:, by_traffic[traffic.won[0]]])
+    hidden = np.flatnonzero(is_hidden)
+    columns = (stored.level, stored.user, stored.client)
+    others = Winners(hidden, *(column[hiding[hidden]] for column in columns))
+    both = [np.concatenate(pair) for pair in zip(winners, others, strict=True)]
+    order = np.argsort(both[0], kind="stable")
     is_dated = ~np.isin(cause, [_NUMBERS[Cause.NOT_IN_INVENTORY], _NUMBERS[Cause.NOT_SEEN]])
-    return Unused(row, cause[row], others, np.where(is_dated, traffic.last, NEVER)[row])
+    last = np.where(is_dated, traffic.last, NEVER)
+    ordered = Winners(*(column[order] for column in both))
+    return Unused(row, cause[row], about[row], ordered, last[row])
 
 
 class _Index:
@@ -146,16 +156,15 @@ class _Index:
     def __init__(self, stored: StoredColumns, names: Names) -> None:
         self.names = names
         self._stored = stored
-        positions = names.positions(stored.key, stored.level, stored.user, stored.client)
-        self._order = np.argsort(positions)
-        self._positions = positions[self._order]
+        self._positions = pa.array(
+            names.positions(stored.key, stored.level, stored.user, stored.client)
+        )
 
     def rows_at(self, positions: Numbers) -> Numbers:
         """Return the row of the value at each position; -1 for none."""
-        if not len(self._positions):
-            return np.full(len(positions), _NONE)
-        at = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
-        return np.where(self._positions[at] == positions, self._order[at], _NONE)
+        rows = pc.index_in(pa.array(positions), self._positions)
+        found: Numbers = rows.fill_null(_NONE).to_numpy().astype(np.int64)
+        return found
 
     def at_level(self, rows: Numbers, level: int) -> Numbers:
         """Return the value of another level for the names of some values of one level."""
@@ -169,11 +178,6 @@ class _Index:
         levels = np.full(len(rows), level)
         user, client = stored.user[rows], stored.client[rows]
         return self.rows_at(self.names.positions(stored.key[rows], levels, user, client))
-
-    def entity(self, row: int) -> Winner:
-        """Return the entity of a value."""
-        stored = self._stored
-        return Winner(int(stored.level[row]), int(stored.user[row]), int(stored.client[row]))
 
 
 def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, Numbers]:
@@ -279,8 +283,8 @@ def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffi
     return _Traffic(last, effective, may_be_hidden, users[stored.user], has_winners, won)
 
 
-def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Mapping[int, list[Winner]]:
-    """Return by value the entities that limited those who were seen, the first ``MOST_WINNERS``.
+def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Winners:
+    """Return the entities that limited those who were seen, the first ``MOST_WINNERS`` of a value.
 
     Args:
         seen: Who was.
@@ -294,18 +298,11 @@ def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Mapping[int, li
         # As ``sort_key``: absent before the default before names.
         ranks.append(np.select([slot == Slot.ABSENT, slot == Slot.DEFAULT], [0, 1], name + 2))
     order = np.lexsort((ranks[1], ranks[0], value))
-    columns = [column[order] for column in (value, *ranks)]
-    first = begins_of(*columns)
-    value, user, client = (column[first] for column in columns)
-    level = level[order][first]
-    begins = begins_of(value)
-    found = {}
-    ends = np.append(begins, len(value))[1:]
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        chosen = slice(begin, min(end, begin + MOST_WINNERS))
-        rows = zip(level[chosen], user[chosen], client[chosen], strict=True)
-        found[int(value[begin])] = [
-            Winner(int(each), max(int(name) - 2, 0), max(int(other) - 2, 0))
-            for each, name, other in rows
-        ]
-    return found
+    columns = [column[order] for column in (value, level, *ranks)]
+    different = begins_of(columns[0], *columns[2:])
+    columns = [column[different] for column in columns]
+    begins = begins_of(columns[0])
+    counts = np.diff(np.append(begins, len(columns[0])))
+    is_first = np.arange(len(columns[0])) - np.repeat(begins, counts) < MOST_WINNERS
+    value, level, user, client = (column[is_first] for column in columns)
+    return Winners(value, level, np.maximum(user - 2, 0), np.maximum(client - 2, 0))

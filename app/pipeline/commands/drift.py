@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.quota_drift import Quota
 from app.pipeline.advice.drift import drift_rows, read_desired, read_sources
-from app.pipeline.advice.evidence import rows_to_table, write_advice
+from app.pipeline.advice.output import rows_to_table, write_advice
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition

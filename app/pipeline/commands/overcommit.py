@@ -10,7 +10,8 @@ from typing import Final
 
 from app.pipeline.advice.capacity import DEFAULT_BROKER, Capacity, read_capacity
 from app.pipeline.advice.commits import commit_rows
-from app.pipeline.advice.evidence import Evidence, rows_to_table, write_advice
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.output import rows_to_table, write_advice
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quantities import value_in_words
 from app.domain.right_sizes import Action, SizingRules
-from app.pipeline.advice.evidence import MOST_DAYS, Evidence, whole_table, write_advice
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.output import whole_table, write_advice
 from app.pipeline.advice.sizes import advice_of, uses_of
+from app.pipeline.advice.use import MOST_DAYS
 from app.pipeline.job import Job
 from app.pipeline.options import number_option, whole_number
 from app.pipeline.publishing import publish_advice

@@ -9,9 +9,14 @@ import argparse
 from functools import partial
 from typing import Final
 
+import pyarrow.compute as pc
+
 from app.domain.right_sizes import SizingRules
-from app.pipeline.advice.evidence import Evidence, rows_to_table, write_advice
-from app.pipeline.advice.stale import read_inventory, stale_rows, uncovered_rows
+from app.pipeline.advice.evidence import Evidence, rows_of
+from app.pipeline.advice.output import rows_to_table, write_advice
+from app.pipeline.advice.stale import OF_VERSION, read_inventory, stale_values
+from app.pipeline.advice.uncovered import uncovered_rows
+from app.pipeline.advice.use import grouped
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
@@ -80,9 +85,7 @@ def run(job: Job) -> None:
             for table in READS:
                 lake.require(table)
         evidence = Evidence.of(lakes, Scope.of(job), job.options.days, SERIES)
-        write_stale(job, evidence, quotas, job.options.days, inventory)
-        ever = quotas.read(QUOTA_VERSION).select("cluster_id").distinct().collect()
-        job.with_quotas = sorted(row.cluster_id for row in ever)
+        job.with_quotas = write_stale(job, evidence, quotas, job.options.days, inventory)
         job.without_quotas = sorted(set(evidence.newest) - set(job.with_quotas))
         reach = evidence.reach() if job.options.pg is not None else None
     publish_advice(job, WRITES, evidence.clusters, reach)
@@ -90,24 +93,33 @@ def run(job: Job) -> None:
 
 def write_stale(
     job: Job, evidence: Evidence, quotas: Lake, days: int, inventory: frozenset[str] | None
-) -> None:
-    """Write both tables about some hours, and count into the report."""
+) -> list[str]:
+    """Write both tables about some hours, and count into the report.
+
+    Returns:
+        The clusters that ever had quotas.
+    """
     evidence.say_if_empty(job)
-    current = quotas.read(QUOTA_VERSION).where("valid_to is null")
-    versions = Scope.of(job).of_cluster(current).toArrow()
-    stale = list(stale_rows(evidence, versions, days, inventory))
-    write_advice(job, STALE_QUOTA, rows_to_table(STALE_QUOTA, stale), evidence.clusters)
+    ever = rows_of([quotas], QUOTA_VERSION, None, OF_VERSION)
+    is_current = pc.field("valid_to").is_null()
+    if job.options.cluster is not None:
+        is_current &= pc.field("cluster_id") == job.options.cluster
+    versions = ever.map(lambda rows: rows.filter(is_current))
+    stale = stale_values(evidence, versions, days, inventory)
+    write_advice(job, STALE_QUOTA, stale, evidence.clusters)
     uncovered = uncovered_rows(evidence, job.options.top, SizingRules())
     write_advice(
         job, UNCOVERED_CLIENT, rows_to_table(UNCOVERED_CLIENT, uncovered), evidence.clusters
     )
     job.counts["rows_in"] = versions.num_rows
     job.counts["days"] = dict(evidence.days)
-    kinds = [row["kind"] for row in stale]
-    job.counts["stale"] = {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-    job.findings += len(stale)
+    kinds = stale["kind"].value_counts().to_pylist()
+    job.counts["stale"] = dict(sorted((each["values"], each["counts"]) for each in kinds))
+    job.findings += stale.num_rows
     if few := sorted(name for name, number in evidence.days.items() if number < 0.9 * days):
         names = ", ".join(map(repr, few))
         job.say(
             f"of {names} there are data of fewer than {days} days: who was not seen is not judged."
         )
+    clusters = ever.reduce(lambda rows: grouped(rows, ["cluster_id"], {}))
+    return sorted(clusters["cluster_id"].to_pylist())

@@ -15,8 +15,8 @@ from app.domain.plan_impact import ZERO_BIN
 from app.domain.throttling import Rates, Throttle, replay
 from app.pipeline.advice.backtest import back_tests_of
 from app.pipeline.advice.commits import minute_sums
-from app.pipeline.advice.evidence import UseOnBrokers
 from app.pipeline.advice.sizes import busiest_brokers
+from app.pipeline.advice.use import UseOnBrokers
 from app.pipeline.tables import BUCKET_HOUR
 from tests.testkit.advice_worlds import bin_of
 from tests.testkit.bucket_worlds import arrow_schema
@@ -159,8 +159,7 @@ def test_sums_of_minutes_are_those_of_their_rates(found: list[Hour]):
         for number, rate in enumerate(hour["rates"]):
             at = (hour["age"], hour["hour"], hour["broker_id"], hour["key"], hour["first"] + number)
             expected[at] += round(middle(rate) * 10_000)
-    batch = table_of(found).combine_chunks().to_batches()[0]
-    sums = minute_sums(batch).to_pylist()
+    sums = minute_sums(table_of(found)).to_pylist()
     days = {f"{hour['dt']}": hour["age"] for hour in table_of(found).to_pylist()}
     assert {
         (days[f"{row['dt']}"], row["hour"], row["broker_id"], row["key"], row["minute"]): row[

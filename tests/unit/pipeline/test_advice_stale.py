@@ -20,10 +20,10 @@ from hypothesis.strategies import (
 from app.domain.entities import ClientQuotaEntity
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
-from app.domain.stale_quotas import StaleKind, StaleValue
+from app.domain.stale_quotas import StaleKind
 from tests.testkit.advised import advised_stale
 from tests.testkit.advised_bodies import read_body
-from tests.testkit.naive_stale import Seen, StaleRules, stale_values
+from tests.testkit.naive_stale import Seen, StaleRules, StaleValue, stale_values
 from tests.unit.domain.test_idle_values import CALLERS, CLIENTS, ENTITIES, QUOTAS, USERS, P, Stored
 
 C = "consumer_byte_rate"
