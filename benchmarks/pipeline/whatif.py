@@ -18,10 +18,10 @@ from pyspark.sql import functions as sf
 
 from app.domain.throttling import CREDITS_S, LATEST_S, TOKEN_KEY
 from app.pipeline.lake import Lake
-from app.pipeline.local_tables import local_columns
+from app.pipeline.local_tables import local_partitions
 from app.pipeline.spark import spark_session
 from app.pipeline.tables import RATE_MINUTE, SERIES
-from app.pipeline.whatif.minutes import MINUTES_OF_TASK, RATES, throttled_buckets
+from app.pipeline.whatif.minutes import RATES, throttled_buckets
 from benchmarks.pipeline.duckdb_arm import connected
 
 _CORES: Final = 2
@@ -118,16 +118,15 @@ def _limits(session: SparkSession, folder: Path) -> DataFrame:
 
 def _in_spark(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
     lake = Lake(session, str(folder))
-    rates = local_columns([lake], RATE_MINUTE, lake.partitions(RATE_MINUTE), RATES)
+    rates = local_partitions([lake], RATE_MINUTE, lake.partitions(RATE_MINUTE), RATES)
     if rates is None:
-        message = "The minutes are more than this benchmark is of."
+        message = "The lake is not in a folder of this machine."
         raise SystemExit(message)
     members = session.createDataFrame(limits).selectExpr(
         *("series_id", "series_id as bucket_id", "true as in_now", "true as in_new"),
         *("cast(null as double) as limit_now", "`limit` as limit_new", "false as has_tokens"),
     )
-    shares = 1 + rates.num_rows // MINUTES_OF_TASK
-    found = throttled_buckets(rates, members, shares=shares)
+    found = throttled_buckets(rates, members, shares=1)
     figures = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
     row = found.agg(sf.count(sf.lit(1)), *(sf.sum(name) for name in figures)).collect()[0]
     return tuple(row)

@@ -19,7 +19,7 @@ from app.domain.quantities import value_in_words
 from app.pipeline.errors import UsageError
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, read_first
-from app.pipeline.local_tables import local_columns
+from app.pipeline.local_tables import local_partitions
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish_advice
 from app.pipeline.results import Reach, Scope, explain, say_if_empty, say_plan
@@ -171,9 +171,9 @@ def _write(
         (now, proposal.versions(now, cluster)),
         (proposal.before, proposal.proposed()),
     )
-    here = local_columns(lakes, RATE_MINUTE, hours, RATES)
-    rates = read_first(lakes, RATE_MINUTE, hours) if here is None else here
-    job.counts["rows_in"] = rates.count() if here is None else here.num_rows
+    here = local_partitions(lakes, RATE_MINUTE, hours, RATES)
+    rates = here or read_first(lakes, RATE_MINUTE, hours)
+    job.counts["rows_in"] = rates.count()
     shares = 1 + job.counts["rows_in"] // MINUTES_OF_TASK
     summed = throttled_buckets(rates, touched.members, shares=shares)
     rows = _entities(summed, touched, job.options.delivery_timeout)

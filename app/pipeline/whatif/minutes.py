@@ -1,21 +1,24 @@
 """The minutes of buckets under two limits: summed up, or each of them.
 
-All minutes of a bucket are summed up at once, whatever the period: what waits is carried from each
-minute to the next. Spark looks up the buckets of all minutes and divides them by bucket; where the
-minutes are at hand as columns, numpy does it.
+Where the hours are in folders of this machine, they are read one after the other, and what waits in
+a bucket at the end of each is carried to the next. Elsewhere Spark divides the minutes by bucket,
+and a task has all minutes of its buckets at once. Both hand them to the same functions.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from app.pipeline.local_tables import LocalPartitions
 from app.pipeline.usage.measures import Numbers, begins_of, times_true
 from app.pipeline.whatif.model import MICRO, Minutes, Replayed, replay
 
@@ -28,14 +31,13 @@ RATES: Final = (
 )
 """The columns of ``RATE_MINUTE`` that are looked at."""
 
-Rates: TypeAlias = DataFrame | pa.Table
-"""Minutes with the columns of ``RATES``: Spark's, or at hand."""
-
-_MINUTES_HERE: Final = 2_000_000
-"""The same of what is summed up without Spark: the longest series of each share takes its time."""
+Rates: TypeAlias = DataFrame | LocalPartitions
+"""Minutes with the columns of ``RATES``: Spark's, or the hours of this machine in their order."""
 
 _MINUTE_MICROS: Final = 60 * MICRO
 _END: Final = 2.0**63
+_SIDES: Final = ("now", "new")
+_FIGURES: Final = ("_low", "", "_high")
 
 _BUCKETS: Final = """bucket_id bigint, broker_id int, minutes int, minutes_throttled_now int,
     minutes_throttled int, censored_minutes int, highest double, refused double,
@@ -66,7 +68,13 @@ def throttled_buckets(rates: Rates, members: DataFrame, *, shares: int) -> DataF
         mutations; ``throttled_s_now`` (middle figure), ``throttled_s_new_low``,
         ``throttled_s_new`` (middle) and ``throttled_s_new_high`` in seconds.
     """
-    return _mapped(_Asked(rates, members, shares), _sum_up, _BUCKETS)
+    of_series = members.toArrow()
+    if isinstance(rates, DataFrame):
+        return _in_tasks(rates, of_series, shares, lambda minutes: sum_up([minutes]), _BUCKETS)
+    look_up = Members(of_series).minutes_of
+    hours = _ahead(lambda folder: look_up(rates.read(folder)), rates.folders)
+    found = sum_up(each for each in hours if each)
+    return members.sparkSession.createDataFrame(found if found.num_rows else [], _BUCKETS)
 
 
 def throttled_minutes(rates: Rates, members: DataFrame, *, shares: int) -> DataFrame:
@@ -74,274 +82,276 @@ def throttled_minutes(rates: Rates, members: DataFrame, *, shares: int) -> DataF
 
     Args:
         rates: As of ``throttled_buckets``.
-        members: The same.
+        members: The same; at hand, all minutes of theirs are in memory.
         shares: The same.
 
     Returns:
         The columns of ``WHATIF_TIMELINE`` but the run's and ``key``.
     """
-    return _mapped(_Asked(rates, members, shares), _list_minutes, _MINUTES)
+    of_series = members.toArrow()
+    if isinstance(rates, DataFrame):
+        return _in_tasks(rates, of_series, shares, _list_minutes, _MINUTES)
+    is_member = pc.field("series_id").isin(of_series["series_id"].combine_chunks())
+    hours = [*_ahead(lambda folder: rates.read(folder).filter(is_member), rates.folders)]
+    minutes = Members(of_series).minutes_of(pa.concat_tables(hours)) if hours else None
+    found = _list_minutes(minutes) if minutes else []
+    return members.sparkSession.createDataFrame(found, _MINUTES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The arguments of ``throttled_buckets``."""
+def _ahead(read: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """Yield what is read of each item in their order, while others read the next ones."""
+    most = os.cpu_count() or 1
+    reading: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(most) as threads:
+        for item in items:
+            reading.append(threads.submit(read, item))
+            if len(reading) > most:
+                yield reading.popleft().result()
+        while reading:
+            yield reading.popleft().result()
 
-    rates: Rates
-    members: DataFrame
-    shares: int
 
+def _in_tasks(
+    rates: DataFrame,
+    members: pa.Table,
+    shares: int,
+    find: Callable[["BucketMinutes"], pa.Table],
+    ddl: str,
+) -> DataFrame:
+    """Return what is found of each share of the buckets, which has all of their minutes."""
+    share = members["bucket_id"].to_numpy() % shares
+    of_series = pa.table({"series_id": members["series_id"], "share": pa.array(share, pa.int32())})
+    divided = rates.sparkSession.createDataFrame(of_series).distinct()
+    rows = rates.select(*RATES).join(sf.broadcast(divided), "series_id")
 
-def _mapped(asked: _Asked, summed: Callable[["_Share"], pa.RecordBatch], ddl: str) -> DataFrame:
-    """Return a row of Arrow's for each share of the buckets."""
-    if isinstance(asked.rates, pa.Table):
-        found = _summed_here(asked.rates, asked.members.toArrow(), summed)
-        return asked.members.sparkSession.createDataFrame(found or [], ddl)
-
-    def sum_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def find_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         listed = [batch for batch in batches if batch.num_rows]
         if listed:
             rows = pa.Table.from_batches(listed)
-            yield summed(_share_of({name: rows[name].to_numpy() for name in rows.column_names}))
+            own = members.filter(pa.array(share == rows["share"][0].as_py()))
+            minutes = Members(own).minutes_of(rows)
+            yield from find(minutes).to_batches() if minutes else ()
 
-    return _divided(asked.rates, asked.members, asked.shares).mapInArrow(sum_up, ddl)
-
-
-def _summed_here(
-    rates: pa.Table, members: pa.Table, summed: Callable[["_Share"], pa.RecordBatch]
-) -> pa.Table | None:
-    """Return the rows of all shares; null without a minute of a member."""
-    joined = _Joined.of(rates, members)
-    number = len(joined.row) // _MINUTES_HERE + 1
-    share = (joined.columns["bucket_id"] % number)[joined.member]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        listed = [np.flatnonzero(share == each) for each in range(number)]
-        chosen = [rows for rows in listed if len(rows)]
-        work = threads.map(lambda rows: summed(_share_of(joined.columns_of(rows))), chosen)
-        batches = list(work)
-    return pa.Table.from_batches(batches) if batches else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """Minutes of members, each of which is a series in a bucket.
-
-    Attributes:
-        rates: By minute.
-        columns: By member.
-        row: The minute of each.
-        member: The member of each.
-    """
-
-    rates: pa.Table
-    columns: Mapping[str, Numbers]
-    row: Numbers
-    member: Numbers
-
-    @classmethod
-    def of(cls, rates: pa.Table, members: pa.Table) -> "_Joined":
-        """Look the members of all minutes up: a series may be in two buckets, or in none."""
-        order = np.argsort(members["series_id"].to_numpy(), kind="stable")
-        ordered = members.take(pa.array(order))
-        columns = {name: ordered[name].to_numpy() for name in (*_OF_MEMBER, "series_id")}
-        series = rates["series_id"].to_numpy()
-        begins = np.searchsorted(columns["series_id"], series)
-        counts = np.searchsorted(columns["series_id"], series, "right") - begins
-        row = np.repeat(np.arange(len(series)), counts)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(rates, columns, row, begins[row] + within)
-
-    def columns_of(self, rows: Numbers) -> Mapping[str, Numbers]:
-        """Return the columns of some minutes of members, as ``_divided`` does."""
-        rates = self.rates.take(pa.array(self.row[rows]))
-        throttle = [rates[name].to_numpy() for name in ("throttle_ms_avg", "throttle_ms_max")]
-        return {
-            "broker_id": rates["broker_id"].to_numpy(),
-            "minute": rates["ts"].cast(pa.int64()).to_numpy() // _MINUTE_MICROS,
-            "rate_avg": rates["rate_avg"].to_numpy(),
-            "rate_max": rates["rate_max"].to_numpy(),
-            "throttle_ms": np.fmax(*throttle),
-            **{name: self.columns[name][self.member[rows]] for name in _OF_MEMBER},
-        }
-
-
-_OF_MEMBER: Final = ("bucket_id", "in_now", "in_new", "limit_now", "limit_new", "has_tokens")
-
-
-def _divided(rates: DataFrame, members: DataFrame, shares: int) -> DataFrame:
-    joined = rates.join(sf.broadcast(members), "series_id").select(
-        "bucket_id",
-        "broker_id",
-        sf.expr("unix_seconds(ts) div 60").alias("minute"),
-        *("rate_avg", "rate_max"),
-        sf.greatest("throttle_ms_avg", "throttle_ms_max").alias("throttle_ms"),
-        *("in_now", "in_new", "limit_now", "limit_new", "has_tokens"),
-    )
-    return joined.repartition(shares, "bucket_id")
+    return rows.repartitionById(shares, "share").mapInArrow(find_in_task, ddl)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The buckets' rates under one of the limits, and what becomes of them."""
+    """One of the limits, and the rates of those that spend under it.
+
+    Attributes:
+        limits: Of each series.
+        is_spent: Whether any of them has a minute on the broker.
+        average: Of each minute.
+        maximum: The same.
+    """
 
     limits: Numbers
+    is_spent: Numbers
     average: Numbers
     maximum: Numbers
-    replayed: Replayed
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """The minutes of some buckets by bucket, broker and time, under both limits.
+class BucketMinutes:
+    """The minutes of some buckets by bucket, broker and time.
 
     Attributes:
         begins: Where each series begins, a bucket on a broker.
-        bucket: Of each minute.
+        bucket: Of each series.
         broker: The same.
+        has_tokens: The same.
         minute: Of the epoch.
-        censored: Whether the clients may have wanted more.
+        throttled: Whether the broker said that it throttled.
+        now: Under the limit of now.
+        new: Under the one that is proposed.
     """
 
     begins: Numbers
     bucket: Numbers
     broker: Numbers
+    has_tokens: Numbers
     minute: Numbers
-    censored: Numbers
+    throttled: Numbers
     now: _Side
     new: _Side
 
     def per_minute(self, of_series: Numbers) -> Numbers:
         """Return a value of each series at each of its minutes."""
-        return np.repeat(of_series, np.diff(self.begins, append=len(self.bucket)))
+        return np.repeat(of_series, np.diff(self.begins, append=len(self.minute)))
+
+    def censored(self) -> Numbers:
+        """Tell of each minute whether the clients may have wanted more."""
+        return self.throttled | (self.now.maximum >= self.per_minute(self.now.limits))
+
+    def replayed(self, side: _Side, waiting: Numbers | None, since: Numbers | None) -> Replayed:
+        """Run one of the limits, from what waited at the end of a minute."""
+        minutes = Minutes(self.begins, self.minute, side.average, side.maximum)
+        return replay(minutes, side.limits, self.has_tokens, waiting, since)
 
 
-def _share_of(rows: Mapping[str, Numbers]) -> _Share:
-    """Sum up the members of each bucket in each minute on each broker, and run both limits."""
-    order = _order(rows["bucket_id"], rows["broker_id"], rows["minute"])
-    columns = {name: column[order] for name, column in rows.items()}
-    names = (columns["bucket_id"], columns["broker_id"])
-    at = begins_of(*names, columns["minute"])
-    bucket, broker, minute = (each[at] for each in (*names, columns["minute"]))
-    begins = begins_of(bucket, broker)
-    series = _Rows(columns, at, at[begins])
-    tokens = columns["has_tokens"][at[begins]]
-    now, new = (series.side(side, Minutes(begins, minute, at, at), tokens) for side in _SIDES)
-    counts = np.diff(begins, append=len(at))
-    throttled = np.fmax.reduceat(columns["throttle_ms"], at) > 0
-    censored = throttled | (now.maximum >= np.repeat(now.limits, counts))
-    return _Share(begins, bucket, broker, minute, censored, now, new)
+class Members:
+    """Series in buckets, by series: one may be in two buckets.
 
-
-def _order(bucket: Numbers, broker: Numbers, minute: Numbers) -> Numbers:
-    """Return the order by bucket, broker and minute.
-
-    One number is sorted several times faster than three, where 63 bits hold them.
-    """
-    buckets, brokers = np.unique(bucket), np.unique(broker)
-    first = int(minute.min())
-    span = int(minute.max()) - first + 1
-    if len(buckets) * len(brokers) * span >= _END:
-        return np.lexsort((minute, broker, bucket))
-    series = np.searchsorted(buckets, bucket) * len(brokers) + np.searchsorted(brokers, broker)
-    return np.argsort(series * span + (minute - first))
-
-
-_SIDES: Final = ("now", "new")
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The minutes of members in order.
-
-    Attributes:
-        columns: By name.
-        at: Where the members of a minute of a bucket begin.
-        series: Where those of a bucket on a broker begin.
+    Args:
+        members: As of ``throttled_buckets``, all of each bucket.
     """
 
-    columns: Mapping[str, Any]
-    at: Numbers
-    series: Numbers
+    def __init__(self, members: pa.Table) -> None:
+        ordered = members.sort_by("series_id")
+        columns = {name: ordered[name].to_numpy() for name in ordered.column_names}
+        order = np.argsort(columns["bucket_id"], kind="stable")
+        begins = begins_of(columns["bucket_id"][order])
+        bucket = np.empty(len(order), np.int64)
+        bucket[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
+        for side in _SIDES:
+            spent = np.where(columns[f"in_{side}"], columns[f"limit_{side}"].astype(float), np.nan)
+            columns[f"limit_{side}"] = np.fmax.reduceat(spent[order], begins)[bucket]
+        self._columns = columns
 
-    def side(self, side: str, minutes: Minutes, tokens: Numbers) -> _Side:
-        """Run one of the limits."""
-        is_member = self.columns[f"in_{side}"]
-        limits = np.where(is_member, self.columns[f"limit_{side}"], np.nan)
-        limits = np.fmax.reduceat(limits, self.series)
-        average = self._sum("rate_avg", is_member)
-        maximum = self._sum("rate_max", is_member)
-        found = Minutes(minutes.begins, minutes.minute, average, maximum)
-        return _Side(limits, average, maximum, replay(found, limits, tokens))
+    def minutes_of(self, rates: pa.Table) -> BucketMinutes | None:
+        """Return the minutes of buckets in minutes of series; null if there are none.
 
-    def _sum(self, name: str, is_member: Numbers) -> Numbers:
-        """Add up in integers of 10^-6 units, so that no order of the members shows in it."""
-        values = np.where(is_member, self.columns[name], 0.0) * MICRO
-        if np.add.reduceat(values, self.at).max() >= _END:
-            message = "the rates of a bucket add up to more than 64 bits hold"
-            raise OverflowError(message)
-        sums: Numbers = np.add.reduceat(np.rint(values).astype(np.int64), self.at) / MICRO
-        return sums
+        Series are looked up for each run of them: files have the minutes of a series on a broker
+        one after the other.
+        """
+        series, broker = (rates[name].to_numpy() for name in ("series_id", "broker_id"))
+        runs = begins_of(series, broker)
+        begins = np.searchsorted(self._columns["series_id"], series[runs])
+        ends = np.searchsorted(self._columns["series_id"], series[runs], "right")
+        run, member = np.repeat(runs, ends - begins), _ranges(begins, ends)
+        if not len(run):
+            return None
+        lengths = np.repeat(np.diff(runs, append=len(series)), ends - begins)
+        bucket, broker = self._columns["bucket_id"][member], broker[run]
+        order = np.lexsort((broker, bucket))
+        bucket, broker, run, member, lengths = (
+            each[order] for each in (bucket, broker, run, member, lengths)
+        )
+        first = begins_of(bucket, broker)
+        number = np.repeat(np.arange(len(first)), np.diff(first, append=len(run)))
+        row = _ranges(run, run + lengths)
+        number, of_row = np.repeat(number, lengths), np.repeat(member, lengths)
+        minute = rates["ts"].cast(pa.int64()).to_numpy()[row] // _MINUTE_MICROS
+        order = np.argsort(number * (np.ptp(minute) + 1) + minute, kind="stable")
+        number, row, of_row, minute = (each[order] for each in (number, row, of_row, minute))
+        at = begins_of(number, minute)
+        throttle = [rates[name].to_numpy() > 0 for name in ("throttle_ms_avg", "throttle_ms_max")]
+        rows = {name: rates[name].to_numpy()[row] for name in ("rate_avg", "rate_max")}
+        now, new = (
+            _Side(
+                self._columns[f"limit_{side}"][member[first]],
+                np.logical_or.reduceat(self._columns[f"in_{side}"][member], first),
+                *(_sum(rows[name], self._columns[f"in_{side}"][of_row], at) for name in rows),
+            )
+            for side in _SIDES
+        )
+        return BucketMinutes(
+            begins=begins_of(number[at]),
+            bucket=bucket[first],
+            broker=broker[first],
+            has_tokens=self._columns["has_tokens"][member[first]],
+            minute=minute[at],
+            throttled=np.logical_or.reduceat(np.logical_or(*throttle)[row], at),
+            now=now,
+            new=new,
+        )
 
 
-def _sum_up(share: _Share) -> pa.RecordBatch:
-    begins, new = share.begins, share.new.replayed
-
-    def total(values: Numbers) -> Numbers:
-        return np.add.reduceat(values, begins) / MICRO
-
-    def minutes_of(replayed: Replayed) -> Numbers:
-        idle = -(-replayed.idle // _MINUTE_MICROS)
-        return np.add.reduceat((replayed.throttled[1] > 0) + idle, begins).astype(np.int32)
-
-    low, mid, high = (total(seconds + new.idle) for seconds in new.throttled)
-    now = share.now.replayed
-    return pa.RecordBatch.from_pydict(
-        {
-            "bucket_id": share.bucket[begins],
-            "broker_id": share.broker[begins],
-            "minutes": np.diff(begins, append=len(share.bucket)).astype(np.int32),
-            "minutes_throttled_now": minutes_of(now),
-            "minutes_throttled": minutes_of(new),
-            "censored_minutes": times_true(share.censored, begins),
-            "highest": np.maximum.reduceat(new.highest, begins),
-            "refused": total(new.refused),
-            "throttled_s_now": total(now.throttled[1] + now.idle),
-            "throttled_s_new_low": low,
-            "throttled_s_new": mid,
-            "throttled_s_new_high": high,
-        }
-    )
+def _ranges(begins: Numbers, ends: Numbers) -> Numbers:
+    """Return the numbers of all ranges, one range after the other."""
+    lengths = ends - begins
+    before = np.cumsum(lengths) - lengths
+    numbers: Numbers = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
+    return numbers
 
 
-def _list_minutes(share: _Share) -> pa.RecordBatch:
-    new = share.new.replayed
+def _sum(values: Numbers, is_member: Numbers, at: Numbers) -> Numbers:
+    """Add up in integers of 10^-6 units, so that no order of the members shows in it."""
+    micros = np.where(is_member, values, 0.0) * MICRO
+    if np.add.reduceat(micros, at).max() >= _END:
+        message = "the rates of a bucket add up to more than 64 bits hold"
+        raise OverflowError(message)
+    sums: Numbers = np.add.reduceat(np.rint(micros).astype(np.int64), at) / MICRO
+    return sums
+
+
+_SERIES: Final = np.dtype(
+    [
+        *(("bucket_id", "i8"), ("broker_id", "i4"), ("since", "i8")),
+        *((name, "f8") for name in ("waiting_now", "waiting_new", "highest")),
+        *((f"minutes{name}", "i4") for name in ("", "_throttled_now", "_throttled")),
+        *(("censored_minutes", "i4"), ("refused", "i8")),
+        *((f"throttled_s_{side}{figure}", "i8") for side in _SIDES for figure in _FIGURES),
+    ]
+)
+"""What is known of a series: times and refused mutations in 10^-6, so that sums have no order."""
+
+
+def sum_up(hours: Iterable[BucketMinutes]) -> pa.Table:
+    """Sum up the minutes of each series; what waits is carried from each hour to the next."""
+    numbers: dict[tuple[int, int], int] = {}
+    series = np.zeros(0, _SERIES)
+    for minutes in hours:
+        names = zip(minutes.bucket.tolist(), minutes.broker.tolist(), strict=True)
+        at = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+        if len(numbers) > len(series):
+            series.resize(2 * len(numbers), refcheck=False)
+        series[at] = _added(series[at], minutes)
+    found = {name: series[name][: len(numbers)] for name in _SERIES.names or ()}
+    in_micros = {name: found[name] / MICRO for name in found if name.startswith(_IN_MICROS)}
+    columns = [item.split()[0] for item in _BUCKETS.split(",")]
+    return pa.table({name: np.ascontiguousarray((found | in_micros)[name]) for name in columns})
+
+
+_IN_MICROS: Final = ("throttled_s", "refused")
+
+
+def _added(series: Any, minutes: BucketMinutes) -> Any:
+    """Return what is known of some series, with more minutes of them."""
+    begins, ends = minutes.begins, np.append(minutes.begins[1:], len(minutes.minute))
+    since = np.where(series["minutes"] > 0, series["since"], minutes.minute[begins] - 1)
+    series["bucket_id"], series["broker_id"] = minutes.bucket, minutes.broker
+    series["since"] = minutes.minute[ends - 1]
+    series["minutes"] += (ends - begins).astype(np.int32)
+    series["censored_minutes"] += times_true(minutes.censored(), begins)
+    for name, suffix, side in (("now", "_now", minutes.now), ("new", "", minutes.new)):
+        found = minutes.replayed(side, series[f"waiting_{name}"], since)
+        series[f"waiting_{name}"] = found.waiting[ends - 1]
+        micros = np.add.reduceat(found.throttled + found.idle, begins, axis=1)
+        for figure, of_figure in zip(_FIGURES, micros, strict=True):
+            series[f"throttled_s_{name}{figure}"] += of_figure
+        throttled = (found.throttled[1] > 0) - (-found.idle // _MINUTE_MICROS)
+        series[f"minutes_throttled{suffix}"] += np.add.reduceat(throttled, begins).astype(np.int32)
+    # Of the new limit.
+    series["highest"] = np.maximum(series["highest"], np.maximum.reduceat(found.highest, begins))
+    series["refused"] += np.add.reduceat(found.refused, begins)
+    return series
+
+
+def _list_minutes(minutes: BucketMinutes) -> pa.Table:
+    now, new = (minutes.replayed(side, None, None) for side in (minutes.now, minutes.new))
     low, mid, high = (seconds / MICRO for seconds in new.throttled)
-    limits = (pa.array(share.per_minute(side.limits), from_pandas=True) for side in _sides(share))
-    limit_now, limit_new = limits
-    # Of a bucket that nobody spends from yet, the rates are those of who would.
-    average, maximum = (
-        np.maximum(*(cast("Numbers", getattr(side, name)) for side in _sides(share)))
-        for name in ("average", "maximum")
+    limit_now, limit_new = (
+        pa.array(minutes.per_minute(np.where(side.is_spent, side.limits, np.nan)), from_pandas=True)
+        for side in (minutes.now, minutes.new)
     )
-    return pa.RecordBatch.from_pydict(
+    return pa.table(
         {
-            "bucket_id": share.bucket,
-            "broker_id": share.broker,
-            "ts": pa.array(share.minute * _MINUTE_MICROS).cast(pa.timestamp("us", "UTC")),
-            "rate_avg": average,
-            "rate_max": maximum,
+            "bucket_id": minutes.per_minute(minutes.bucket),
+            "broker_id": minutes.per_minute(minutes.broker),
+            "ts": pa.array(minutes.minute * _MINUTE_MICROS).cast(pa.timestamp("us", "UTC")),
+            # Of a bucket that nobody spends from yet, the rates are those of who would.
+            "rate_avg": np.maximum(minutes.now.average, minutes.new.average),
+            "rate_max": np.maximum(minutes.now.maximum, minutes.new.maximum),
             "limit_now": limit_now,
             "limit_new": limit_new,
             "waiting": new.waiting,
             "waiting_max": new.highest,
-            "throttled_s_now": share.now.replayed.throttled[1] / MICRO,
+            "throttled_s_now": now.throttled[1] / MICRO,
             "throttled_s_new_low": low,
             "throttled_s_new": mid,
             "throttled_s_new_high": high,
-            "censored": share.censored,
+            "censored": minutes.censored(),
         }
     )
-
-
-def _sides(share: _Share) -> tuple[_Side, _Side]:
-    return share.now, share.new

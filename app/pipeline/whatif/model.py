@@ -5,7 +5,7 @@ series, then the second, and so on. All else is one operation for a column.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,7 @@ class Minutes:
     maximum: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(NamedTuple):
     """What becomes of each minute under a limit; times are integers of 10^-6 s.
 
     Sums of them are the same in any order.
@@ -43,14 +42,14 @@ class Replayed:
     Attributes:
         waiting: At its end: bytes, percent x seconds, or spent tokens.
         highest: The most that waited in it.
-        throttled: For the low, the middle and the high figure, how long.
+        throttled: A row for the low, the middle and the high figure: how long.
         idle: For how long the time without traffic before it was throttled.
         refused: Mutations, in 10^-6.
     """
 
     waiting: Numbers
     highest: Numbers
-    throttled: list[Numbers]
+    throttled: Numbers
     idle: Numbers
     refused: Numbers
 
@@ -64,6 +63,8 @@ def replay(
 ) -> Replayed:
     """Run the minutes of each series under its limit, as ``throttling.replay`` does one series.
 
+    Where nothing waits at first and no rate exceeds the limit, all is 0: only the others are run.
+
     Args:
         minutes: Of all series.
         limits: Of each series, above 0; NaN for none.
@@ -71,15 +72,35 @@ def replay(
         waiting: Of each series, what waited at the end of ``since``; without it nothing.
         since: Of each series, the last minute of the period before.
     """
+    begins, (minute, *rates) = minutes.begins, (minutes.minute, minutes.average, minutes.maximum)
+    waiting = np.zeros(len(begins)) if waiting is None else waiting
+    since = minute[begins] - 1 if since is None else since
+    highest = np.maximum.reduceat(np.maximum(*rates), begins)
+    # No limit is NaN, which nothing exceeds.
+    may_wait = (highest > limits) | ((waiting > 0) & (limits > 0))
+    counts = np.diff(begins, append=len(minute))
+    at = np.flatnonzero(np.repeat(may_wait, counts))
+    own = np.cumsum(counts[may_wait]) - counts[may_wait]
+    of_series = (each[may_wait] for each in (limits, has_tokens, waiting, since))
+    found = _replay(Minutes(own, minute[at], *(rate[at] for rate in rates)), *of_series)
+    everywhere = Replayed(
+        *(np.zeros((*each.shape[:-1], len(minute)), each.dtype) for each in found)
+    )
+    for column, values in zip(everywhere, found, strict=True):
+        column[..., at] = values
+    return everywhere
+
+
+def _replay(
+    minutes: Minutes, limits: Numbers, has_tokens: Numbers, waiting: Numbers, since: Numbers
+) -> Replayed:
+    """Run series all of which have a limit."""
     rows = len(minutes.minute)
-    if np.isnan(limits).all():
-        nothing, times = np.zeros(rows), np.zeros(rows, np.int64)
-        return Replayed(nothing, nothing, [times] * len(CREDITS_S), times, times)
+    rate = np.maximum(minutes.average, minutes.maximum)
     series = np.zeros(rows, np.int64)
     series[minutes.begins[1:]] = 1
     series = np.cumsum(series)
     limit, tokens = limits[series], has_tokens[series]
-    rate = np.maximum(minutes.average, minutes.maximum)
     busy = np.divide(MINUTE_S * minutes.average, rate, out=np.zeros(rows), where=rate > 0)
     busy = np.minimum(MINUTE_S, busy)
     rest = MINUTE_S - busy
@@ -87,56 +108,50 @@ def replay(
     most = np.where(tokens, TOKENS_S * limit, np.inf)
     gap = _gaps(minutes, since)
     steps = _Steps(minutes.begins, rows)
-    found = _waiting(
-        steps, steps.turn(limit * gap, over * busy, most, limit * rest), waiting, len(limits)
-    )
+    found = _waiting(steps, steps.turn(limit * gap, over * busy, most, limit * rest), waiting)
     start, before = (steps.turn_back(column) for column in found)
     gained = before + over * busy
     peak = np.minimum(np.maximum(gained, 0.0), most)
     burst = _delayed_in_burst(before, over, busy, limit)
     refusing = _refused_in_burst(most - before, over, busy)
-    with np.errstate(invalid="ignore"):
-        drain = np.where(tokens, 0.0, np.minimum(rest, peak / limit))
-        idle = np.where(tokens, 0.0, np.minimum(gap, start / limit))
-        refused = np.maximum(gained - peak, 0.0)
+    drain = np.where(tokens, 0.0, np.minimum(rest, peak / limit))
+    idle = np.where(tokens, 0.0, np.minimum(gap, start / limit))
+    refused = np.maximum(gained - peak, 0.0)
     return Replayed(
-        waiting=np.nan_to_num(np.maximum(peak - limit * rest, 0.0)),
-        highest=np.nan_to_num(np.maximum(before, peak)),
-        throttled=[_micros(np.where(tokens, refusing, delayed + drain)) for delayed in burst],
+        waiting=np.maximum(peak - limit * rest, 0.0),
+        highest=np.maximum(before, peak),
+        throttled=_micros(np.where(tokens, refusing, burst + drain)),
         idle=_micros(idle),
         refused=_micros(refused),
     )
 
 
 def _micros(values: Numbers) -> Numbers:
-    """Return integers of 10^-6; what is not limited, NaN, is 0."""
-    micros: Numbers = np.rint(np.nan_to_num(values) * MICRO).astype(np.int64)
+    micros: Numbers = np.rint(values * MICRO).astype(np.int64)
     return micros
 
 
-def _gaps(minutes: Minutes, since: Numbers | None) -> Numbers:
+def _gaps(minutes: Minutes, since: Numbers) -> Numbers:
     """Return how many seconds without traffic there were before each minute."""
     gap = np.diff(minutes.minute, prepend=minutes.minute[:1]) - 1
-    gap[minutes.begins] = 0 if since is None else minutes.minute[minutes.begins] - since - 1
+    gap[minutes.begins] = minutes.minute[minutes.begins] - since - 1
     return MINUTE_S * gap
 
 
-def _delayed_in_burst(
-    before: Numbers, over: Numbers, busy: Numbers, limit: Numbers
-) -> list[Numbers]:
-    """Return for how long each burst is delayed, for each credit.
+def _delayed_in_burst(before: Numbers, over: Numbers, busy: Numbers, limit: Numbers) -> Numbers:
+    """Return for how long each burst is delayed: a row for each credit.
 
     Args:
         before: What waits when it begins.
         over: How much its rate is over the limit.
         busy: How long it is.
-        limit: NaN for none.
+        limit: Of each.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         drained = np.where(over >= 0, busy, np.minimum(busy, before / -over))
         begins = [np.minimum(credit_s * limit / over, LATEST_S) for credit_s in CREDITS_S]
         rested = [np.where(over > 0, np.maximum(busy - begin, 0.0), 0.0) for begin in begins]
-    return [np.where(before > 0, drained, seconds) for seconds in rested]
+    return np.where(before > 0, drained, rested)
 
 
 def _refused_in_burst(tokens: Numbers, over: Numbers, busy: Numbers) -> Numbers:
@@ -174,9 +189,7 @@ class _Steps:
         return back
 
 
-def _waiting(
-    steps: _Steps, columns: list[Numbers], carried: Numbers | None, series: int
-) -> tuple[Numbers, Numbers]:
+def _waiting(steps: _Steps, columns: list[Numbers], carried: Numbers) -> tuple[Numbers, Numbers]:
     """Return what waits at the end of the minute before each, and when it begins.
 
     Args:
@@ -184,11 +197,10 @@ def _waiting(
         columns: What drains before a minute, what its burst adds, the most that may wait, and what
             drains after the burst.
         carried: Of each series, what waits at first.
-        series: How many there are.
     """
     idle, gained, most, drained = columns
     start, before = np.zeros(len(idle)), np.zeros(len(idle))
-    state = np.zeros(series) if carried is None else carried[steps.longest]
+    state = carried[steps.longest]
     begin = 0
     for end in steps.ends.tolist():
         turn: Any = slice(begin, end)
