@@ -31,7 +31,7 @@ from app.pipeline.ingest.inputs import (
     topic_inputs,
 )
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
-from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.map_file import load_map
 from app.pipeline.ingest.minutes import Provenance
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
@@ -57,7 +57,7 @@ def rules_of(job: Job) -> Rules:
         fault = "is unknown" if kind else "is missing"
         message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
         raise UsageError(message)
-    metric_map = MetricMap.load(options.map)
+    metric_map = load_map(options.map)
     if FORMATS[kind].labelled:
         metric_map.require_labels(kind)
     if not options.input:

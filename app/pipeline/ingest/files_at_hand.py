@@ -4,7 +4,7 @@ Footers say which hours a row group has. Where rows are in the order of time, as
 exports write them, a task needs few row groups, and nothing is shuffled. Other files are Spark's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -18,7 +18,8 @@ from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.inputs import FORMATS, FileGroup, Inputs
 from app.pipeline.ingest.minutes import HOUR_US
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.tidy_rows import headers_of, judge_rows, times_of
+from app.pipeline.ingest.summing import Read
+from app.pipeline.ingest.tidy_rows import Headers, judge_rows, times_of
 from app.pipeline.spark import is_local
 from app.pipeline.usage.measures import Numbers
 
@@ -154,10 +155,6 @@ def _divided(found: Sequence[RowGroup], since: int, until: int, most: int) -> li
     return [share for share in shares if share.row_groups]
 
 
-Read = tuple[list[pa.Table], Mapping[int, str]]
-"""Points, as ``judge`` returns them, and why files cannot be read, by their numbers."""
-
-
 def read_share(share: Share, groups: Sequence[FileGroup], rules: Rules) -> Read:
     """Read and judge the rows of a share.
 
@@ -172,9 +169,9 @@ def read_share(share: Share, groups: Sequence[FileGroup], rules: Rules) -> Read:
     """
     points, broken = [], {}
     for item, is_first in share.row_groups:
-        group = groups[item.group]
+        headers = groups[item.group].headers
         try:
-            rows = _read(item, group)
+            rows = _read(item, headers)
         except (OSError, pa.ArrowException) as error:
             if rules.has_period:
                 message = f"{item.path} cannot be read: {error}"
@@ -183,19 +180,20 @@ def read_share(share: Share, groups: Sequence[FileGroup], rules: Rules) -> Read:
             continue
         positions = np.arange(item.begin, item.begin + len(rows))
         if item.first < share.since or item.last >= share.until:
-            own = _are_own(times_of(rows, group), share, is_first=is_first)
+            own = _are_own(times_of(rows, headers), share, is_first=is_first)
             rows, positions = rows.filter(pa.array(own)), positions[own]
         files = np.full(len(rows), item.file)
-        points.append(judge_rows(rows, group, rules, files, positions))
+        points.append(judge_rows(rows, headers, rules, files, positions))
     return points, broken
 
 
-def _read(item: RowGroup, group: FileGroup) -> pa.Table:
-    headers = headers_of(group)
+def _read(item: RowGroup, headers: Headers) -> pa.Table:
     schema = pq.read_schema(item.path)
-    texts = [name for name in headers if pa.types.is_string(schema.field(name).type)]
+    texts = [name for name in headers.read if pa.types.is_string(schema.field(name).type)]
     file = pq.ParquetFile(item.path, read_dictionary=texts)
-    return file.read_row_group(item.number, columns=headers, use_threads=False).select(headers)
+    return file.read_row_group(item.number, columns=headers.read, use_threads=False).select(
+        headers.read
+    )
 
 
 def _are_own(times: pa.Array, share: Share, *, is_first: bool) -> Numbers:

@@ -18,12 +18,12 @@ from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offse
 from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.prometheus import RangeQuery, Server, queries_of
-from app.pipeline.ingest.text_files import csv_header
+from app.pipeline.ingest.text_files import GZIP, csv_header
+from app.pipeline.ingest.tidy_rows import Headers
 from app.pipeline.options import OF_HOUR, PATTERN
 
 KAFKA: Final = "kafka-json"
 PROMETHEUS: Final = "prometheus"
-GZIP: Final = b"\x1f\x8b"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
 _HEADER_BYTES: Final = 65_536
@@ -98,6 +98,11 @@ class FileGroup:
     files: list[InputFile] = field(default_factory=list)
     columns: Columns | None = None
     nanos: frozenset[str] = frozenset()
+
+    @property
+    def headers(self) -> Headers:
+        """What tasks need of it."""
+        return Headers(self.columns or {}, self.nanos, self.cluster)
 
 
 @dataclass(slots=True)

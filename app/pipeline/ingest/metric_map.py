@@ -1,10 +1,8 @@
-"""The file of ``--map``, and which column of a tidy file is what."""
+"""What ``--map`` says, and which column of a tidy file is what."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
-
-import yaml
 
 from app.domain.metric_labels import (
     BROKER,
@@ -18,7 +16,6 @@ from app.domain.metric_labels import (
     plain_name,
 )
 from app.pipeline.errors import UsageError
-from app.pipeline.options import read_file
 
 COLUMNS: Final = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 """What a tidy row holds; a header of the same name is meant unless the map says otherwise."""
@@ -58,24 +55,6 @@ class MetricMap:
     urlencoded: bool | None = None
     grain: str = "bucket"
     none: tuple[str, ...] = ()
-
-    @classmethod
-    def load(cls, file: str | None) -> Self:
-        """Read the file; without one nothing is mapped.
-
-        Raises:
-            UsageError: It is missing, no YAML, or says what nobody reads.
-        """
-        if file is None:
-            return cls()
-        try:
-            data = yaml.safe_load(read_file("--map", file))
-        except yaml.YAMLError as error:
-            mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-            line = "" if mark is None else f" (line {mark.line + 1})"
-            message = f"--map {file} is not YAML{line}."
-            raise UsageError(message) from error
-        return cls.of({} if data is None else data, f"--map {file}")
 
     @classmethod
     def of(cls, data: Any, where: str = "--map") -> Self:

@@ -23,6 +23,9 @@ from app.pipeline.ingest.rows import (
     time_of,
 )
 
+GZIP: Final = b"\x1f\x8b"
+"""What a file begins with that is compressed."""
+
 _LONGEST_RECORD: Final = 100
 """Lines; a quote that is never closed would swallow the rows below it."""
 

@@ -4,13 +4,13 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.ingest.inputs import FileGroup
+from app.pipeline.ingest.metric_map import Columns
 from app.pipeline.ingest.points import LABELS, Rules, judge
 from app.pipeline.ingest.rows import number_of, time_of
 from app.pipeline.ingest.texts import Texts
@@ -24,19 +24,33 @@ _FIELDS: Final = {
 _NANOS: Final = 1000
 
 
-def headers_of(group: FileGroup) -> list[str]:
-    """Return the columns that are read, in the order of the texts of rows."""
-    return sorted({header for header in (group.columns or {}).values() if header is not None})
+class Headers(NamedTuple):
+    """Which header is what, in files that are read alike.
+
+    Attributes:
+        columns: A field of a point to its header.
+        nanos: The headers of times in nanoseconds, which Spark reads as whole numbers.
+        cluster: The cluster id of points that have no field of it.
+    """
+
+    columns: Columns
+    nanos: frozenset[str]
+    cluster: str
+
+    @property
+    def read(self) -> list[str]:
+        """The headers that are read, in the order of the texts of rows."""
+        return sorted({header for header in self.columns.values() if header is not None})
 
 
 def judge_rows(
-    read: pa.Table, group: FileGroup, rules: Rules, files: Numbers, positions: Numbers
+    read: pa.Table, headers: Headers, rules: Rules, files: Numbers, positions: Numbers
 ) -> pa.Table:
     """Judge rows of files that are read alike; a line is a row of the file, from 1.
 
     Args:
-        read: The columns of ``headers_of``.
-        group: Says which column is what.
+        read: The columns of the headers.
+        headers: Say which column is what.
         rules: How.
         files: The number of each row's file.
         positions: The number of each row in its file, from 0.
@@ -44,7 +58,7 @@ def judge_rows(
     Returns:
         As ``judge``.
     """
-    columns = group.columns or {}
+    columns = headers.columns
 
     def column(field: str) -> pa.ChunkedArray | None:
         header = columns.get(field)
@@ -55,20 +69,20 @@ def judge_rows(
         "file": pa.array(files.astype(np.int32)),
         "line": pa.array(positions + 1),
         "position": pa.array(positions),
-        "ts": times_of(read, group),
+        "ts": times_of(read, headers),
         "value": _values(column("value"), len(read)),
         **{name: values for name, values in labels.items() if values is not None},
     }
     if labels["cluster"] is None:
-        found["cluster"] = Texts.same(group.cluster, len(read)).array()
-    return judge(pa.table(found), rules, _texts(read, headers_of(group)))
+        found["cluster"] = Texts.same(headers.cluster, len(read)).array()
+    return judge(pa.table(found), rules, _texts(read, headers.read))
 
 
-def times_of(read: pa.Table, group: FileGroup) -> pa.Array:
+def times_of(read: pa.Table, headers: Headers) -> pa.Array:
     """Return the times of rows in microseconds of the epoch; without a zone a time is UTC."""
-    header = (group.columns or {}).get("ts")
+    header = headers.columns.get("ts")
     column = None if header is None else read[header]
-    return _times(column, len(read), is_nanos=header in group.nanos)
+    return _times(column, len(read), is_nanos=header in headers.nanos)
 
 
 def _times(column: pa.ChunkedArray | None, number: int, *, is_nanos: bool) -> pa.Array:

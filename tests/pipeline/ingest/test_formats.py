@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import UsageError
 from app.pipeline.ingest.inputs import file_inputs
+from app.pipeline.ingest.map_file import load_map
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.read import small_batches
 from tests.pipeline.ingest.points import (
@@ -309,7 +310,7 @@ def test_a_file_that_is_no_map_is_not_repeated(tmp_path: Path, text: str, senten
     file = tmp_path / "map"
     file.write_text(text)
     with pytest.raises(UsageError, match=sentence) as raised:
-        MetricMap.load(str(file))
+        load_map(str(file))
     assert "secret" not in f"{raised.value}{raised.value.content}"
 
 
