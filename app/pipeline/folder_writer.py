@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 from uuid import uuid4
@@ -37,6 +38,7 @@ Folder = str
 
 
 Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task of Arrow does, as ``mapInArrow`` takes it."""
 
 
 def folder_of_tasks(session: SparkSession, uri: str) -> Path | None:
@@ -88,8 +90,31 @@ class Staging:
             _replace(own, self._staged / name, self._staged)
 
 
+@dataclass(frozen=True, slots=True)
+class ByTasks:
+    """Rows that tasks make of others.
+
+    So the task that makes columns can write them, without a way through Java and back.
+
+    Attributes:
+        of: What each task gets.
+        make: Makes the columns of a table, in its order; rows as ``write_here`` takes them.
+    """
+
+    of: DataFrame
+    make: Writer
+
+    def rows(self, ddl: str) -> DataFrame:
+        """Return them by way of Java, for whoever else writes them.
+
+        Args:
+            ddl: Of the table.
+        """
+        return self.of.mapInArrow(self.make, ddl)
+
+
 def write_here(
-    rows: DataFrame, schema: StructType, table: Table, folder: Path, revision: str
+    rows: DataFrame | ByTasks, schema: StructType, table: Table, folder: Path, revision: str
 ) -> dict[Folder, int]:
     """Replace the partitions that the rows are of, and return how many rows each has now.
 
@@ -103,7 +128,9 @@ def write_here(
     """
     with Staging(folder, schema, table) as staging:
         written: dict[Folder, int] = {}
-        for row in rows.mapInArrow(staging.write, WRITTEN).collect():
+        write = staging.write
+        of, make = (rows.of, rows.make) if isinstance(rows, ByTasks) else (rows, iter)
+        for row in of.mapInArrow(lambda batches: write(make(batches)), WRITTEN).collect():
             written[row.folder] = written.get(row.folder, 0) + row.rows
         staging.put(written, revision)
     return written

@@ -195,12 +195,19 @@ def partitions_here(
     folder: Path, table: Table, within: Sequence[Mapping[str, str]] | None
 ) -> list[dict[str, str]]:
     """Return the partitions of a folder of this machine, and maybe others than those within."""
+    return [*folders_here(folder, table.partitions, within).values()]
+
+
+def folders_here(
+    folder: Path, columns: Sequence[str], within: Sequence[Mapping[str, str]] | None
+) -> dict[Path, dict[str, str]]:
+    """Return the folders below one of this machine that have files, and what columns they name."""
     for _ in range(_ATTEMPTS):
         # Another run may replace one.
         with suppress(FileNotFoundError):
-            found = partitions_below(folder, table.partitions, within)
-            return [dict(zip(table.partitions, values, strict=True)) for _, values in found]
-    return []
+            found = partitions_below(folder, columns, within)
+            return {path: dict(zip(columns, values, strict=True)) for path, values in found}
+    return {}
 
 
 def folder_here(session: SparkSession, uri: str) -> Path | None:

@@ -27,19 +27,21 @@ from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folder_writer import folder_of_tasks, write_here
+from app.pipeline.folder_writer import ByTasks, folder_of_tasks, write_here
 from app.pipeline.folders import (
     ABSENT,
     files_behind,
     folder_here,
     folder_of,
     folder_patterns,
+    folders_here,
     list_files,
     newest_revisions,
     partitions_here,
     retried,
     revision_of,
     values_of,
+    visible,
 )
 from app.pipeline.tables import REVISION, Table
 
@@ -171,11 +173,15 @@ class Lake:
                 self.session.catalog.refreshTable(self.address(table))
             names = self.read_in(table, partitions).select(sf.input_file_name())
             return {row[0] for row in names.distinct().collect()}
+        here = self._here(table)
+        if here:
+            folders = folders_here(here, _levels(table), partitions)
+            return {str(file) for folder in folders for file in visible(folder)}
         return files_behind(self._folders(table, partitions))
 
     def write(
         self,
-        frame: DataFrame,
+        frame: DataFrame | ByTasks,
         table: Table,
         replaces: Iterable[Partition] = (),
         *,
@@ -197,6 +203,11 @@ class Lake:
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
+        here = self._folder_of_tasks(table)
+        if isinstance(frame, ByTasks):
+            if here and not table.has_revisions:
+                return self._write_here(frame, table, here, replaces)
+            frame, is_sorted = frame.rows(table.ddl), True
         typed = _typed(frame, table)
         rows = typed if is_sorted else typed.sortWithinPartitions(*table.partitions, *table.order)
         if self._catalog:
@@ -208,12 +219,8 @@ class Lake:
             self._write_catalog(rows, table, [dict(item) for item in replaces])
             rows.unpersist()
             return written
-        here = folder_of_tasks(self.session, self.address(table))
         if here and not table.has_revisions:
-            found = write_here(rows, schema_of(table), table, here, "")
-            of_rows = [values_of(f"{folder}/", table.partitions) for folder in found]
-            self.empty(table, without(replaces, of_rows))
-            return sum(found.values())
+            return self._write_here(rows, table, here, replaces)
         if filled is None:
             values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
             filled = [row.asDict() for row in values.distinct().collect()]
@@ -223,7 +230,7 @@ class Lake:
 
     def write_revision(
         self,
-        frame: DataFrame,
+        frame: DataFrame | ByTasks,
         table: Table,
         days: Sequence[Partition],
         filled: Sequence[Partition],
@@ -243,7 +250,24 @@ class Lake:
         """
         if self._catalog:
             return self.write(frame, table, days, is_sorted=True)
-        return self._write_folder(_typed(frame, table), table, filled, days, revision)
+        rows = frame if isinstance(frame, ByTasks) else _typed(frame, table)
+        return self._write_folder(rows, table, filled, days, revision)
+
+    def _folder_of_tasks(self, table: Table) -> Path | None:
+        return None if self._catalog else folder_of_tasks(self.session, self.address(table))
+
+    def _write_here(
+        self,
+        rows: DataFrame | ByTasks,
+        table: Table,
+        folder: Path,
+        replaces: Iterable[Partition],
+    ) -> int:
+        """Let tasks write a table without revisions."""
+        found = write_here(rows, schema_of(table), table, folder, "")
+        of_rows = [values_of(f"{folder}/", table.partitions) for folder in found]
+        self.empty(table, without(replaces, of_rows))
+        return sum(found.values())
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         """Replace partitions in a transaction, anew where another one was first."""
@@ -261,18 +285,21 @@ class Lake:
 
     def _write_folder(
         self,
-        rows: DataFrame,
+        rows: DataFrame | ByTasks,
         table: Table,
         filled: Sequence[Partition],
         replaced: Sequence[Partition],
         revision: str,
     ) -> int:
-        emptied = without(replaced, filled)
-        here = folder_of_tasks(self.session, self.address(table))
+        here = self._folder_of_tasks(table)
         if here:
-            written = sum(write_here(rows, schema_of(table), table, here, revision).values())
+            found = write_here(rows, schema_of(table), table, here, revision)
+            filled = [values_of(f"{folder}/", table.partitions) for folder in found]
+            written = sum(found.values())
         else:
-            written = self._write_by_spark(rows, table, filled, revision)
+            made = rows.rows(table.ddl) if isinstance(rows, ByTasks) else rows
+            written = self._write_by_spark(made, table, filled, revision)
+        emptied = without(replaced, filled)
         if not revision:
             self.empty(table, emptied)
             return written
@@ -324,6 +351,14 @@ class Lake:
     ) -> dict[str, tuple[tuple[str, str], ...]]:
         """Return the folders of partitions, and which partition each is of."""
         wanted = {tuple(day.items()) for day in days}
+        here = self._here(table)
+        if here:
+            named = (
+                (path, tuple(values.items()))
+                for path, values in folders_here(here, _levels(table), days).items()
+            )
+            of_days = ((path, values[: len(table.partitions)]) for path, values in named)
+            return {f"file:{path}": day for path, day in of_days if day in wanted}
         folders = {folder_of(file) for file in files_behind(self._folders(table, days))}
         found = {
             folder: tuple(values_of(f"{folder}/", table.partitions).items()) for folder in folders
@@ -501,6 +536,10 @@ def _is_of(cluster: str | None, days: Mapping[str, set[int]]) -> Column:
             claim &= sf.col("hour").isin(list(chosen))
         claims.append(claim)
     return same & reduce(or_, claims) if claims else same
+
+
+def _levels(table: Table) -> Sequence[str]:
+    return (*table.partitions, *([REVISION] if table.has_revisions else ()))
 
 
 def _name(partition: Partition) -> str:

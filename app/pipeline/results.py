@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import retried
 from app.pipeline.job import READS, Job
 from app.pipeline.lake import (
@@ -289,9 +290,10 @@ def reach_of(brokers: Sequence[BrokerCoverage]) -> Reach:
     return Reach(max(broker.last for broker in brokers) + timedelta(minutes=1), share)
 
 
-def explain(job: Job, table: Table, frame: DataFrame) -> None:
+def explain(job: Job, table: Table, rows: DataFrame | ByTasks) -> None:
     """Print the plan of what is written on the standard error, for ``--explain``."""
     if job.options.explain:
+        frame = rows.rows(table.ddl) if isinstance(rows, ByTasks) else rows
         with redirect_stdout(sys.stderr):
             print(f"-- {table.name}")
             frame.explain("formatted")

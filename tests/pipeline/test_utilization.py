@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     Table,
 )
+from app.pipeline.usage.buckets import _means
 from app.pipeline.usage.facts import read_facts
 from app.pipeline.usage.measures import bin_middle, rate_bins
 from tests.pipeline.conftest import Command
@@ -257,6 +259,46 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(
     of_table = Counter(name.partition("/")[0] for name in files)
     assert of_table.keys() == {"bucket_hour", "utilization_daily"}
     assert digests(tmp_path) == files
+
+
+def test_what_spark_divides_by_hour_gives_the_same_bits(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.pipeline.hours_at_hand.folder_of_tasks", lambda *_: None)
+    write(spark, written.facts, tmp_path)
+    assert digests(tmp_path) == digests(written.out)
+
+
+def test_a_large_hour_is_divided_by_broker(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.pipeline.usage.buckets._BYTES_OF_SHARE", 2_000)
+    write(spark, written.facts, tmp_path)
+    assert len(digests(tmp_path)) == len(digests(written.out))
+    assert len([*tmp_path.rglob("*.parquet")]) > len([*written.out.rglob("*.parquet")])
+    # As text, in which NaN is like NaN.
+    divided, whole = (
+        str(read_arrow(out, UTILIZATION_DAILY).to_pylist()) for out in (tmp_path, written.out)
+    )
+    assert divided == whole
+
+
+def test_a_mean_has_ten_decimals_of_the_exact_quotient():
+    drawing = random.Random(7)
+    rates = [
+        [drawing.randrange(2**bits) for _ in range(drawing.randrange(1, 61))]
+        for bits in range(1, 63)
+        for _ in range(20)
+    ]
+    micros = np.array([rate for hour in rates for rate in hour])
+    counts = np.array([len(hour) for hour in rates])
+    found = _means(micros, np.cumsum(counts) - counts, counts)
+    with localcontext(prec=60):
+        for hour, mean in zip(rates, found.tolist(), strict=True):
+            exact = Decimal(sum(hour)) / len(hour)
+            for decimals in ("1e-6", "1e-4"):
+                exact = exact.quantize(Decimal(decimals), ROUND_HALF_UP)
+            assert mean == float(exact / 10**6)
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 
 def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     facts = read_facts(lakes, scope)
-    return bucket_minutes(facts.rates, facts.decided)
+    return bucket_minutes(facts.rates(), facts.decided())
 
 
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:

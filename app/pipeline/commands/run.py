@@ -38,7 +38,6 @@ from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish, publish_advice
 from app.pipeline.resolve.callbacks import callback_model
-from app.pipeline.resolve.tasks import limits_of
 from app.pipeline.resolve.versions import read_versions
 from app.pipeline.results import Scope
 from app.pipeline.summary import summarize
@@ -46,7 +45,6 @@ from app.pipeline.tables import (
     BROKER_COMMIT,
     DRIFT_FINDING,
     QUOTA_VERSION,
-    RATE_MINUTE,
     RECOMMENDATION,
     SERIES,
     THROTTLE_INCIDENT,
@@ -225,12 +223,10 @@ def _from_series(
         found = resolve.write_limits(
             step, ingested.series, versions, out, resolve.Hours(hours, filled)
         )
-    with _step(job, "utilization") as step:
-        rates = out.read_in(RATE_MINUTE, filled)
-        facts = Facts(rates, limits_of(found), hours, filled, ingested.rows_of_hour)
-        utilization.write_utilization(step, facts, out)
     for frame in (ingested.series, found):
         frame.unpersist()
+    with _step(job, "utilization") as step:
+        utilization.write_utilization(step, Facts([out], hours), out)
     with _step(job, "incidents") as step:
         return incidents.write_incidents(step, [out], out, days_of(hours))
 

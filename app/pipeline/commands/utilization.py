@@ -31,7 +31,7 @@ from app.pipeline.tables import (
     DIM_BUCKET,
     UTILIZATION_DAILY,
 )
-from app.pipeline.usage.buckets import bucket_hours
+from app.pipeline.usage.buckets import bucket_hours, bucket_hours_at_hand
 from app.pipeline.usage.days import count_reported, daily_utilization
 from app.pipeline.usage.facts import Facts, read_facts
 
@@ -86,11 +86,12 @@ def write_utilization(job: Job, facts: Facts, out: Lake) -> None:
 
 def write_hours(job: Job, facts: Facts, out: Lake) -> None:
     """Sum up the hours of the facts."""
-    shares = -(-facts.rows_of_hour // ROWS_OF_FILE) or 1
-    hours = bucket_hours(facts.rates, facts.decided, shares=shares)
+    hours = bucket_hours_at_hand(facts.lakes, facts.hours) or bucket_hours(
+        facts.rates(), facts.decided(), shares=-(-facts.most_rows() // ROWS_OF_FILE) or 1
+    )
     explain(job, BUCKET_HOUR, hours)
     job.counts["rows_out"][BUCKET_HOUR.name] = out.write(
-        hours, BUCKET_HOUR, facts.hours, filled=facts.filled, is_sorted=True
+        hours, BUCKET_HOUR, facts.hours, is_sorted=True
     )
 
 

@@ -1,23 +1,33 @@
 """What each bucket did in each minute and hour on each broker, beside its limit.
 
-Spark divides minutes and what was decided for their series by hour. A task of Arrow looks up the
-buckets of a whole hour, and sums them up, column by column: Spark's own functions of arrays are
-interpreted.
+A task has the minutes of a whole hour and what was decided for their series, as columns: it reads
+them itself where they are on this machine, else Spark divides them by hour. It looks up the
+buckets, and sums them up: Spark's own functions of arrays are interpreted.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.tables import BUCKET_HOUR, BUCKET_MINUTE
+from app.pipeline.folder_writer import ByTasks
+from app.pipeline.hours_at_hand import Reading, Share, by_partition
+from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    BUCKET_MINUTE,
+    RATE_MINUTE,
+    SERIES,
+    SERIES_LIMIT,
+    Table,
+)
 from app.pipeline.usage.measures import (
     BYTE_KEYS,
     Numbers,
@@ -31,7 +41,6 @@ from app.pipeline.usage.measures import (
 _MICRO: Final = 1_000_000
 _KEYS: Final = tuple(str(key) for key in QuotaKey)
 _IS_BYTES: Final = np.isin(_KEYS, BYTE_KEYS)
-_SHARE_BITS: Final = 20
 _TIME_BITS: Final = 32
 _MINUTES: Final = 60
 _MINUTE_US: Final = 60_000_000
@@ -41,15 +50,19 @@ _MOST_BYTES: Final = 10**13
 """No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
 
 _END: Final = 2.0**63
+_EXACT: Final = 2**53
+_DECIMALS: Final = 10**10
 
-_HOUR_DDL: Final = f"{BUCKET_HOUR.ddl}, high bigint, low bigint"
-"""``rate_avg`` is null yet: the sum of the rates in 10^-6 units is ``high`` x 2^20 + ``low``."""
-
-_MEAN: Final = (
-    "cast(cast(round((cast(high as decimal(20)) * 1048576 + low) / cast(minutes as decimal(4)), 4)"
-    " as decimal(26, 4)) * 0.000001 as double)"
-)
-"""The mean of rates in 10^-6 units, as their decimal numbers have it."""
+_READ: Final = {
+    RATE_MINUTE: (
+        *("series_id", "broker_id", "ts", "rate_avg", "rate_max"),
+        *("throttle_ms_avg", "throttle_ms_max", "samples"),
+    ),
+    SERIES: ("series_id", "key"),
+    SERIES_LIMIT: ("cluster_id", "series_id", *_VALID, "bucket_id", "level", "limit"),
+}
+_BYTES_OF_SHARE: Final = 6_000_000
+"""Files with so many bytes have about 500,000 minutes."""
 
 
 def bucket_minutes(rates: DataFrame, decided: DataFrame) -> DataFrame:
@@ -59,7 +72,7 @@ def bucket_minutes(rates: DataFrame, decided: DataFrame) -> DataFrame:
         rates: The columns of ``RATE_MINUTE``.
         decided: As ``decide`` returns them, of the hours of the rates.
     """
-    return _summed(rates, decided, 1, _minutes_of, BUCKET_MINUTE.ddl)
+    return _summed(rates, decided, 1, _minutes_of, BUCKET_MINUTE)
 
 
 def bucket_hours(rates: DataFrame, decided: DataFrame, *, shares: int) -> DataFrame:
@@ -70,8 +83,24 @@ def bucket_hours(rates: DataFrame, decided: DataFrame, *, shares: int) -> DataFr
         decided: As ``decide`` returns them, of the hours of the rates.
         shares: Into how many files the brokers of an hour are divided.
     """
-    hours = _summed(rates, decided, shares, _hours_of, _HOUR_DDL)
-    return hours.withColumn("rate_avg", sf.expr(_MEAN)).select(*BUCKET_HOUR.columns)
+    return _summed(rates, decided, shares, _hours_of, BUCKET_HOUR)
+
+
+def bucket_hours_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks | None:
+    """Return ``BUCKET_HOUR`` of hours whose files the tasks read; null where they cannot."""
+    schema = to_arrow_schema(schema_of(BUCKET_HOUR))
+
+    def make(share: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
+        if share.of > 1:
+            rates = rates.filter(pa.array(_numbers(rates, "broker_id") % share.of == share.number))
+        named = _with_keys(limits, names)
+        if not (len(rates) and len(named)):
+            return schema.empty_table()
+        day = (date.fromisoformat(share.partition["dt"]) - date(1970, 1, 1)).days
+        hour = day * 24 + int(share.partition["hour"])
+        return _hours_of(_sum_members(hour, rates, named)).cast(schema)
+
+    return by_partition(lakes, Reading(_READ, _BYTES_OF_SHARE), hours, make)
 
 
 def _summed(
@@ -79,32 +108,35 @@ def _summed(
     decided: DataFrame,
     shares: int,
     sum_up: Callable[["_Minutes"], pa.Table],
-    ddl: str,
+    table: Table,
 ) -> DataFrame:
     """Sum up hours, each by one task; all members of a bucket on a broker are of one share."""
-    hour = "(unix_date(dt) * 24L + hour)"
-    begin = f"{hour} * {2**_SHARE_BITS}"
+    begin = f"(unix_date(dt) * 24L + hour) * {shares}"
     minutes = rates.selectExpr(
-        f"{begin} + pmod(broker_id, {shares}) as place",
-        "series_id",
-        f"broker_id * {_MINUTES}L + unix_seconds(ts) % 3600 div 60 as spot",
-        *("rate_avg", "rate_max", "throttle_ms_avg", "throttle_ms_max", "samples"),
+        f"{begin} + pmod(broker_id, {shares}) as position", *_READ[RATE_MINUTE]
     )
-    number = " ".join(f"when '{key}' then {code}" for code, key in enumerate(_KEYS))
-    limits = decided.selectExpr(
-        *("cluster_id", "series_id", "bucket_id", "cast(level as tinyint) as level", "limit"),
-        *(f"unix_micros({name}) - {hour} * {_HOUR_US} as {name}" for name in _VALID),
-        f"case key {number} end as key_number",
-        f"explode(sequence({begin}, {begin} + {shares - 1})) as place",
-    )
+    positions = f"explode(sequence({begin}, {begin} + {shares - 1})) as position"
+    limits = decided.selectExpr(positions, *_READ[SERIES_LIMIT], "key")
+    nothing = to_arrow_schema(schema_of(table)).empty_table()
 
-    nothing = to_arrow_schema(cast("StructType", StructType.fromDDL(ddl))).empty_table()
+    def hour_of(position: tuple[Any, ...], rates: pa.Table, limits: pa.Table) -> pa.Table:
+        if not (len(rates) and len(limits)):
+            return nothing
+        return sum_up(_sum_members(position[0].as_py() // shares, rates, limits))
 
-    def hour_of(rates: pa.Table, limits: pa.Table) -> pa.Table:
-        return sum_up(_sum_members(rates, limits)) if len(rates) and len(limits) else nothing
+    both = minutes.groupBy("position").cogroup(limits.groupBy("position"))
+    return both.applyInArrow(hour_of, table.ddl)
 
-    both = minutes.groupBy("place").cogroup(limits.groupBy("place"))
-    return both.applyInArrow(hour_of, ddl)
+
+def _with_keys(limits: pa.Table, names: pa.Table) -> pa.Table:
+    """Add the key of each series; leave out limits of series that have no name."""
+    order = np.argsort(_numbers(names, "series_id"))
+    series = _numbers(names, "series_id")[order]
+    own = _numbers(limits, "series_id")
+    at = np.minimum(np.searchsorted(series, own), len(series) - 1)
+    is_named = series[at] == own if len(series) else np.zeros(len(own), bool)
+    named = limits.filter(pa.array(is_named))
+    return named.append_column("key", names["key"].take(pa.array(order[at[is_named]])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +146,7 @@ class _Minutes:
     Attributes:
         hour: Of the epoch.
         limits: What was decided for the members.
+        keys_of_limits: The numbers of their keys.
         rows: The row of ``limits`` of each minute: all of a bucket have the same at a time.
         bucket: The number of the bucket.
         spot: Broker and minute of the hour.
@@ -127,6 +160,7 @@ class _Minutes:
 
     hour: int
     limits: pa.Table
+    keys_of_limits: Numbers
     rows: Numbers
     bucket: Numbers
     spot: Numbers
@@ -162,7 +196,7 @@ class _Minutes:
 
     def keys(self, at: Numbers) -> Numbers:
         """Return the number of the key at some of the minutes."""
-        return _numbers(self.limits, "key_number")[self.rows[at]]
+        return self.keys_of_limits[self.rows[at]]
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
@@ -176,29 +210,44 @@ def _micros(table: pa.Table, name: str) -> Numbers:
     return micros
 
 
-def _look_up(rates: pa.Table, limits: pa.Table) -> tuple[Numbers, Numbers]:
+def _times(table: pa.Table, name: str, hour: int) -> Numbers:
+    """Return times in microseconds since the start of the hour."""
+    times: Numbers = table[name].cast(pa.int64()).to_numpy() - hour * _HOUR_US
+    return times
+
+
+def _look_up(
+    rates: pa.Table, times: Numbers, limits: pa.Table, hour: int
+) -> tuple[Numbers, Numbers]:
     """Return which minutes have a limit of their series and time, and the row that has it."""
     series = np.unique(_numbers(limits, "series_id"))
-    since, until = (np.clip(_numbers(limits, name), 0, _HOUR_US) for name in _VALID)
+    since, until = (np.clip(_times(limits, name, hour), 0, _HOUR_US) for name in _VALID)
     begins = np.searchsorted(series, _numbers(limits, "series_id")) * 2**_TIME_BITS + since
     order = np.argsort(begins)
     found = np.minimum(np.searchsorted(series, _numbers(rates, "series_id")), len(series) - 1)
     is_there = series[found] == _numbers(rates, "series_id")
-    time = _numbers(rates, "spot") % _MINUTES * _MINUTE_US
-    last = np.searchsorted(begins[order], found * 2**_TIME_BITS + time, "right") - 1
+    last = np.searchsorted(begins[order], found * 2**_TIME_BITS + times, "right") - 1
     rows = order[last]
-    is_own = is_there & (begins[rows] >> _TIME_BITS == found) & (time < until[rows])
+    is_own = is_there & (begins[rows] >> _TIME_BITS == found) & (times < until[rows])
     at = np.flatnonzero(is_own)
     return at, rows[at]
 
 
-def _sum_members(rates: pa.Table, limits: pa.Table) -> _Minutes:
-    """Sum up the members of each bucket in each minute on each broker."""
-    at, rows = _look_up(rates, limits)
+def _sum_members(hour: int, rates: pa.Table, limits: pa.Table) -> _Minutes:
+    """Sum up the members of each bucket in each minute on each broker.
+
+    Args:
+        hour: Of the epoch.
+        rates: The columns of ``RATE_MINUTE``.
+        limits: Those of ``SERIES_LIMIT``, and ``key``.
+    """
+    minute = _times(rates, "ts", hour) // _MINUTE_US
+    at, rows = _look_up(rates, minute * _MINUTE_US, limits, hour)
     members = rates.take(at)
+    spot = _numbers(members, "broker_id").astype(np.int64) * _MINUTES + minute[at]
     clusters, ids = (ranks_of(limits[name]) for name in ("cluster_id", "bucket_id"))
     buckets = (clusters * len(ids) + ids)[rows]
-    spots = ranks_of(members["spot"])
+    spots = np.unique(spot, return_inverse=True)[1]
     point = buckets * len(members) + spots
     order = np.argsort(point)
     point = point[order]
@@ -218,11 +267,12 @@ def _sum_members(rates: pa.Table, limits: pa.Table) -> _Minutes:
     throttle = total(_micros(members, "throttle_ms_avg"))
     first = order[begins]
     return _Minutes(
-        hour=rates["place"][0].as_py() >> _SHARE_BITS,
+        hour=hour,
         limits=limits,
+        keys_of_limits=pc.index_in(limits["key"], pa.array(_KEYS)).to_numpy(),
         rows=rows[first],
         bucket=buckets[first],
-        spot=_numbers(members, "spot")[first],
+        spot=spot[first],
         micros=total(micros),
         rate_max=total(_micros(members, "rate_max")) / _MICRO,
         throttle_avg=np.where(times > 0, throttle / np.maximum(times, 1) / _MICRO, np.nan),
@@ -252,7 +302,7 @@ def _minutes_of(minutes: _Minutes) -> pa.Table:
 
 
 def _hours_of(minutes: _Minutes) -> pa.Table:
-    """Return the columns of ``_HOUR_DDL``."""
+    """Return the columns of ``BUCKET_HOUR``."""
     begins = begins_of(minutes.bucket, minutes.spot // _MINUTES)
     counts = np.diff(np.append(begins, len(minutes.rows)))
     limits, rate_max = minutes.limit, minutes.rate_max
@@ -261,12 +311,12 @@ def _hours_of(minutes: _Minutes) -> pa.Table:
     is_throttled, is_over = throttle > 0, rate_max > limits
     offsets = pa.array(np.append(begins, len(minutes.rows)).astype(np.int32))
     return _table(
-        [*BUCKET_HOUR.columns, "high", "low"],
+        BUCKET_HOUR.columns,
         {
             # Limit and level of the last minute, as all that follow it have them.
             **minutes.columns(begins + counts - 1),
             "minutes": counts.astype(np.int32),
-            "rate_avg": pa.nulls(len(begins), pa.float64()),
+            "rate_avg": _means(minutes.micros, begins, counts),
             "rate_max": np.maximum.reduceat(rate_max, begins),
             "throttle_ms_max": np.fmax.reduceat(longest, begins),
             "bytes": pa.array(
@@ -280,10 +330,29 @@ def _hours_of(minutes: _Minutes) -> pa.Table:
             "present": np.bitwise_or.reduceat(np.int64(1) << minutes.minute, begins),
             "bins": pa.ListArray.from_arrays(offsets, pa.array(rate_bins(rate_max))),
             "violations": _violations(minutes, throttle, is_throttled | is_over, begins),
-            "high": np.add.reduceat(minutes.micros >> 20, begins),
-            "low": np.add.reduceat(minutes.micros & 2**20 - 1, begins),
         },
     )
+
+
+def _means(micros: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
+    """Return the mean rate of each run of minutes, with ten decimals, halves up.
+
+    As quotients of decimal numbers have it, which have six decimals before they are rounded to
+    four: the rates are in 10^-6 units.
+    """
+    # In two numbers, as the sum of an hour may take more than 64 bits.
+    high, low = (np.add.reduceat(each, begins) for each in (micros >> 20, micros & 2**20 - 1))
+    high, rest = np.divmod(high, counts)
+    whole, rest = np.divmod((rest << 20) + low, counts)
+    sixth = (rest * 2_000_000 + counts) // (2 * counts)
+    decimals = whole * 10_000 + (sixth + 50) // 100
+    unit = 2**20 * 10_000
+    means: Numbers = (high * float(unit) + decimals) / _DECIMALS
+    # Doubles beyond that are not exact; the quotient of Python's whole numbers is the nearest.
+    large = np.flatnonzero(high >= _EXACT // unit)
+    both = zip(high[large].tolist(), decimals[large].tolist(), strict=True)
+    means[large] = [(upper * unit + lower) / _DECIMALS for upper, lower in both]
+    return means
 
 
 def _violations(

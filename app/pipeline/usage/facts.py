@@ -4,57 +4,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.results import Scope
-from app.pipeline.tables import BY_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT, Table
+from app.pipeline.tables import BY_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What minutes of buckets follow from.
+    """What minutes of buckets follow from: ``RATE_MINUTE``, ``SERIES`` and ``SERIES_LIMIT``.
 
     Attributes:
-        rates: The columns of ``RATE_MINUTE``.
-        decided: Those of ``SERIES`` and ``SERIES_LIMIT``, of the same hours.
+        lakes: Where they are; of those that overlap the first counts.
         hours: That the run is about, in order.
-        filled: Those of them that have rows.
-        rows_of_hour: About how many minutes the largest of them has.
     """
 
-    rates: DataFrame
-    decided: DataFrame
+    lakes: Sequence[Lake]
     hours: Sequence[Partition]
-    filled: Sequence[Partition]
-    rows_of_hour: int
+
+    def rates(self) -> DataFrame:
+        """Return the minutes of series."""
+        return read_first(self.lakes, RATE_MINUTE, self.hours)
+
+    def decided(self) -> DataFrame:
+        """Return the columns of ``SERIES`` and ``SERIES_LIMIT``."""
+        limits = read_first(self.lakes, SERIES_LIMIT, self.hours, SERIES.order)
+        return read_first(self.lakes, SERIES, self.hours).join(limits, [*BY_HOUR, "series_id"])
+
+    def most_rows(self) -> int:
+        """Return about how many minutes the largest hour has."""
+        counts = self.rates().groupBy(*BY_HOUR).count()
+        return counts.agg(sf.max("count")).collect()[0][0] or 0
 
 
 def read_facts(lakes: Sequence[Lake], scope: Scope) -> Facts:
-    """Read the facts of a cluster and period; of inputs that overlap the first counts.
+    """Find the facts of a cluster and period.
 
     Raises:
         UsageError: No input has one of the tables.
     """
-    found = {table: _having(lakes, table) for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)}
-    hours = scope.hours(found[RATE_MINUTE], RATE_MINUTE)
-    rates = read_first(found[RATE_MINUTE], RATE_MINUTE, hours)
-    names = read_first(found[SERIES], SERIES, hours)
-    limits = read_first(found[SERIES_LIMIT], SERIES_LIMIT, hours, SERIES.order)
-    counts = rates.groupBy(*BY_HOUR).count().collect()
-    has_rows = {(row.cluster_id, f"{row.dt}", f"{row.hour}") for row in counts}
-    filled = [hour for hour in hours if tuple(hour.values()) in has_rows]
-    most = max((row["count"] for row in counts), default=0)
-    decided = names.join(limits, [*BY_HOUR, "series_id"])
-    return Facts(rates, decided, hours, filled, most)
-
-
-def _having(lakes: Sequence[Lake], table: Table) -> list[Lake]:
-    having = [lake for lake in lakes if lake.has(table)]
-    if not having:
-        message = (
-            f"There is no table {table.name} in {', '.join(lake.name for lake in lakes)}: name the "
-            "folder that `ingest` and `resolve` wrote with --out."
-        )
-        raise UsageError(message)
-    return having
+    for table in (RATE_MINUTE, SERIES, SERIES_LIMIT):
+        if not any(lake.has(table) for lake in lakes):
+            message = (
+                f"There is no table {table.name} in {', '.join(lake.name for lake in lakes)}: name "
+                "the folder that `ingest` and `resolve` wrote with --out."
+            )
+            raise UsageError(message)
+    return Facts(lakes, scope.hours([lake for lake in lakes if lake.has(RATE_MINUTE)], RATE_MINUTE))
