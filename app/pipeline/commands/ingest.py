@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import values_of
 from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks
+from app.pipeline.ingest.files_at_hand import row_groups_of
 from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
 from app.pipeline.ingest.inputs import (
     FORMATS,
@@ -66,10 +67,9 @@ def rules_of(job: Job) -> Rules:
         )
         raise UsageError(message)
     tags = FORMATS[kind].tags if metric_map.urlencoded is None else metric_map.urlencoded
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
     scope = Scope.of(job)
     since, until = (
-        None if time is None else (time - epoch) // timedelta.resolution
+        None if time is None else (time - _EPOCH) // timedelta.resolution
         for time in (scope.since, scope.until)
     )
     return Rules(metric_map, tags, since, until, options.cluster)
@@ -99,6 +99,8 @@ def inputs_of(job: Job, rules: Rules, choose: Choice | None = None) -> Inputs:
     job.read["inputs"] = inputs.read
     return inputs
 
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 WRITES: Final = (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT)
 
@@ -156,13 +158,21 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
         # It has the points of the last minute once they are scraped.
         return datetime.now(UTC) - timedelta(minutes=1)
     now = datetime.now(UTC)
-    times = read_times(job.session, inputs_of(job, rules, of_newest_hour(now)), rules)
-    is_past = sf.col("ts") <= int(now.timestamp() * 1_000_000)
-    with small_batches(job.session, job.options.format):
-        newest = times.where(is_past).agg(sf.max("ts")).collect()[0][0]
-    if newest is None:
-        return None
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=newest)
+    inputs = inputs_of(job, rules, of_newest_hour(now))
+    newest = _newest_before(job, rules, inputs, int(now.timestamp() * 1_000_000))
+    return None if newest is None else _EPOCH + timedelta(microseconds=newest)
+
+
+def _newest_before(job: Job, rules: Rules, inputs: Inputs, until: int) -> int | None:
+    """Return the newest time until one, in microseconds of the epoch."""
+    stated = [item.newest for item in row_groups_of(job.session, inputs) or ()]
+    past = [time for time in stated if time is not None and time <= until]
+    if past and len(past) == len(stated):
+        return max(past)
+    times = read_times(job.session, inputs, rules).where(sf.col("ts") <= until)
+    with small_batches(job.session, inputs.kind):
+        newest: int | None = times.agg(sf.max("ts")).collect()[0][0]
+    return newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +397,6 @@ def _period(job: Job, counted: Tally) -> list[Partition]:
     scope = Scope.of(job)
     if not (scope.since and scope.until):
         return []
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    first, end = ((time - epoch) // timedelta(hours=1) for time in (scope.since, scope.until))
+    first, end = ((time - _EPOCH) // timedelta(hours=1) for time in (scope.since, scope.until))
     clusters = counted.clusters | ({job.options.cluster} - {None})
     return [_partition(name, hour) for name in sorted(clusters) for hour in range(first, end)]

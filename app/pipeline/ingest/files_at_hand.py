@@ -47,8 +47,8 @@ class RowGroup:
         number: Of the row group.
         begin: The number of its first row in the file.
         rows: How many it has.
-        first: The hour of its first time, counted from the epoch.
-        last: That of its last.
+        oldest: Its first time, in microseconds of the epoch; null where the footer does not say.
+        newest: Its last time.
     """
 
     path: str
@@ -57,8 +57,18 @@ class RowGroup:
     number: int
     begin: int
     rows: int
-    first: int
-    last: int
+    oldest: int | None
+    newest: int | None
+
+    @property
+    def first(self) -> int:
+        """The hour of its first time, counted from the epoch."""
+        return _ALWAYS[0] if self.oldest is None else self.oldest // HOUR_US
+
+    @property
+    def last(self) -> int:
+        """The hour of its last time."""
+        return _ALWAYS[1] if self.newest is None else self.newest // HOUR_US
 
 
 @dataclass(slots=True)
@@ -76,6 +86,23 @@ class Share:
     row_groups: list[tuple[RowGroup, bool]] = field(default_factory=list)
 
 
+def row_groups_of(session: SparkSession, inputs: Inputs) -> list[RowGroup] | None:
+    """Return what the footers say, or null where tasks cannot read the files themselves."""
+    files = [file for group in inputs.groups for file in group.files]
+    if not FORMATS[inputs.kind].parquet or not is_local(session):
+        return None
+    if not all(file.key.startswith("file:/") for file in files):
+        return None
+    try:
+        return [
+            item
+            for number, group in enumerate(inputs.groups)
+            for item in _row_groups(number, group)
+        ]
+    except (OSError, pa.ArrowException):
+        return None
+
+
 def shares_of(
     session: SparkSession, inputs: Inputs, rules: Rules, *, rows: int = ROWS
 ) -> list[Share] | None:
@@ -87,18 +114,8 @@ def shares_of(
         rules: Which times are read.
         rows: About so many are read by a task.
     """
-    files = [file for group in inputs.groups for file in group.files]
-    if not FORMATS[inputs.kind].parquet or not is_local(session):
-        return None
-    if not all(file.key.startswith("file:/") for file in files):
-        return None
-    try:
-        found = [
-            item
-            for number, group in enumerate(inputs.groups)
-            for item in _row_groups(number, group)
-        ]
-    except (OSError, pa.ArrowException):
+    found = row_groups_of(session, inputs)
+    if found is None:
         return None
     since, until = _ALWAYS
     if rules.since_us is not None:
@@ -122,17 +139,17 @@ def _row_groups(number: int, group: FileGroup) -> Iterator[RowGroup]:
         begin = 0
         for at in range(footer.num_row_groups):
             stated = footer.row_group(at)
-            first, last = _ALWAYS
+            oldest = newest = None
             if header in positions and pa.types.is_timestamp(kinds.field(header).type):
                 unit = _UNITS[kinds.field(header).type.unit]
                 statistics = stated.column(positions[header]).statistics
                 if statistics is not None and statistics.has_min_max:
-                    first, last = (
-                        (value * unit if unit > 0 else value // -unit) // HOUR_US
+                    oldest, newest = (
+                        value * unit if unit > 0 else value // -unit
                         for value in (statistics.min_raw, statistics.max_raw)
                     )
             rows = stated.num_rows
-            yield RowGroup(path, file.number, number, at, begin, rows, first, last)
+            yield RowGroup(path, file.number, number, at, begin, rows, oldest, newest)
             begin += rows
 
 

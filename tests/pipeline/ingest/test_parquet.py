@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
+from app.pipeline.commands.ingest import ingest, inputs_of, newest_time, rules_of
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.ingest.files_at_hand import read_share, shares_of
 from app.pipeline.tables import DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
@@ -278,3 +278,13 @@ def test_hours_are_divided_where_row_groups_begin(spark: SparkSession, tmp_path:
     assert sorted(value for values in read for value in values) == [row["value"] for row in rows]
     pq.write_table(pa.Table.from_pylist(rows[::7] + rows, schema), source / "a.parquet")
     assert shares_of(spark, inputs_of(job, rules), rules, rows=100) is None, "Spark divides them"
+
+
+@pytest.mark.parametrize("ahead", [[], [datetime(9999, 1, 1, tzinfo=UTC)]], ids=["", "ahead"])
+def test_the_newest_time_is_not_of_a_clock_that_is_ahead(
+    spark: SparkSession, tmp_path: Path, ahead: Sequence[datetime]
+):
+    rows = [{**GOOD, "ts": time} for time in (at(60), at(0), *ahead)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    job = job_of(spark, "parquet", tmp_path, tmp_path / "out")
+    assert newest_time(job, rules_of(job)) == at(60)
