@@ -114,13 +114,17 @@ class ByTasks:
 
 
 def write_here(
-    rows: DataFrame | ByTasks, schema: StructType, table: Table, folder: Path, revision: str
+    rows: DataFrame | ByTasks | pa.Table,
+    schema: StructType,
+    table: Table,
+    folder: Path,
+    revision: str,
 ) -> dict[Folder, int]:
     """Replace the partitions that the rows are of, and return how many rows each has now.
 
     Args:
         rows: The columns of the table, in its order; each task has the rows of a partition one
-            after the other, in the order of its file.
+            after the other, in the order of its file. This process writes those that it has.
         schema: Of the table.
         table: Its partitions.
         folder: Of the table.
@@ -129,9 +133,13 @@ def write_here(
     with Staging(folder, schema, table) as staging:
         written: dict[Folder, int] = {}
         write = staging.write
-        of, make = (rows.of, rows.make) if isinstance(rows, ByTasks) else (rows, iter)
-        for row in of.mapInArrow(lambda batches: write(make(batches)), WRITTEN).collect():
-            written[row.folder] = written.get(row.folder, 0) + row.rows
+        if isinstance(rows, pa.Table):
+            files = pa.Table.from_batches(write(rows.to_batches()))
+        else:
+            of, make = (rows.of, rows.make) if isinstance(rows, ByTasks) else (rows, iter)
+            files = of.mapInArrow(lambda batches: write(make(batches)), WRITTEN).toArrow()
+        for row in files.to_pylist():
+            written[row["folder"]] = written.get(row["folder"], 0) + row["rows"]
         staging.put(written, revision)
     return written
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
@@ -224,6 +225,35 @@ class Lake:
         if filled is None:
             values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
             filled = [row.asDict() for row in values.distinct().collect()]
+        return self._replace(rows, table, filled, replaces)
+
+    def write_columns(self, rows: pa.Table, table: Table, replaces: Iterable[Partition]) -> int:
+        """Replace partitions by rows that are at hand, and return how many rows were written.
+
+        Args:
+            rows: The columns of the table, in its order.
+            table: Its columns, types and layout.
+            replaces: As for ``write``.
+
+        Raises:
+            InfrastructureError: As for ``write``.
+        """
+        if self._here(table) is None:
+            # Without rows there is no batch that would tell Spark the columns.
+            frame = self.session.createDataFrame(rows if rows.num_rows else [], schema_of(table))
+            return self.write(frame.coalesce(1), table, replaces)
+        found = rows.group_by(table.partitions).aggregate([]).to_pylist()
+        filled = in_order({name: f"{item[name]}" for name in table.partitions} for item in found)
+        by = [(name, "ascending") for name in (*table.partitions, *table.order)]
+        return self._replace(rows.sort_by(by), table, filled, replaces)
+
+    def _replace(
+        self,
+        rows: DataFrame | pa.Table,
+        table: Table,
+        filled: Sequence[Partition],
+        replaces: Iterable[Partition],
+    ) -> int:
         replaced = [*filled, *without(replaces, filled)]
         revision = self.next_revision(table, replaced) if table.has_revisions else ""
         return self._write_folder(rows, table, filled, replaced, revision)
@@ -285,13 +315,14 @@ class Lake:
 
     def _write_folder(
         self,
-        rows: DataFrame | ByTasks,
+        rows: DataFrame | ByTasks | pa.Table,
         table: Table,
         filled: Sequence[Partition],
         replaced: Sequence[Partition],
         revision: str,
     ) -> int:
-        here = self._folder_of_tasks(table)
+        is_at_hand = isinstance(rows, pa.Table)
+        here = self._here(table) if is_at_hand else self._folder_of_tasks(table)
         if here:
             found = write_here(rows, schema_of(table), table, here, revision)
             filled = [values_of(f"{folder}/", table.partitions) for folder in found]

@@ -249,7 +249,7 @@ def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
     def named(names: pa.Table) -> pa.Table:
         # The same at all levels of all hours, and no two clusters have a bucket in common.
         own = names.filter(pc.is_in(names["bucket_id"], ids))
-        return grouped(own, ["bucket_id"], dict.fromkeys(tags, "one"))
+        return grouped(own, ["bucket_id"], {}, tags)
 
     found = evidence.rows(DIM_BUCKET, ["bucket_id", *tags], hours).reduce(named)
     row = pc.index_in(buckets["bucket_id"], found["bucket_id"])

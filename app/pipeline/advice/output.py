@@ -9,7 +9,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 from app.domain.entities import ClientQuotaEntity
 from app.pipeline.job import Job
 from app.pipeline.lake import Partition, schema_of
-from app.pipeline.results import explain
 from app.pipeline.tables import Table
 
 
@@ -24,7 +23,7 @@ def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
     return columns
 
 
-def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Partition]) -> int:
+def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Partition]) -> None:
     """Replace the advice about clusters, and count it into the report.
 
     Args:
@@ -33,16 +32,8 @@ def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Part
         rows: As ``whole_table`` returns them.
         clusters: All whose rows are replaced.
     """
-    lake = job.lake()
-    # Arrow without rows has no batch that would tell Spark the columns.
-    found = job.session.createDataFrame(rows if rows.num_rows else [], schema_of(table))
-    frame = found.coalesce(1)
-    explain(job, table, frame)
-    having = set(rows["cluster_id"].unique().to_pylist())
-    filled = [item for item in clusters if item["cluster_id"] in having]
-    count = lake.write(frame, table, clusters, filled=filled)
-    job.counts.setdefault("rows_out", {})[table.name] = count
-    return count
+    written = job.lake().write_columns(rows, table, clusters)
+    job.counts.setdefault("rows_out", {})[table.name] = written
 
 
 def rows_to_table(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -243,7 +243,7 @@ def _of_different(text: Callable[[Any], str], values: Numbers) -> pa.Array:
 
 def _seen(evidence: Evidence) -> pa.Table:
     """Return who was seen with which key, at which level, and when last at any."""
-    series = evidence.rows(SERIES, _OF_SERIES).reduce(_last_of_each)
+    series = evidence.rows(SERIES, ("series_id", *_NAMES, "last_seen")).reduce(_last_of_each)
     limits = evidence.rows(SERIES_LIMIT, ("series_id", "level")).reduce(_each_once)
     row = pc.index_in(limits["series_id"], series["series_id"])
     found = series.take(row).append_column("level", limits["level"].cast(pa.int64()))
@@ -251,13 +251,12 @@ def _seen(evidence: Evidence) -> pa.Table:
     return found.append_column("is_pair", is_pair).filter(row.is_valid())
 
 
-_OF_SERIES: Final = ("cluster_id", "series_id", "key", "user", "client_id", "grain", "last_seen")
+_NAMES: Final = ("cluster_id", "key", "user", "client_id", "grain")
 
 
 def _last_of_each(series: pa.Table) -> pa.Table:
     """Return each series once, as it was seen last: its names are always the same."""
-    names = [name for name in _OF_SERIES if name not in {"series_id", "last_seen"}]
-    return grouped(series, ["series_id"], {**dict.fromkeys(names, "one"), "last_seen": "max"})
+    return grouped(series, ["series_id"], {"last_seen": "max"}, _NAMES)
 
 
 def _each_once(limits: pa.Table) -> pa.Table:

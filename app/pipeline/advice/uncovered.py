@@ -89,8 +89,7 @@ def _units_of(days: pa.Table) -> pa.Table:
 
 
 def _sums_of(units: pa.Table) -> pa.Table:
-    how = {"cluster_id": "one", "key": "one", "units": "sum", "last": "max"}
-    return grouped(units, ["bucket_id"], how)
+    return grouped(units, ["bucket_id"], {"units": "sum", "last": "max"}, ("cluster_id", "key"))
 
 
 def _ranked(sums: pa.Table, top: int) -> pa.Table:

@@ -42,17 +42,28 @@ def number_of_day(day: str) -> int:
 _EPOCH: Final = date(1970, 1, 1)
 
 
-def grouped(rows: pa.Table, by: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+def grouped(
+    rows: pa.Table, by: Sequence[str], how: Mapping[str, str], same: Sequence[str] = ()
+) -> pa.Table:
     """Return each group of rows once, with a value of each column.
 
     Args:
         rows: Have the columns.
         by: What groups are by.
-        how: By column, Arrow's function of the values: ``one``, ``max``, ``sum``.
+        how: By column, Arrow's function of the values: ``max``, ``sum``.
+        same: Columns whose values are the same in a group.
     """
-    found = rows.group_by(by).aggregate(list(how.items()))
-    names = [*by, *(f"{name}_{function}" for name, function in how.items())]
-    return found.select(names).rename_columns([*by, *how])
+    functions = [(_ROW, "one"), *how.items()]
+    numbered = rows.select([*by, *how]).append_column(_ROW, pa.array(np.arange(len(rows))))
+    found = numbered.group_by(by).aggregate(functions)
+    # Of texts, rows are looked up in half of the time that the values would take.
+    columns = rows.select([*by, *same]).take(found[f"{_ROW}_one"])
+    for name, function in how.items():
+        columns = columns.append_column(name, found[f"{name}_{function}"])
+    return columns
+
+
+_ROW: Final = "row"
 
 
 _DECIMAL: Final = pa.decimal128(38, 0)
