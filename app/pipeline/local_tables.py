@@ -7,7 +7,6 @@ or more than fits here, is left to Spark.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -44,10 +43,11 @@ class LocalPartitions:
 
     def count(self) -> int:
         """Return how many rows they have, from the footers of their files."""
-        return sum(_again(partial(self._count, folder)) for folder in self.folders)
+        return sum(map(self.rows_of, self.folders))
 
-    def _count(self, folder: Path) -> int:
-        return int(self._dataset(folder).count_rows())
+    def rows_of(self, folder: Path) -> int:
+        """Return how many rows one of them has."""
+        return _again(lambda: int(self._dataset(folder).count_rows()))
 
     def read(self, folder: Path) -> pa.Table:
         """Return the rows of one of them, as its files have them in the order of their names."""

@@ -1,17 +1,21 @@
 """Two plans of Spark that find the limit of each name in each hour, as ``resolve`` does."""
 
 from collections.abc import Mapping
-from functools import reduce
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot, applicable_levels
 from app.pipeline.lake import Lake
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.series import resolve
+from app.pipeline.resolve.tasks import LocalHours
 from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.tables import QUOTA_VERSION, SERIES, Table
 
@@ -19,6 +23,9 @@ Answer = Mapping[tuple[int, str], tuple[int, int]]
 """By level and key: how many rows, and the sum of their limits, each at most 10^9."""
 
 CAP = 10**9
+
+_COLUMNS = ("cluster_id", "key", "user", "client_id")
+_SUMS = "level tinyint, key string, rows bigint, total bigint"
 
 
 def look_ups(session: SparkSession, data: Path, *, table: Table = SERIES, times: int = 1) -> Answer:
@@ -30,10 +37,25 @@ def look_ups(session: SparkSession, data: Path, *, table: Table = SERIES, times:
         table: Whose rows are looked up: names, or observations.
         times: How often they are read, as if there were so many more of them.
     """
-    look_up = LookUp.of(Versions.latest(read_versions(Lake(session, str(data)))))
-    frame = Lake(session, str(data)).read(table).withColumnRenamed("first_seen", "ts")
-    frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
-    return _answer(resolve(reduce(DataFrame.unionByName, [frame] * times), look_up))
+    lake = Lake(session, str(data))
+    look_up = LookUp.of(Versions.latest(read_versions(lake)))
+    hours = cast("LocalHours", LocalHours.of([lake], table, lake.partitions(table), _COLUMNS))
+    hours = replace(hours, shares=[*hours.shares] * times)
+    sums = hours.map(lambda rows: _sums(resolve(rows, look_up)), _SUMS).collect()
+    answer: dict[tuple[int, str], tuple[int, int]] = {}
+    for level, key, *found in sums:
+        former = answer.get((level, key), (0, 0))
+        answer[level, key] = (former[0] + found[0], former[1] + found[1])
+    return answer
+
+
+def _sums(resolved: pa.Table) -> pa.Table:
+    """Count the rows of a task, and sum up their limits."""
+    capped = pc.floor(pc.min_element_wise(resolved["limit"], float(CAP)))
+    groups = resolved.append_column("total", capped.cast(pa.int64())).group_by(["level", "key"])
+    sums = groups.aggregate([([], "count_all"), ("total", "sum")])
+    columns = (sums["level"], sums["key"], sums["count_all"], sums["total_sum"].fill_null(0))
+    return pa.table(columns, ["level", "key", "rows", "total"])
 
 
 def eight_joins(session: SparkSession, data: Path, *, table: Table = SERIES) -> Answer:

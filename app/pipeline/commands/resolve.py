@@ -19,7 +19,13 @@ from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import buckets_of, count_decided, find_limits, limits_of
+from app.pipeline.resolve.tasks import (
+    LocalHours,
+    buckets_of,
+    count_decided,
+    find_limits,
+    limits_of,
+)
 from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.results import Scope, explain, say_if_empty, say_plan
 from app.pipeline.tables import DIM_BUCKET, QUOTA_VERSION, SERIES, SERIES_LIMIT
@@ -77,9 +83,8 @@ def run(job: Job) -> None:
         for lake in lakes:
             lake.require(SERIES)
         hours = scope.hours(lakes, SERIES)
-        series = read_first(lakes, SERIES, hours).repartition(*SERIES.partitions)
+        series, filled = _read_series(lakes, hours)
         versions = read_versions(quotas, scope.cluster)
-        filled = partition_values(series.select(*SERIES.partitions).distinct())
         write_limits(job, series, versions, out, Hours(hours, filled)).unpersist()
         say_if_empty(job)
     publish(job, hours)
@@ -92,8 +97,20 @@ class Hours(NamedTuple):
     filled: Sequence[Partition]
 
 
+def _read_series(
+    lakes: Sequence[Lake], hours: Sequence[Partition]
+) -> tuple[DataFrame | LocalHours, Sequence[Partition]]:
+    """Return the series of hours, and those of these that have any."""
+    here = LocalHours.of(lakes, SERIES, hours, SERIES.columns)
+    if here is not None:
+        return here, here.filled
+    series = read_first(lakes, SERIES, hours)
+    filled = partition_values(series.select(*SERIES.partitions).distinct())
+    return series.repartition(*SERIES.partitions), filled
+
+
 def write_limits(
-    job: Job, series: DataFrame, versions: pa.Table, out: Lake, hours: Hours
+    job: Job, series: DataFrame | LocalHours, versions: pa.Table, out: Lake, hours: Hours
 ) -> DataFrame:
     """Write both tables, count into the report, and return what was found, persisted.
 

@@ -29,7 +29,6 @@ Rows = Mapping[Names, Numbers]
 """By what is named the row of each caller in a look-up, or -1."""
 
 _NOTHING: Final = -1
-_ALL: Final = np.iinfo(np.int64).max
 _COLUMNS: Final = ("cluster_id", "key", "user", "client_id")
 
 
@@ -74,12 +73,12 @@ class Types:
     @classmethod
     def of(cls, versions: Versions) -> Self:
         """Count rules."""
-        times = np.unique(np.concatenate((versions.since, versions.until, (ALWAYS_US, FOREVER_US))))
+        times = _distinct(versions.since, versions.until, np.array((ALWAYS_US, FOREVER_US)))
         group = versions.texts.group_of(versions.names) * len(times)
         begins, ends = (
             group + np.searchsorted(times, time) for time in (versions.since, versions.until)
         )
-        points = np.unique(np.concatenate((begins, ends)))
+        points = _distinct(begins, ends)
         steps = np.zeros((len(BUCKET_TYPES) + 1, len(points)), int)
         types = TYPE_OF_LEVEL[versions.level]
         np.add.at(steps, (types, np.searchsorted(points, begins)), 1)
@@ -110,7 +109,7 @@ class LookUp:
     """
 
     texts: Texts
-    names: Numbers
+    names: pa.Array
     groups: Numbers
     levels: Mapping[int, _Values]
     types: Types
@@ -127,9 +126,8 @@ class LookUp:
         texts, types = versions.texts, types or Types.of(versions)
         times = types.times
         group = types.points // len(times)
-        without = texts.number(np.unique(group), texts.no_user, texts.no_client_id)
-        # Behind all names, so that each is at or before one that is there.
-        names = np.append(np.unique(np.concatenate((versions.names, without))), _ALL)
+        without = texts.number(_distinct(group), texts.no_user, texts.no_client_id)
+        names = _distinct(versions.names, without)
         groups = np.full(texts.groups, _NOTHING)
         groups[texts.group_of(without)] = np.searchsorted(names, without)
         row = np.searchsorted(names, versions.names) * len(times)
@@ -144,10 +142,10 @@ class LookUp:
         changed = begins_of(group, types.single)
         of_types = groups[group[changed]] * len(times) + types.points[changed] % len(times)
         of_levels = (values.changes() for values in levels.values())
-        changes = np.unique(np.concatenate((of_types, *of_levels)))
+        changes = _distinct(of_types, *of_levels)
         number = changes % len(times)
         is_within = (number > 0) & (number < len(times) - 1)
-        return cls(texts, names, groups, levels, types, changes[is_within])
+        return cls(texts, pa.array(names), groups, levels, types, changes[is_within])
 
     @classmethod
     def shares(cls, versions: Versions, most: int) -> list[Self]:
@@ -166,8 +164,7 @@ class LookUp:
     def rows_of(self, callers: pa.Table) -> Rows:
         """Find the rows of callers, which have cluster_id, key, user and client_id."""
         cluster, key, user, client_id = (
-            pc.index_in(callers[name], value_set=texts).fill_null(_NOTHING).to_numpy().astype(int)
-            for name, texts in zip(_COLUMNS, self.texts, strict=True)
+            _indices(callers[name], texts) for name, texts in zip(_COLUMNS, self.texts, strict=True)
         )
         group = np.where((cluster < 0) | (key < 0), _NOTHING, cluster * len(self.texts.keys) + key)
         rows = {}
@@ -182,9 +179,8 @@ class LookUp:
                 user[at] if by_user else self.texts.no_user,
                 client_id[at] if by_client_id else self.texts.no_client_id,
             )
-            found = np.searchsorted(self.names, numbers)
             of_names = rows[by_user, by_client_id] = np.full(len(group), _NOTHING)
-            of_names[at] = np.where(self.names[found] == numbers, found, _NOTHING)
+            of_names[at] = _indices(pa.array(numbers), self.names)
         return rows
 
     def changes_within(self, rows: Rows, begins: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
@@ -211,6 +207,8 @@ class LookUp:
         )
         for names, levels in LEVELS_BY_NAMES.items():
             at = np.flatnonzero(rows[names] >= 0)
+            # What is in order is found sooner.
+            at = at[np.argsort(rows[names][at])]
             points = rows[names][at] * len(self.types.times) + time[at]
             for level in levels:
                 if level in self.levels:
@@ -222,9 +220,23 @@ class LookUp:
         """Return the only type of which there are rules for the keys of callers at a time, or 0."""
         single = np.full(len(times), SEVERAL_TYPES, np.int8)
         at = np.flatnonzero(rows[NO_NAMES] >= 0)
-        groups = self.texts.group_of(self.names[rows[NO_NAMES][at]])
+        groups = self.texts.group_of(self.names.to_numpy()[rows[NO_NAMES][at]])
         single[at] = self.types.at(groups, self._numbers_of(times[at]))
         return single
 
     def _numbers_of(self, times: Numbers) -> Numbers:
         return np.searchsorted(self.types.times, times, "right") - 1
+
+
+def _indices(values: pa.Array, among: pa.Array) -> Numbers:
+    """Return the index of each value in an array, or -1."""
+    found = pc.index_in(values, value_set=among).fill_null(_NOTHING)
+    indices: Numbers = found.to_numpy().astype(np.int64)
+    return indices
+
+
+def _distinct(*columns: Numbers) -> Numbers:
+    """Return the different values of columns, in order; ``np.unique`` takes longer, by hashes."""
+    values = np.sort(np.concatenate(columns))
+    distinct: Numbers = values[begins_of(values)]
+    return distinct

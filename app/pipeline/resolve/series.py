@@ -30,8 +30,9 @@ RESOLVED_DDL: Final = (
 
 _COMMON: Final = ["cluster_id", "dt", "hour", "key", "bucket_id", "level"]
 _OF_LIMIT: Final = ["series_id", "valid_from", "valid_to", "limit"]
+_TAGS: Final = ["bucket_user", "bucket_client"]
 _OF_BUCKET: Final = (
-    *("bucket_user", "bucket_client", "quota_user", "quota_user_default"),
+    *(*_TAGS, "quota_user", "quota_user_default"),
     *("quota_client_id", "quota_client_default", "first_seen", "last_seen", "rows"),
 )
 ENTITY_DDL: Final = (
@@ -62,14 +63,17 @@ def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
     """Add to each caller what limits it; rows in are rows out.
 
     Args:
-        callers: Have cluster_id, key, user, client_id (null counts as '') and ts.
+        callers: Have cluster_id, key, user, client_id (null counts as ''), and ts unless nothing
+            changes in time.
         look_up: Of the quotas.
 
     Returns:
         The same columns with level (0 where nothing limits), limit (as stored; null for unlimited),
         bucket_user, bucket_client (the bucket's metric tags, not encoded) and bucket_id.
     """
-    return _resolved(callers, look_up, look_up.rows_of(callers), _micros(callers["ts"]))
+    has_time = "ts" in callers.column_names
+    times = _micros(callers["ts"]) if has_time else np.zeros(len(callers), np.int64)
+    return _resolved(callers, look_up, look_up.rows_of(callers), times)
 
 
 def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
@@ -169,7 +173,7 @@ def _buckets_of(decided: pa.Table, cluster_hour: Numbers) -> pa.Table:
     begins = begins_of(*(column[order] for column in (*columns, cluster_hour)))
     first = np.where(is_seen, np.maximum(first, since), _NEVER)[order]
     last = np.where(is_seen, np.minimum(last, until - _MINUTE_US), -_NEVER)[order]
-    rows = name_entities(decided.take(order[begins]))
+    rows = name_entities(decided.select([*_COMMON, *_TAGS]).take(order[begins]))
     own = {
         "first_seen": _times(np.minimum.reduceat(first, begins)),
         "last_seen": _times(np.maximum.reduceat(last, begins)),

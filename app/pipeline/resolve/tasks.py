@@ -1,26 +1,89 @@
 """Spark's tasks that look up names: the same function of Arrow tables for all of a task's rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Final, NamedTuple, cast
+from pathlib import Path
+from typing import Final, NamedTuple, Self, cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from app.pipeline.errors import UsageError
+from app.pipeline.folder_writer import folder_of_tasks
+from app.pipeline.folders import values_of
+from app.pipeline.lake import Lake, Partition
+from app.pipeline.local_tables import LocalPartitions, local_partitions
 from app.pipeline.resolve import series as arrow
 from app.pipeline.resolve.levels import NO_LEVEL
 from app.pipeline.resolve.look_up import LookUp
 from app.pipeline.resolve.versions import SHARE
-from app.pipeline.tables import DIM_BUCKET, SERIES, SERIES_LIMIT
+from app.pipeline.tables import DIM_BUCKET, SERIES, SERIES_LIMIT, Table
 
 _DECIDED_DDL: Final = (
     f"{SERIES.ddl}, valid_from timestamp, valid_to timestamp, {arrow.RESOLVED_DDL}"
 )
 _TAGS: Final = ("bucket_user", "bucket_client")
+
+
+_ROWS_OF_TASK: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHours:
+    """Hours in folders of this machine, which tasks read themselves.
+
+    Attributes:
+        session: Whose tasks.
+        table: Which.
+        rows: The folders of the hours.
+        shares: Those of each task.
+        filled: The hours that have rows.
+    """
+
+    session: SparkSession
+    table: Table
+    rows: LocalPartitions
+    shares: Sequence[Sequence[Path]]
+    filled: Sequence[Partition]
+
+    @classmethod
+    def of(
+        cls,
+        lakes: Sequence[Lake],
+        table: Table,
+        hours: Sequence[Partition],
+        columns: Sequence[str],
+    ) -> Self | None:
+        """Divide hours of a table into tasks; null where not all of these reach its folders."""
+        session, rows = lakes[0].session, local_partitions(lakes, table, hours, columns)
+        if rows is None or folder_of_tasks(session, lakes[0].address(table)) is None:
+            return None
+        counts = {folder: rows.rows_of(folder) for folder in rows.folders}
+        total = sum(counts.values())
+        number = max(-(-total // _ROWS_OF_TASK), session.sparkContext.defaultParallelism)
+        shares: dict[int, list[Path]] = {}
+        filled, before = [], 0
+        for folder, count in counts.items():
+            if count:
+                shares.setdefault(before * number // total, []).append(folder)
+                filled.append(values_of(f"{folder}/", table.partitions))
+            before += count
+        return cls(session, table, rows, [*shares.values()], filled)
+
+    def map(self, function: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
+        """Return what a function makes of the hours of each task."""
+        rows, shares = self.rows, self.shares
+
+        def read(numbers: pa.Table) -> pa.Table:
+            folders = (folder for number in numbers["id"].to_pylist() for folder in shares[number])
+            return function(pa.concat_tables(map(rows.read, folders)))
+
+        numbers = self.session.range(0, len(shares), 1, max(len(shares), 1))
+        return _by_task(numbers, read, ddl)
 
 
 def resolve(callers: DataFrame, look_up: LookUp) -> DataFrame:
@@ -45,7 +108,7 @@ def _columns_of(rows: DataFrame) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes)
 
 
-def find_limits(series: DataFrame, look_ups: Sequence[LookUp]) -> DataFrame:
+def find_limits(series: DataFrame | LocalHours, look_ups: Sequence[LookUp]) -> DataFrame:
     """Return what limits each series in each hour, and the buckets of each hour.
 
     Args:
@@ -56,11 +119,12 @@ def find_limits(series: DataFrame, look_ups: Sequence[LookUp]) -> DataFrame:
         The columns of ``FOUND_DDL``, in each task in the order of the tables.
     """
     if len(look_ups) == 1:
-        return _by_task(
-            series,
-            lambda rows: arrow.limits_and_buckets(arrow.decide(rows, look_ups[0])),
-            arrow.FOUND_DDL,
-        )
+        both = _deciding(look_ups[0], arrow.limits_and_buckets)
+        if isinstance(series, LocalHours):
+            return series.map(both, arrow.FOUND_DDL)
+        return _by_task(series, both, arrow.FOUND_DDL)
+    if isinstance(series, LocalHours):
+        series = series.map(_same, SERIES.ddl)
     shares = (
         _by_task(
             series.where(f"{SHARE.format(len(look_ups))} = {share}"),
@@ -73,8 +137,14 @@ def find_limits(series: DataFrame, look_ups: Sequence[LookUp]) -> DataFrame:
     return _by_task(decided, arrow.limits_and_buckets, arrow.FOUND_DDL)
 
 
-def _deciding(look_up: LookUp) -> Callable[[pa.Table], pa.Table]:
-    return lambda rows: arrow.decide(rows, look_up)
+def _same(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def _deciding(
+    look_up: LookUp, then: Callable[[pa.Table], pa.Table] = _same
+) -> Callable[[pa.Table], pa.Table]:
+    return lambda rows: then(arrow.decide(rows, look_up))
 
 
 def _by_task(rows: DataFrame, function: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:

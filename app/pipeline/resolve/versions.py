@@ -49,13 +49,12 @@ def read_versions(quotas: Lake, cluster: str | None = None) -> pa.Table:
         UsageError: There is no such table.
     """
     quotas.require(QUOTA_VERSION)
-    wanted = [{"cluster_id": cluster}] if cluster else quotas.partitions(QUOTA_VERSION)
+    wanted = [{"cluster_id": cluster}] if cluster else None
     here = local_columns([quotas], QUOTA_VERSION, wanted, _COLUMNS)
-    return (
-        here
-        if here is not None
-        else quotas.read_in(QUOTA_VERSION, wanted).select(*_COLUMNS).toArrow()
-    )
+    if here is not None:
+        return here
+    rows = quotas.read_in(QUOTA_VERSION, wanted) if wanted else quotas.read(QUOTA_VERSION)
+    return rows.select(*_COLUMNS).toArrow()
 
 
 class Texts(NamedTuple):

@@ -114,6 +114,16 @@ def seen_first(versions: Sequence[Version]) -> list[Version]:
     ]
 
 
+def held_at(world: Sequence[Version], at: int) -> list[Version]:
+    """Return the values of a minute; those that a snapshot saw first held before, too."""
+    return [
+        version
+        for version in world
+        if (version.since <= at or version.origin == "snapshot")
+        and (version.until is None or at < version.until)
+    ]
+
+
 def quota_table(versions: Sequence[Version]) -> pa.Table:
     """Return rows of ``quota_version``."""
     rows = [version.row() for version in versions]

@@ -22,6 +22,7 @@ from tests.pipeline.resolve.clusters import (
     SEEN,
     Version,
     clusters,
+    held_at,
     histories,
     index_of,
     judged,
@@ -138,16 +139,6 @@ def test_a_value_holds_before_its_first_version_where_a_snapshot_saw_it_first(
                 (row["level"], row["limit"]) for row in of_cluster(histories_resolved[1], origin)
             ]
             assert answers == [before, before, (3, 5.0), (3, 6.0), (3, 6.0)]
-
-
-def held_at(world: Sequence[Version], at: int) -> list[Version]:
-    """Return the values of a minute; those that a snapshot saw first held before, too."""
-    return [
-        version
-        for version in world
-        if (version.since <= at or version.origin == "snapshot")
-        and (version.until is None or at < version.until)
-    ]
 
 
 ROWS, ENTITIES = size((10_000, 500), (1_000_000, 10_000))
