@@ -14,7 +14,8 @@ from typing import Final
 
 _IMPORTED: Final = (
     *("pandas", "pyarrow.compute", "pyspark.worker"),
-    *("app.pipeline.ingest.read", "app.pipeline.usage.days", "app.pipeline.usage.buckets"),
+    *("app.pipeline.ingest.read", "app.pipeline.resolve.tasks"),
+    *("app.pipeline.usage.days", "app.pipeline.usage.buckets"),
 )
 
 
