@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from app.documents.text import pad, width_of
@@ -214,11 +214,7 @@ _OF_NEW: Final = (
 def _entities(summed: DataFrame, touched: Touched, timeout_s: int) -> DataFrame:
     """Return the columns of ``WHATIF_ENTITY`` but the run's; and ``highest``."""
     rows = summed.join(sf.broadcast(touched.buckets), "bucket_id")
-    clear = {name: sf.expr(f"if(knows_new, {name}, null)") for name in _OF_NEW}
-    clear |= {
-        name: sf.expr(f"if(knows_now, {name}, null)")
-        for name in ("throttled_s_now", "minutes_throttled_now")
-    }
+    clear = _where_clear(*_OF_NEW, "throttled_s_now", "minutes_throttled_now")
     is_bytes = sf.col("key").isin(*BYTE_KEYS)
     delay = sf.when(is_bytes, sf.expr("coalesce(highest / limit_new, 0d)"))
     figures = {
@@ -229,6 +225,12 @@ def _entities(summed: DataFrame, touched: Touched, timeout_s: int) -> DataFrame:
     }
     rows = rows.withColumns(clear).withColumns(figures)
     return rows.withColumn("at_risk", sf.coalesce(sf.col("max_delay_s") > timeout_s, sf.lit(False)))
+
+
+def _where_clear(*names: str) -> dict[str, Column]:
+    """Return figures, null where it is not clear what a bucket's members spend from."""
+    sides = {name: "now" if name.endswith("_now") else "new" for name in names}
+    return {name: sf.expr(f"if(knows_{side}, {name}, null)") for name, side in sides.items()}
 
 
 def _count(entities: DataFrame) -> Mapping[str, int]:
@@ -262,9 +264,7 @@ def _timelines(rates: Rates, touched: Touched, worst: DataFrame, shares: int) ->
     minutes = throttled_minutes(rates, members, shares=shares)
     rows = minutes.join(sf.broadcast(worst), ["bucket_id", "broker_id"])
     new = ("waiting", "waiting_max", "throttled_s_new_low", "throttled_s_new")
-    columns = {name: f"if(knows_new, {name}, null)" for name in (*new, "throttled_s_new_high")}
-    columns["throttled_s_now"] = "if(knows_now, throttled_s_now, null)"
-    return rows.withColumns({name: sf.expr(item) for name, item in columns.items()})
+    return rows.withColumns(_where_clear(*new, "throttled_s_new_high", "throttled_s_now"))
 
 
 def _run_row(

@@ -6,7 +6,7 @@ and a task has all minutes of its buckets at once. Both hand them to the same fu
 """
 
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -279,22 +279,24 @@ def _sum(values: Numbers, is_member: Numbers, at: Numbers) -> Numbers:
 _SERIES: Final = np.dtype(
     [
         *(("bucket_id", "i8"), ("broker_id", "i4"), ("since", "i8")),
-        *((name, "f8") for name in ("waiting_now", "waiting_new", "highest")),
-        *((f"minutes{name}", "i4") for name in ("", "_throttled_now", "_throttled")),
-        *(("censored_minutes", "i4"), ("refused", "i8")),
+        *(("minutes", "i4"), ("censored_minutes", "i4")),
+        *((f"{name}{suffix}", "f8") for name in ("waiting", "highest") for suffix in ("_now", "")),
+        *((f"minutes_throttled{suffix}", "i4") for suffix in ("_now", "")),
+        *((f"refused{suffix}", "i8") for suffix in ("_now", "")),
         *((f"throttled_s_{side}{figure}", "i8") for side in _SIDES for figure in _FIGURES),
     ]
 )
-"""What is known of a series: times and refused mutations in 10^-6, so that sums have no order."""
+"""What a series has so far: times and refused mutations in 10^-6, so that sums have no order."""
 
 
 def sum_up(hours: Iterable[BucketMinutes]) -> pa.Table:
     """Sum up the minutes of each series; what waits is carried from each hour to the next."""
-    numbers: dict[tuple[int, int], int] = {}
+    numbers: defaultdict[tuple[int, int], int] = defaultdict()
+    numbers.default_factory = numbers.__len__
     series = np.zeros(0, _SERIES)
     for minutes in hours:
         names = zip(minutes.bucket.tolist(), minutes.broker.tolist(), strict=True)
-        at = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+        at = np.fromiter(map(numbers.__getitem__, names), np.int64)
         if len(numbers) > len(series):
             series.resize(2 * len(numbers), refcheck=False)
         series[at] = _added(series[at], minutes)
@@ -308,7 +310,7 @@ _IN_MICROS: Final = ("throttled_s", "refused")
 
 
 def _added(series: Any, minutes: BucketMinutes) -> Any:
-    """Return what is known of some series, with more minutes of them."""
+    """Return what some series have so far, with more minutes of them."""
     begins, ends = minutes.begins, np.append(minutes.begins[1:], len(minutes.minute))
     since = np.where(series["minutes"] > 0, series["since"], minutes.minute[begins] - 1)
     series["bucket_id"], series["broker_id"] = minutes.bucket, minutes.broker
@@ -316,16 +318,18 @@ def _added(series: Any, minutes: BucketMinutes) -> Any:
     series["minutes"] += (ends - begins).astype(np.int32)
     series["censored_minutes"] += times_true(minutes.censored(), begins)
     for name, suffix, side in (("now", "_now", minutes.now), ("new", "", minutes.new)):
-        found = minutes.replayed(side, series[f"waiting_{name}"], since)
-        series[f"waiting_{name}"] = found.waiting[ends - 1]
+        if np.isnan(side.limits).all():
+            continue
+        found = minutes.replayed(side, series[f"waiting{suffix}"], since)
+        series[f"waiting{suffix}"] = found.waiting[ends - 1]
         micros = np.add.reduceat(found.throttled + found.idle, begins, axis=1)
         for figure, of_figure in zip(_FIGURES, micros, strict=True):
             series[f"throttled_s_{name}{figure}"] += of_figure
         throttled = (found.throttled[1] > 0) - (-found.idle // _MINUTE_MICROS)
         series[f"minutes_throttled{suffix}"] += np.add.reduceat(throttled, begins).astype(np.int32)
-    # Of the new limit.
-    series["highest"] = np.maximum(series["highest"], np.maximum.reduceat(found.highest, begins))
-    series["refused"] += np.add.reduceat(found.refused, begins)
+        highest = np.maximum.reduceat(found.highest, begins)
+        series[f"highest{suffix}"] = np.maximum(series[f"highest{suffix}"], highest)
+        series[f"refused{suffix}"] += np.add.reduceat(found.refused, begins)
     return series
 
 

@@ -4,6 +4,7 @@ What waits follows from the minute before, so that minutes are taken in turn: th
 series, then the second, and so on. All else is one operation for a column.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -107,9 +108,8 @@ def _replay(
     over = rate - limit
     most = np.where(tokens, TOKENS_S * limit, np.inf)
     gap = _gaps(minutes, since)
-    steps = _Steps(minutes.begins, rows)
-    found = _waiting(steps, steps.turn(limit * gap, over * busy, most, limit * rest), waiting)
-    start, before = (steps.turn_back(column) for column in found)
+    columns = (limit * gap, over * busy, most, limit * rest)
+    start, before = _waiting(minutes.begins, columns, waiting)
     gained = before + over * busy
     peak = np.minimum(np.maximum(gained, 0.0), most)
     burst = _delayed_in_burst(before, over, busy, limit)
@@ -160,53 +160,35 @@ def _refused_in_burst(tokens: Numbers, over: Numbers, busy: Numbers) -> Numbers:
         return np.where(over > 0, np.maximum(busy - tokens / over, 0.0), 0.0)
 
 
-class _Steps:
-    """The rows by turn: the first minute of each series, the longest series first, and so on.
-
-    Attributes:
-        ends: Where each turn ends.
-        longest: The number of the series in the order of a turn.
-    """
-
-    def __init__(self, begins: Numbers, rows: int) -> None:
-        lengths = np.diff(begins, append=rows)
-        self.longest = np.argsort(-lengths, kind="stable")
-        rank = np.empty(len(begins), np.int64)
-        rank[self.longest] = np.arange(len(begins))
-        turn = np.arange(rows) - np.repeat(begins, lengths)
-        # One number is sorted several times faster than two.
-        self._order = np.argsort(turn * len(begins) + np.repeat(rank, lengths))
-        self.ends = np.cumsum(np.bincount(turn))
-
-    def turn(self, *columns: Numbers) -> list[Numbers]:
-        """Arrange columns by turn."""
-        return [column[self._order] for column in columns]
-
-    def turn_back(self, column: Numbers) -> Numbers:
-        """Arrange a column by turn as the rows are."""
-        back = np.empty_like(column)
-        back[self._order] = column
-        return back
-
-
-def _waiting(steps: _Steps, columns: list[Numbers], carried: Numbers) -> tuple[Numbers, Numbers]:
+def _waiting(begins: Numbers, columns: Sequence[Numbers], carried: Numbers) -> Numbers:
     """Return what waits at the end of the minute before each, and when it begins.
 
+    Rows go by turn: the first minute of each series, the longest series first, and so on.
+
     Args:
-        steps: In which the columns are arranged.
+        begins: Where each series begins.
         columns: What drains before a minute, what its burst adds, the most that may wait, and what
             drains after the burst.
         carried: Of each series, what waits at first.
     """
-    idle, gained, most, drained = columns
-    start, before = np.zeros(len(idle)), np.zeros(len(idle))
-    state = carried[steps.longest]
-    begin = 0
-    for end in steps.ends.tolist():
-        turn: Any = slice(begin, end)
-        start[turn] = state[: end - begin]
-        now = np.maximum(start[turn] - idle[turn], 0.0, out=before[turn])
-        peak = np.minimum(np.maximum(now + gained[turn], 0.0), most[turn])
-        state = np.maximum(peak - drained[turn], 0.0)
+    rows, series = len(columns[0]), len(begins)
+    lengths = np.diff(begins, append=rows)
+    longest = np.argsort(-lengths, kind="stable")
+    rank = np.empty(series, np.int64)
+    rank[longest] = np.arange(series)
+    turn = np.arange(rows) - np.repeat(begins, lengths)
+    # One number is sorted several times faster than two.
+    order = np.argsort(turn * series + np.repeat(rank, lengths))
+    idle, gained, most, drained = (column[order] for column in columns)
+    start, before = np.zeros(rows), np.zeros(rows)
+    state, begin = carried[longest], 0
+    for end in np.cumsum(np.bincount(turn)).tolist():
+        at: Any = slice(begin, end)
+        start[at] = state[: end - begin]
+        now = np.maximum(start[at] - idle[at], 0.0, out=before[at])
+        peak = np.minimum(np.maximum(now + gained[at], 0.0), most[at])
+        state = np.maximum(peak - drained[at], 0.0)
         begin = end
-    return start, before
+    found = np.empty((2, rows))
+    found[:, order] = start, before
+    return found

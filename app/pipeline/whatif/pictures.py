@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,21 +133,22 @@ def _times(rows: Sequence[Row]) -> list[datetime]:
     return [first.astimezone(UTC) + _MINUTE * each for each in range(number)]
 
 
+def _values(rows: Sequence[Row], times: Sequence[datetime], name: str) -> list[float]:
+    """Return a column at each time; NaN where it is null, or there is no row."""
+    values = {row["ts"]: row[name] for row in rows}
+    return [float("nan") if values.get(at) is None else float(values[at]) for at in times]
+
+
 def _draw_rates(axes: Axes, item: Row, rows: Sequence[Row]) -> None:
     times: Any = _times(rows)
-    by_time = {row["ts"]: row for row in rows}
-
-    def series(name: str) -> list[float]:
-        values = (by_time[at][name] if at in by_time else None for at in times)
-        return [float("nan") if value is None else float(value) for value in values]
-
+    series = partial(_values, rows, times)
     shaded: dict[str, Any] = {"alpha": 0.35, "linewidth": 0}
     axes.fill_between(times, series("rate_avg"), color=SKY, label="average", **shaded)
     axes.plot(times, series("rate_max"), color=BLUE, linewidth=1.1, label="maximum")
     dashed: dict[str, Any] = {"linewidth": 1.3, "dashes": (4, 2)}
     axes.step(times, series("limit_now"), where="post", label="limit now", color=GREY, **dashed)
     axes.step(times, series("limit_new"), where="post", label="new limit", color=BLACK, **dashed)
-    throttled = [at in by_time and (by_time[at]["throttled_s_new"] or 0) > 0 for at in times]
+    throttled = [seconds > 0 for seconds in series("throttled_s_new")]
     axes.fill_between(
         times,
         1.0,
@@ -187,14 +189,11 @@ def _sentence(item: Row) -> str:
 def _draw_waiting(axes: Axes, item: Row, rows: Sequence[Row]) -> None:
     """Draw what waits as seconds of the new limit: so long a client would be behind."""
     times: Any = _times(rows)
-    by_time = {row["ts"]: row for row in rows}
     limit = item["limit_new"] or float("nan")
-
-    def seconds(name: str) -> list[float]:
-        values = (by_time[at][name] if at in by_time else None for at in times)
-        return [float("nan") if value is None else value / limit for value in values]
-
-    low, high = seconds("waiting"), seconds("waiting_max")
+    low, high = (
+        [value / limit for value in _values(rows, times, name)]
+        for name in ("waiting", "waiting_max")
+    )
     axes.fill_between(times, low, high, color=VERMILION, alpha=0.3, linewidth=0)
     axes.plot(times, high, color=VERMILION, linewidth=0.9)
     axes.set_ylim(bottom=0)
