@@ -132,7 +132,7 @@ STEPS = (
         6,
         ("tests/unit/client/test_every_document.py", "tests/unit/documents", "tests/unit/domain"),
     ),
-    Step("documents", 8, ("tests/integration/localdev/test_dev.py", "-k", "page")),
+    Step("documents", 12, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/other_versions.py", "kafka"), script=True),
     Step("other-python", 4, ("scripts/other_versions.py", "python"), script=True),
