@@ -81,7 +81,7 @@ def by_partition(
         local
         for table, names in reading.columns.items()
         if not is_remote() and folder_of_tasks(session, lakes[0].address(table))
-        if (local := local_partitions(lakes, table, hours, names))
+        if lakes[0].has(table) and (local := local_partitions(lakes, table, hours, names))
     ]
     if len(found) < len(reading.columns):
         return None

@@ -90,6 +90,10 @@ class Lake:
         """Whether the tables are those of a catalog."""
         return self._catalog
 
+    def is_at_hand(self, table: Table) -> bool:
+        """Tell whether tasks write the files of a table themselves."""
+        return self._folder_of_tasks(table) is not None
+
     def address(self, table: Table) -> str:
         """Return what Spark calls a table."""
         separator, name = (".", self.name) if self._catalog else ("/", self.name.rstrip("/"))

@@ -130,11 +130,12 @@ class Hours:
         table: Which table of days.
 
     Attributes:
+        lakes: Where they are.
         revision: Of what follows from the hours that were read last.
     """
 
     def __init__(self, lakes: Sequence[Lake], out: Lake, table: Table) -> None:
-        self._lakes = lakes
+        self.lakes = lakes
         self._out = out
         self._table = table
         self._listed: list[tuple[Sequence[Partition], list[set[str]]]] = []
@@ -142,16 +143,20 @@ class Hours:
 
     def read(self, days: Sequence[Partition]) -> DataFrame:
         """Return the rows of ``BUCKET_HOUR`` of days, and remember their files."""
+        self.remember(days)
+        return read_first(self.lakes, BUCKET_HOUR, days)
+
+    def remember(self, days: Sequence[Partition]) -> None:
+        """Name a revision of what follows from days that are about to be read."""
         self.revision = self._out.next_revision(self._table, days)
         self._listed.append((days, self._files(days)))
-        return read_first(self._lakes, BUCKET_HOUR, days)
 
     def having(self, days: Sequence[Partition]) -> list[Partition]:
         """Return those of the days that have hours, and remember their files."""
         if not days:
             return []
         self._listed.append((days, self._files(days)))
-        return days_of(partitions_of(self._lakes, BUCKET_HOUR, days))
+        return days_of(partitions_of(self.lakes, BUCKET_HOUR, days))
 
     def last_before(self, day: Partition) -> list[Partition]:
         """Return the last day before one that has hours, if any."""
@@ -159,7 +164,7 @@ class Hours:
         if found := self.having([{**day, "dt": f"{yesterday}"}]):
             return found
         cluster = {"cluster_id": day["cluster_id"]}
-        days = days_of(partitions_of(self._lakes, BUCKET_HOUR, [cluster]))
+        days = days_of(partitions_of(self.lakes, BUCKET_HOUR, [cluster]))
         return [item for item in days if item["dt"] < day["dt"]][-1:]
 
     def are_replaced(self) -> bool:
@@ -167,7 +172,7 @@ class Hours:
         return any(self._files(days) != files for days, files in self._listed)
 
     def _files(self, days: Sequence[Partition]) -> list[set[str]]:
-        return [lake.files(BUCKET_HOUR, days) for lake in self._lakes]
+        return [lake.files(BUCKET_HOUR, days) for lake in self.lakes]
 
 
 _ATTEMPTS: Final = 100

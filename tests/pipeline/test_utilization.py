@@ -35,7 +35,7 @@ from app.pipeline.tables import (
 )
 from app.pipeline.usage.buckets import _means
 from app.pipeline.usage.facts import read_facts
-from app.pipeline.usage.measures import bin_middle, rate_bins
+from app.pipeline.usage.measures import bin_middles, rate_bins
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     DAY,
@@ -118,10 +118,11 @@ def worlds() -> dict[str, list[Row]]:
 
 @dataclass(frozen=True)
 class Written:
-    """The facts of a run, and the folder that it wrote to."""
+    """The facts of a run, the folder that it wrote to, and what it counted."""
 
     facts: Path
     out: Path
+    job: Job
 
     def rows(self, table: Table, cluster: str) -> list[Row]:
         rows = pq.read_table(self.out / table.name).to_pylist()
@@ -140,8 +141,9 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wr
     rows = [row | {"cluster_id": name} for name, world in worlds().items() for row in world]
     folder = tmp_path_factory.mktemp("utilization")
     facts, out = publish(folder / "in", facts_of_minutes(rows)), folder / "out"
-    assert write(spark, facts, out).counts["rows_in"] == len(rows)
-    return Written(facts, out)
+    job = write(spark, facts, out)
+    assert job.counts["rows_in"] == len(rows)
+    return Written(facts, out, job)
 
 
 @pytest.mark.small
@@ -208,13 +210,17 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
     # As the service looks up the bin of a limit.
     of_limits = (math.floor(math.log(value) / math.log(BIN_RATIO)) for value in values[1:])
     assert bins == [ZERO_BIN, *of_limits]
-    rates = spark.createDataFrame([*zip(values, bins, strict=True)], "rate double, bin int")
-    rows = rates.withColumn("middle", bin_middle(sf.col("bin"))).orderBy("rate").collect()
-    assert tuple(rows[0]) == (0.0, ZERO_BIN, 0.0)
-    for row in rows[2:]:
-        assert row.middle == pytest.approx(row.rate, rel=0.005)
-        assert row.bin == pytest.approx(math.log(row.rate) / math.log(1.01), abs=1.000001)
-    assert rows[values.index(1.0)].bin == 0
+    middles = bin_middles(np.array(bins))
+    rows = [*zip(values, bins, middles.tolist(), strict=True)]
+    assert rows[0] == (0.0, ZERO_BIN, 0.0)
+    for rate, number, middle in rows[2:]:
+        assert middle == pytest.approx(rate, rel=0.005)
+        assert number == pytest.approx(math.log(rate) / math.log(1.01), abs=1.000001)
+    assert bins[values.index(1.0)] == 0
+    of_java = spark.createDataFrame([*zip(bins)], "bin int").select(
+        sf.exp((sf.col("bin") + 0.5) * math.log(BIN_RATIO))
+    )
+    assert [row[0] for row in of_java.collect()][1:] == middles.tolist()[1:]
 
 
 @pytest.mark.small
@@ -265,7 +271,12 @@ def test_what_spark_divides_by_hour_gives_the_same_bits(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.pipeline.hours_at_hand.folder_of_tasks", lambda *_: None)
-    write(spark, written.facts, tmp_path)
+    monkeypatch.setattr("app.pipeline.commands.utilization.local_columns", lambda *_: None)
+    job = write(spark, written.facts, tmp_path)
+    assert (job.counts["rows_in"], job.findings) == (
+        written.job.counts["rows_in"],
+        written.job.findings,
+    )
     assert digests(tmp_path) == digests(written.out)
 
 

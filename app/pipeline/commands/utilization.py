@@ -9,11 +9,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from app.pipeline.folder_writer import ByTasks
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of
+from app.pipeline.lake import Lake, Partition, days_of, partitions_of
+from app.pipeline.local_tables import local_columns
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import (
@@ -32,7 +34,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
 )
 from app.pipeline.usage.buckets import bucket_hours, bucket_hours_at_hand
-from app.pipeline.usage.days import count_reported, daily_utilization
+from app.pipeline.usage.days import count_reported, daily_utilization, days_at_hand
 from app.pipeline.usage.facts import Facts, read_facts
 
 ROWS_OF_FILE: Final = 500_000
@@ -99,26 +101,43 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     """Sum up days from all of their hours, as often as another run replaces one of these."""
 
     def write(hours: Hours) -> tuple[int, int, int]:
-        frame = hours.read(days)
-        reported = count_reported(frame)
-        of_days = [row for row in reported if row.broker_id is None]
-        if not of_days:
-            nothing = out.nothing(UTILIZATION_DAILY)
-            return out.write_revision(nothing, UTILIZATION_DAILY, days, (), hours.revision), 0, 0
-        shares = -(-max(row.hours for row in of_days) // HOURS_OF_GROUP)
-        daily = daily_utilization(frame, reported, shares=shares)
+        daily, filled = _daily(hours, out, days)
         explain(job, UTILIZATION_DAILY, daily)
-        is_over = (sf.col("minutes_over_100") > 0) & sf.col("broker_id").isNotNull()
-        counted = Observation()
-        rows = out.write_revision(
-            daily.observe(counted, sf.count_if(is_over).alias("over")),
-            UTILIZATION_DAILY,
-            days,
-            [{"cluster_id": row.cluster_id, "dt": row.dt} for row in of_days],
-            hours.revision,
-        )
-        return rows, sum(row.bucket_minutes for row in of_days), counted.get["over"]
+        rows = out.write_revision(daily, UTILIZATION_DAILY, days, filled, hours.revision)
+        return rows, *_count(out, days)
 
     rows, job.counts["rows_in"], over = settled([out], out, UTILIZATION_DAILY, write)
     job.counts["rows_out"][UTILIZATION_DAILY.name] = rows
     job.findings += over
+
+
+def _daily(
+    hours: Hours, out: Lake, days: Sequence[Partition]
+) -> tuple[DataFrame | ByTasks, Sequence[Partition]]:
+    """Return days, and those of them that have rows, where it is known before they are made."""
+    hours.remember(days)
+    if out.is_at_hand(UTILIZATION_DAILY):
+        at_hand = days_at_hand(hours.lakes, partitions_of(hours.lakes, BUCKET_HOUR, days))
+        if at_hand:
+            return at_hand, ()
+    frame = hours.read(days)
+    reported = count_reported(frame)
+    of_days = [row for row in reported if row.broker_id is None]
+    if not of_days:
+        return out.nothing(UTILIZATION_DAILY), ()
+    shares = -(-max(row.hours for row in of_days) // HOURS_OF_GROUP)
+    filled = [{"cluster_id": row.cluster_id, "dt": row.dt} for row in of_days]
+    return daily_utilization(frame, reported, shares=shares), filled
+
+
+def _count(out: Lake, days: Sequence[Partition]) -> tuple[int, int]:
+    """Return how many minutes the days have, and on how many of them a limit was exceeded."""
+    names = ("broker_id", "minutes_present", "minutes_over_100")
+    here = local_columns([out], UTILIZATION_DAILY, days, names)
+    if here is None:
+        rows = out.read_in(UTILIZATION_DAILY, days).where("broker_id is not null")
+        (counted,) = rows.agg(sf.sum(names[1]), sf.count_if(sf.col(names[2]) > 0)).collect()
+        return counted[0] or 0, counted[1]
+    of_brokers = here.filter(here["broker_id"].is_valid())
+    minutes, over = (of_brokers[name].to_numpy() for name in names[1:])
+    return int(minutes.sum()), int((over > 0).sum())

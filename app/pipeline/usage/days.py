@@ -5,6 +5,7 @@ partitions merge exactly and in any order. A percentile is the geometric middle 
 0.5 % away from the rate of that rank.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,9 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.pipeline.tables import UTILIZATION_DAILY, UTILIZATION_HIST
-from app.pipeline.usage.measures import Numbers, begins_of, bin_middle, usable_limit
+from app.pipeline.folder_writer import ByTasks
+from app.pipeline.hours_at_hand import Reading, Share, by_partition
+from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.tables import BUCKET_HOUR, BY_DAY, UTILIZATION_DAILY, UTILIZATION_HIST
+from app.pipeline.usage.measures import Numbers, begins_of, bin_middles, bit_length, usable
 
 PERCENTILES: Final = (50, 95, 99)
 
@@ -29,15 +34,11 @@ _READ: Final = (
     *(*_BROKER_DAY, "key", "bucket_id", "hour", "level", "limit", "bytes", "rate_max"),
     *(*_SUMS, "throttle_ms_peak", "present", "bins"),
 )
-_DAY_DDL: Final = ", ".join(
-    (
-        "cluster_id string, dt date, broker_id int, key string, bucket_id bigint, level tinyint",
-        "limit double, minutes_present int, bytes bigint, peak double, minutes_over_80 int",
-        "minutes_over_100 int, throttled_minutes int, throttle_ms_max double",
-        "hist_bin array<int>, hist_n array<bigint>",
-        *(f"{name} int" for name in _BINS),
-    )
-)
+_BYTES_OF_SHARE: Final = 30_000_000
+"""Files with so many bytes have about 500,000 hours of buckets."""
+
+Expected = Mapping[int | None, int]
+"""In how many minutes of a day each broker reported anything; null adds up all brokers."""
 
 
 class Reported(NamedTuple):
@@ -49,7 +50,6 @@ class Reported(NamedTuple):
         broker_id: Which; null adds up all brokers.
         minutes: In which it reported anything.
         hours: Its rows of ``BUCKET_HOUR``.
-        bucket_minutes: Those that they are the sums of.
     """
 
     cluster_id: str
@@ -57,7 +57,40 @@ class Reported(NamedTuple):
     broker_id: int | None
     minutes: int
     hours: int
-    bucket_minutes: int
+
+
+def days_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks | None:
+    """Return ``daily_utilization`` of hours that the tasks read; null where they cannot.
+
+    Args:
+        lakes: Where they are.
+        hours: All of some days.
+    """
+    schema = to_arrow_schema(schema_of(UTILIZATION_DAILY))
+
+    def make(share: Share, hours: pa.Table) -> pa.Table:
+        expected = _expected_minutes(hours)
+        if share.of > 1:
+            hours = hours.filter(pa.array(hours["bucket_id"].to_numpy() % share.of == share.number))
+        return _days_of(hours, expected).cast(schema) if len(hours) else schema.empty_table()
+
+    reading = Reading({BUCKET_HOUR: _READ}, _BYTES_OF_SHARE, BY_DAY)
+    return by_partition(lakes, reading, hours, make)
+
+
+def _expected_minutes(hours: pa.Table) -> Expected:
+    """Count as ``count_reported`` does, of one day."""
+    brokers, times = hours["broker_id"].to_numpy(), hours["hour"].to_numpy()
+    order = np.lexsort([times, brokers])
+    begins = begins_of(brokers[order], times[order])
+    if not len(begins):
+        return {}
+    present = np.bitwise_or.reduceat(hours["present"].to_numpy()[order], begins)
+    minutes = np.bitwise_count(present).astype(np.int64)
+    of_hours = brokers[order][begins]
+    firsts = begins_of(of_hours)
+    sums = np.add.reduceat(minutes, firsts)
+    return {None: int(minutes.sum()), **dict(zip(of_hours[firsts].tolist(), sums, strict=True))}
 
 
 def count_reported(hours: DataFrame) -> list[Reported]:
@@ -69,11 +102,10 @@ def count_reported(hours: DataFrame) -> list[Reported]:
     of_hour = hours.groupBy(*_BROKER_DAY, "hour").agg(
         sf.bit_or("present").alias("present"),
         sf.count(sf.lit(1)).alias("hours"),
-        sf.sum("minutes").alias("minutes"),
     )
     with_pool = of_hour.withColumn("broker_id", sf.explode(sf.array("broker_id", sf.lit(None))))
     counts = with_pool.groupBy("cluster_id", sf.col("dt").cast("string").alias("dt"), "broker_id")
-    sums = counts.agg(sf.sum(sf.bit_count("present")), sf.sum("hours"), sf.sum("minutes"))
+    sums = counts.agg(sf.sum(sf.bit_count("present")), sf.sum("hours"))
     return [Reported(*row) for row in sums.collect()]
 
 
@@ -91,8 +123,15 @@ def daily_utilization(hours: DataFrame, reported: list[Reported], *, shares: int
     """
     share = sf.expr(f"pmod(bucket_id, {shares})").alias("share")
     by_day = hours.select(*_READ, share).repartition("cluster_id", "dt")
-    days = by_day.groupBy("cluster_id", "dt", "share").applyInArrow(_days_of, _DAY_DDL)
-    return _beside_limits(days, reported)
+    expected: dict[tuple[str, str], dict[int | None, int]] = {}
+    for row in reported:
+        expected.setdefault((row.cluster_id, row.dt), {})[row.broker_id] = row.minutes
+
+    def day_of(key: tuple[Any, ...], hours: pa.Table) -> pa.Table:
+        return _days_of(hours, expected[key[0].as_py(), f"{key[1].as_py()}"])
+
+    grouped = by_day.groupBy("cluster_id", "dt", "share")
+    return grouped.applyInArrow(day_of, UTILIZATION_DAILY.ddl)
 
 
 def histogram(days: DataFrame) -> DataFrame:
@@ -110,40 +149,16 @@ def histogram(days: DataFrame) -> DataFrame:
     return bins.withColumn("n", sf.expr("hist_n[run]")).select(*UTILIZATION_HIST.columns)
 
 
-def _beside_limits(days: DataFrame, reported: list[Reported]) -> DataFrame:
-    session = days.sparkSession
-    counts = [(*row[:3], row.minutes) for row in reported]
-    ddl = "cluster_id string, dt string, broker_id int, minutes_expected bigint"
-    expected = session.createDataFrame(counts, ddl).withColumn("dt", sf.col("dt").cast("date"))
-    usable = usable_limit(sf.col("limit"))
-    same_broker_day = [
-        sf.col(f"days.{name}").eqNullSafe(sf.col(f"expected.{name}")) for name in _BROKER_DAY
-    ]
-    return (
-        days.alias("days")
-        .join(sf.broadcast(expected).alias("expected"), same_broker_day)
-        .select("days.*", "minutes_expected")
-        .withColumns(
-            {
-                f"p{percent}": sf.least(bin_middle(sf.col(name)), "peak")
-                for percent, name in zip(PERCENTILES, _BINS, strict=True)
-            }
-        )
-        .withColumn("coverage", sf.col("minutes_present") / sf.col("minutes_expected"))
-        .withColumn("util_p99", sf.col("p99") / usable)
-        .withColumn("headroom", usable - sf.col("p99"))
-        .select(*UTILIZATION_DAILY.columns)
-    )
-
-
-def _days_of(hours: pa.Table) -> pa.Table:
+def _days_of(hours: pa.Table, expected: Expected) -> pa.Table:
     """Sum up the hours of buckets of a day, by broker and for all brokers together.
 
     Args:
         hours: The columns of ``_READ``, of one day.
 
+        expected: Of the day.
+
     Returns:
-        The columns of ``_DAY_DDL``, by key, bucket and broker, that of all brokers first.
+        The columns of ``UTILIZATION_DAILY``, by key, bucket and broker, that of all brokers first.
     """
     keys = sorted(pc.unique(hours["key"]).to_pylist())
     key = pc.index_in(hours["key"], pa.array(keys)).to_numpy()
@@ -152,7 +167,7 @@ def _days_of(hours: pa.Table) -> pa.Table:
     column = _column(hours)
     buckets = begins_of(key, column("bucket_id"))
     brokers = begins_of(key, column("bucket_id"), column("broker_id"))
-    last = column("hour").astype(np.int64) * 60 + _bit_length(column("present"))
+    last = column("hour").astype(np.int64) * 60 + bit_length(column("present"))
     by_broker = _sums(hours, brokers, np.append(brokers[1:], len(key)) - 1, is_pool=False)
     # In the pool, limit and level are those of the highest broker that has the last minute.
     position = last * 2**32 + column("broker_id")
@@ -161,18 +176,33 @@ def _days_of(hours: pa.Table) -> pa.Table:
     )
     of_pool = _sums(hours, buckets, np.flatnonzero(position == latest), is_pool=True)
     both = pa.concat_tables([of_pool, by_broker])
-    return both.take(np.argsort(np.concatenate([buckets, brokers]), kind="stable"))
+    order = np.argsort(np.concatenate([buckets, brokers]), kind="stable")
+    return _beside_limits(both.take(order), expected)
+
+
+def _beside_limits(days: pa.Table, expected: Expected) -> pa.Table:
+    column = _column(days)
+    names = pa.array([*expected], pa.int32())
+    minutes = np.array([*expected.values()], np.int64)
+    minutes = minutes[pc.index_in(days["broker_id"], names).to_numpy()]
+    limits = usable(column("limit"))
+    values = {
+        f"p{percent}": np.minimum(bin_middles(column(name)), column("peak"))
+        for percent, name in zip(PERCENTILES, _BINS, strict=True)
+    }
+    values |= {
+        "minutes_expected": minutes.astype(np.int32),
+        "coverage": column("minutes_present") / minutes,
+        "util_p99": values["p99"] / limits,
+        "headroom": limits - values["p99"],
+    }
+    columns = {name: pa.array(each, from_pandas=True) for name, each in values.items()}
+    columns |= {name: days[name] for name in days.column_names}
+    return pa.table({name: columns[name] for name in UTILIZATION_DAILY.columns})
 
 
 def _column(table: pa.Table) -> Any:
     return lambda name: table[name].to_numpy()
-
-
-def _bit_length(present: Numbers) -> Numbers:
-    """Return the number of the highest bit of numbers of 60 bits, from 1 on."""
-    upper, lower = present >> 30, present & 2**30 - 1
-    highest: Numbers = np.where(upper > 0, 30 + np.frexp(upper)[1], np.frexp(lower)[1])
-    return highest
 
 
 def _sums(hours: pa.Table, begins: Numbers, latest: Numbers, *, is_pool: bool) -> pa.Table:
@@ -198,7 +228,7 @@ def _sums(hours: pa.Table, begins: Numbers, latest: Numbers, *, is_pool: bool) -
     longest = np.fmax.reduceat(column("throttle_ms_peak"), begins)
     columns["throttle_ms_max"] = pa.array(longest, from_pandas=True)
     columns |= _bins(hours["bins"].combine_chunks(), begins, is_pool=is_pool)
-    return pa.table({name.split()[0]: columns[name.split()[0]] for name in _DAY_DDL.split(", ")})
+    return pa.table(columns)
 
 
 def _bins(bins: Any, begins: Numbers, *, is_pool: bool) -> dict[str, pa.Array]:
