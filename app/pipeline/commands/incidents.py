@@ -41,7 +41,6 @@ from app.pipeline.usage.incidents import (
     PAIR,
     brokers_affected,
     few,
-    last_minutes,
     with_contributors,
     with_quotas,
     with_status,
@@ -135,7 +134,8 @@ def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake, count: int) ->
     rows = with_quotas(rows, _buckets_of(own, [*lakes, out], found.read), number=count)
     brokers = brokers_affected(found.rows, own, number=count)
     rows = rows.join(few(brokers, count), ["cluster_id", "incident_id"])
-    return with_status(rows, last_minutes(found.hours))
+    last = found.ends.groupBy("cluster_id").agg(sf.max("last_ts").alias("last_ts"))
+    return with_status(rows, last)
 
 
 def _buckets_of(found: DataFrame, lakes: Sequence[Lake], days: Sequence[Partition]) -> DataFrame:

@@ -10,13 +10,18 @@ from collections.abc import Set as AbstractSet
 from datetime import date, timedelta
 from typing import Final, NamedTuple, Self
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.lake import Lake, Partition, days_of, partitions_of
+from app.pipeline.local_tables import local_columns
 from app.pipeline.results import Hours
 from app.pipeline.tables import BUCKET_HOUR, THROTTLE_INCIDENT
 from app.pipeline.usage.incidents import find_stretches, last_minutes
+from app.pipeline.usage.measures import bit_length
 
 _A_DAY = timedelta(days=1)
 
@@ -78,13 +83,13 @@ class Stretches(NamedTuple):
 
     Attributes:
         rows: As ``find_stretches`` returns them, persisted; whole where they begin on ``about``.
-        hours: In which they were found.
+        ends: The last minute of each cluster and day that was read, as ``last_minutes`` has it.
         about: The days whose incidents are to be replaced.
         read: All days that were read.
     """
 
     rows: DataFrame
-    hours: DataFrame
+    ends: DataFrame
     about: Sequence[Partition]
     read: Sequence[Partition]
 
@@ -103,18 +108,45 @@ def stretches_around(hours: Hours, out: Lake, days: Sequence[Partition], gap: in
     read = own | befores
     read |= _behind(out, own, read)
     while True:
-        frame = hours.read(_partitions(read))
+        frame, ends = _violations_of(hours, _partitions(read))
         found = find_stretches(frame, gap).persist()
-        spans = _spans_of(found, frame, gap)
+        spans = _spans_of(found, ends, gap)
         about = _replaced(spans, own, befores)
         about |= _went_on(out, about, own)
         wanted = {day for span in spans if _start(span) in about for day in span.days_around()}
         more = _of([hours.having(_partitions((wanted | about) - read))])
         more |= _behind(out, about, read) - read
         if not more:
-            return Stretches(found, frame, _partitions(about), _partitions(read))
+            return Stretches(found, ends, _partitions(about), _partitions(read))
         found.unpersist()
         read |= more
+
+
+_READ: Final = (
+    *("cluster_id", "dt", "hour", "key", "bucket_id", "broker_id", "present", "violations"),
+)
+
+
+def _violations_of(hours: Hours, days: Sequence[Partition]) -> tuple[DataFrame, DataFrame]:
+    """Return the hours with violations at least, and the last minutes of all by cluster and day."""
+    hours.remember(days)
+    found = partitions_of(hours.lakes, BUCKET_HOUR, days)
+    here = local_columns(hours.lakes, BUCKET_HOUR, found, _READ) if found else None
+    if here is None or not len(here):
+        frame = hours.read(days)
+        return frame, last_minutes(frame, "dt")
+    session = hours.lakes[0].session
+    violating = here.filter(pc.greater(pc.list_value_length(here["violations"]), 0))
+    day = here["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
+    minute = (day * 24 + here["hour"].to_numpy()) * 60 + bit_length(here["present"].to_numpy()) - 1
+    last = pa.array(minute * 60_000_000).cast(pa.timestamp("us", "UTC"))
+    ends = here.select(["cluster_id", "dt"]).append_column("last_ts", last)
+    ends = ends.group_by(["cluster_id", "dt"]).aggregate([("last_ts", "max")])
+    named = ends.select(["cluster_id", "dt", "last_ts_max"])
+    # Arrow without rows has no batch that would tell Spark the columns.
+    none = hours.lakes[0].nothing(BUCKET_HOUR)
+    frame = session.createDataFrame(violating) if len(violating) else none
+    return frame, session.createDataFrame(named.rename_columns(["cluster_id", "dt", "last_ts"]))
 
 
 _MONTH: Final = 31
@@ -154,15 +186,21 @@ def _replaced(spans: Iterable[Span], own: AbstractSet[Day], befores: AbstractSet
 
 def _went_on(out: Lake, days: AbstractSet[Day], own: AbstractSet[Day]) -> set[Day]:
     """Return the days of the incidents that were found before, and touched days of a run."""
-    stored = out.read_in(THROTTLE_INCIDENT, _partitions(days))
-    end = sf.to_date(sf.expr("end - interval 1 minute"))
-    found = stored.select("cluster_id", "dt", end).distinct().collect()
-    went_on = ([*Day(row[0], row[1]).through(row[2])] for row in found)
+    if not out.has(THROTTLE_INCIDENT):
+        return set()
+    names = ("cluster_id", "dt", "end")
+    here = local_columns([out], THROTTLE_INCIDENT, _partitions(days), names)
+    if here is None:
+        stored = out.read_in(THROTTLE_INCIDENT, _partitions(days))
+        here = stored.select(*names).distinct().toArrow()
+    found = {(*each.values(),) for each in here.to_pylist()}
+    minute = timedelta(minutes=1)
+    went_on = ([*Day(name, dt).through((end - minute).date())] for name, dt, end in found)
     return {day for each in went_on if not own.isdisjoint(each) for day in each}
 
 
-def _spans_of(stretches: DataFrame, hours: DataFrame, gap: int) -> list[Span]:
-    ends = last_minutes(hours, "dt").withColumnRenamed("dt", "end_day")
+def _spans_of(stretches: DataFrame, ends: DataFrame, gap: int) -> list[Span]:
+    ends = ends.withColumnRenamed("dt", "end_day")
     far = sf.expr(f"interval {gap} minutes")
     final = sf.col("end") - sf.expr("interval 1 minute")
     spans = (
