@@ -5,17 +5,18 @@ tenths of a second for the same files. What is in no folder of this machine, or 
 or more than fits here, is left to Spark.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from app.pipeline.folders import folder_here, partitions_below, visible
+from app.pipeline.folders import folder_here, partitions_below, values_of, visible
 from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.tables import REVISION, Table
 
@@ -23,7 +24,6 @@ MOST_BYTES: Final = 2**28
 """Of files, which are compressed; columns take about five times as much memory."""
 
 _ATTEMPTS: Final = 100
-_Read = TypeVar("_Read")
 
 Files = dict[Path, tuple[str, ...]]
 """The partition values of each file."""
@@ -34,11 +34,11 @@ class LocalPartitions:
     """Partitions of a table on this machine, each of which is read when it is asked for.
 
     Attributes:
-        folders: In the order that was asked for, with what their partition columns are.
+        folders: In the order that was asked for.
         schema: Of the columns that are read; those that a file lacks are null.
     """
 
-    folders: Mapping[Path, pads.Expression]
+    folders: Sequence[Path]
     schema: pa.Schema
 
     def count(self) -> int:
@@ -47,15 +47,29 @@ class LocalPartitions:
 
     def rows_of(self, folder: Path) -> int:
         """Return how many rows one of them has."""
-        return _again(lambda: int(self._dataset(folder).count_rows()))
+        return sum(file.metadata.num_rows for file in _open_files(folder))
 
     def read(self, folder: Path) -> pa.Table:
         """Return the rows of one of them, as its files have them in the order of their names."""
-        return _again(lambda: self._dataset(folder).to_table(use_threads=False))
+        own = values_of(f"{folder}/", self.schema.names)
+        names = [name for name in self.schema.names if name not in own]
+        read = [file.read(columns=names, use_threads=False) for file in _open_files(folder)]
+        rows = pa.concat_tables([*read, self.schema.empty_table()], promote_options="permissive")
+        columns = {name: rows[name] for name in names}
+        for name, text in own.items():
+            value = pa.scalar(text).cast(self.schema.field(name).type)
+            columns[name] = pa.repeat(value, len(rows))
+        return pa.table(columns).select(self.schema.names).cast(self.schema)
 
-    def _dataset(self, folder: Path) -> pads.Dataset:
-        files = visible(folder) if folder.is_dir() else []
-        return _dataset_of(dict.fromkeys(files, self.folders[folder]), self.schema)
+
+def _open_files(folder: Path) -> list[pq.ParquetFile]:
+    """Open the files of a folder, again where another run has replaced them meanwhile."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return [pq.ParquetFile(file) for file in visible(folder)] if folder.is_dir() else []
+        except FileNotFoundError:
+            continue
+    return []
 
 
 def local_partitions(
@@ -67,20 +81,19 @@ def local_partitions(
         lakes: As of ``local_columns``.
         table: Has no revisions.
         partitions: As of ``local_columns``.
-        names: The same.
+        names: Of the columns; those that a file lacks are null.
     """
     folder = _folder_of(lakes, table)
     if folder is None:
         return None
-    schema = to_arrow_schema(schema_of(table))
-    found = {
-        values: path for path, values in partitions_below(folder, table.partitions, partitions)
-    }
+    below = partitions_below(folder, table.partitions, partitions)
+    found = {values: path for path, values in below}
     wanted = (tuple(item[name] for name in table.partitions) for item in partitions)
-    folders = {
-        found[values]: _guarantee(schema, table, values) for values in wanted if values in found
-    }
-    return LocalPartitions(folders, _chosen(schema, names))
+    schema = to_arrow_schema(schema_of(table))
+    return LocalPartitions(
+        [found[values] for values in wanted if values in found],
+        pa.schema([schema.field(name) for name in names]),
+    )
 
 
 def local_columns(
@@ -98,33 +111,25 @@ def local_columns(
         names: Of the columns; those that a file lacks are null.
     """
     folder = _folder_of(lakes, table)
-    schema = to_arrow_schema(schema_of(table))
-
-    def read() -> pa.Table | None:
-        files = files_below(folder, table, partitions) if folder else None
-        if files is None or sum(file.stat().st_size for file in files) > MOST_BYTES:
-            return None
-        claims = {values: _guarantee(schema, table, values) for values in files.values()}
-        of_files = {file: claims[values] for file, values in files.items()}
-        return _dataset_of(of_files, _chosen(schema, names)).to_table()
-
-    return _again(read)
+    if folder is None:
+        return None
+    for _ in range(_ATTEMPTS):
+        try:
+            files = files_below(folder, table, partitions)
+            if files is None or sum(file.stat().st_size for file in files) > MOST_BYTES:
+                return None
+            return _read(files, table, names)
+        except FileNotFoundError:
+            # Another run has replaced the partition meanwhile.
+            continue
+    return None
 
 
 def _folder_of(lakes: Sequence[Lake], table: Table) -> Path | None:
+    """Return where this process finds a table of one lake by itself."""
     if len(lakes) != 1 or lakes[0].is_catalog:
         return None
     return folder_here(lakes[0].session, lakes[0].address(table))
-
-
-def _again(read: Callable[[], _Read]) -> _Read:
-    """Read something, again where another run has replaced its files meanwhile."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return read()
-        except FileNotFoundError:
-            continue
-    return read()
 
 
 def files_below(
@@ -151,18 +156,20 @@ def files_below(
     return found
 
 
-def _chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names])
-
-
-def _dataset_of(files: Mapping[Path, pads.Expression], schema: pa.Schema) -> pads.Dataset:
-    return pads.FileSystemDataset.from_paths(
+def _read(files: Mapping[Path, tuple[str, ...]], table: Table, names: Sequence[str]) -> pa.Table:
+    schema = to_arrow_schema(schema_of(table))
+    chosen = pa.schema([schema.field(name) for name in names])
+    if not files:
+        return chosen.empty_table()
+    guarantees = {values: _guarantee(schema, table, values) for values in files.values()}
+    dataset = pads.FileSystemDataset.from_paths(
         [f"{file}" for file in files],
-        schema=schema,
+        schema=chosen,
         format=pads.ParquetFileFormat(),
         filesystem=LocalFileSystem(),
-        partitions=[*files.values()],
+        partitions=[guarantees[values] for values in files.values()],
     )
+    return dataset.to_table()
 
 
 def _guarantee(schema: pa.Schema, table: Table, values: Sequence[str]) -> pads.Expression:
