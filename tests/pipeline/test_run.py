@@ -48,8 +48,8 @@ def test_one_run_writes_the_tables_of_all_steps_and_the_next_day_replaces_itself
     ended = spark_command("run", "--explain", *options, *first_day)
     assert ended.returncode == 0, ended.stderr
     nodes = set(re.findall(r"[:+]- \*?(\w*(?:Python|Arrow|Pandas)\w*)", ended.stderr))
-    # Python parses the text, and sums up whole hours and days of buckets; nothing else.
-    assert nodes == {"MapInArrow", "FlatMapGroupsInArrow"}
+    # Python parses the text, looks names up, and sums up whole hours and days; nothing else.
+    assert nodes == {"MapInArrow"}
     report = json.loads(ended.stdout)
     assert list(report["steps"]) == ["ingest", "resolve", "utilization", "incidents"]
     assert (report["quarantined"], report["findings"]) == (1, 2)
