@@ -7,10 +7,11 @@ and take the place of the former ones once all of them are there.
 """
 
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -23,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DoubleType, StructType
 
+from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import folder_here
 from app.pipeline.tables import REVISION, Table
 
@@ -69,7 +71,8 @@ class Staging:
         while not above.parent.exists():
             above = above.parent
             self._new.append(above)
-        self._staged.mkdir(parents=True)
+        with _written(self._staged):
+            self._staged.mkdir(parents=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +90,23 @@ class Staging:
             own = self.folder / name
             if revision:
                 own /= f"{REVISION}={revision}"
-            _replace(own, self._staged / name, self._staged)
+            with _written(own):
+                _replace(own, self._staged / name, self._staged)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Say in a sentence why a file or folder cannot be written.
+
+    Raises:
+        InfrastructureError: It cannot.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else error
+        message = f"{path} cannot be written: {why}"
+        raise InfrastructureError(message) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +190,16 @@ def _writing(schema: StructType, table: Table, staged: Path) -> Writer:
         written: list[tuple[Folder, int]] = []
         for folder, rows in _runs(batches, partitions):
             name = f"part-{len(written):05}-{uuid4()}.zstd.parquet"
-            (staged / folder).mkdir(parents=True, exist_ok=True)
-            pq.write_table(
-                rows.select(stored.names).cast(stored),
-                staged / folder / name,
-                compression="zstd",
-                use_dictionary=repeated,
-                row_group_size=_ROWS_OF_GROUP,
-            )
+            chosen = rows.select(stored.names).cast(stored)
+            with _written(staged / folder / name):
+                (staged / folder).mkdir(parents=True, exist_ok=True)
+                pq.write_table(
+                    chosen,
+                    staged / folder / name,
+                    compression="zstd",
+                    use_dictionary=repeated,
+                    row_group_size=_ROWS_OF_GROUP,
+                )
             written.append((folder, len(rows)))
         folders, rows_of = zip(*written, strict=True) if written else ((), ())
         columns = [pa.array(folders, pa.string()), pa.array(rows_of, pa.int64())]

@@ -5,7 +5,8 @@ tenths of a second for the same files. What is in no folder of this machine, or 
 or more than fits here, is left to Spark.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import folder_here, partitions_below, values_of, visible
 from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.tables import REVISION, Table
@@ -47,13 +49,20 @@ class LocalPartitions:
 
     def rows_of(self, folder: Path) -> int:
         """Return how many rows one of them has."""
-        return sum(file.metadata.num_rows for file in _open_files(folder))
+        return sum(file.metadata.num_rows for _, file in _open_files(folder))
 
     def read(self, folder: Path) -> pa.Table:
-        """Return the rows of one of them, as its files have them in the order of their names."""
+        """Return the rows of one of them, as its files have them in the order of their names.
+
+        Raises:
+            InfrastructureError: A file is broken.
+        """
         own = values_of(f"{folder}/", self.schema.names)
         names = [name for name in self.schema.names if name not in own]
-        read = [file.read(columns=names, use_threads=False) for file in _open_files(folder)]
+        read = []
+        for path, file in _open_files(folder):
+            with _named(path):
+                read.append(file.read(columns=names, use_threads=False))
         rows = pa.concat_tables([*read, self.schema.empty_table()], promote_options="permissive")
         columns = {name: rows[name] for name in names}
         for name, text in own.items():
@@ -62,14 +71,32 @@ class LocalPartitions:
         return pa.table(columns).select(self.schema.names).cast(self.schema)
 
 
-def _open_files(folder: Path) -> list[pq.ParquetFile]:
+def _open_files(folder: Path) -> list[tuple[Path, pq.ParquetFile]]:
     """Open the files of a folder, again where another run has replaced them meanwhile."""
     for _ in range(_ATTEMPTS):
-        try:
-            return [pq.ParquetFile(file) for file in visible(folder)] if folder.is_dir() else []
-        except FileNotFoundError:
-            continue
+        with suppress(FileNotFoundError):
+            opened = []
+            for path in visible(folder):
+                with _named(path):
+                    opened.append((path, pq.ParquetFile(path)))
+            return opened
     return []
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file that is broken.
+
+    Raises:
+        InfrastructureError: It is.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        message = f"{path} cannot be read: {error}"
+        raise InfrastructureError(message) from error
 
 
 def local_partitions(
@@ -109,6 +136,9 @@ def local_columns(
         table: Which; of revisions the newest count.
         partitions: Have all partition columns of the table; null is everywhere.
         names: Of the columns; those that a file lacks are null.
+
+    Raises:
+        InfrastructureError: A file is broken.
     """
     folder = _folder_of(lakes, table)
     if folder is None:
@@ -169,7 +199,16 @@ def _read(files: Mapping[Path, tuple[str, ...]], table: Table, names: Sequence[s
         filesystem=LocalFileSystem(),
         partitions=[guarantees[values] for values in files.values()],
     )
-    return dataset.to_table()
+    try:
+        return dataset.to_table()
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException):
+        # Not all of its errors name the file.
+        for file in files:
+            with _named(file):
+                pq.read_table(file)
+        raise
 
 
 def _guarantee(schema: pa.Schema, table: Table, values: Sequence[str]) -> pads.Expression:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
+from app.pipeline.errors import InfrastructureError
 from app.pipeline.lake import Lake
-from app.pipeline.local_tables import local_partitions
+from app.pipeline.local_tables import local_columns, local_partitions
 from app.pipeline.tables import RATE_MINUTE
 
 NAMES = ("cluster_id", "series_id", "hour", "rate_avg", "throttle_ms_max")
@@ -31,3 +33,18 @@ def test_partitions_are_read_in_the_order_asked_for_with_null_for_what_files_lac
     assert [[*row.values()] for (row,) in read] == [
         ["c 1", number, number, 1.0, None] for number in (2, 10)
     ]
+
+
+@pytest.mark.parametrize("content", [b"PAR1", b"PAR1" + bytes(200)], ids=["short", "footer"])
+def test_a_broken_file_is_named(spark: SparkSession, tmp_path: Path, content: bytes):
+    hour = {"cluster_id": "c", "dt": "2026-11-01", "hour": "2"}
+    file = tmp_path / "rate_minute/cluster_id=c/dt=2026-11-01/hour=2/a.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    lakes = [Lake(spark, f"{tmp_path}")]
+    found = local_partitions(lakes, RATE_MINUTE, [hour], NAMES)
+    assert found is not None
+    with pytest.raises(InfrastructureError, match=f"^{file} cannot be read: "):
+        found.read(*found.folders)
+    with pytest.raises(InfrastructureError, match=f"^{file} cannot be read: "):
+        local_columns(lakes, RATE_MINUTE, [hour], NAMES)
