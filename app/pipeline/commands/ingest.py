@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
@@ -180,17 +179,13 @@ class Ingested:
     """What an ingest wrote.
 
     Attributes:
-        series: The columns of ``SERIES`` of its hours; unpersist it when they are not needed.
         hours: That were replaced, in order; the last may have no rows.
         filled: Those of them that have rows.
-        rows_of_hour: The points of the largest of them.
         rows: The points of all of them.
     """
 
-    series: DataFrame
     hours: Sequence[Partition]
     filled: Sequence[Partition]
-    rows_of_hour: int
     rows: int
 
 
@@ -250,13 +245,10 @@ def _write_minutes(job: Job, inputs: Inputs, outcome: Outcome, out: Lake) -> Ing
     cut = _cut_hours(job, inputs, out, filled)
     filled = without(filled, cut)
     hours = in_order([*filled, *without(_period(job, counted), [*filled, *cut])])
-    most = max(counted.hours.values(), default=1)
     rows_out = job.counts.setdefault("rows_out", {})
     for table in (SERIES, RATE_MINUTE):
         rows_out[table.name] = _write(outcome, table, out, hours, filled)
-    # A task has all of an hour.
-    series = out.read_in(SERIES, filled).repartition(*SERIES.partitions)
-    return Ingested(series, hours, filled, most, sum(counted.hours.values()))
+    return Ingested(hours, filled, sum(counted.hours.values()))
 
 
 def _write(

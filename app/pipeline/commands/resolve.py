@@ -83,7 +83,7 @@ def run(job: Job) -> None:
         for lake in lakes:
             lake.require(SERIES)
         hours = scope.hours(lakes, SERIES)
-        series, filled = _read_series(lakes, hours)
+        series, filled = read_series(lakes, hours)
         versions = read_versions(quotas, scope.cluster)
         write_limits(job, series, versions, out, Hours(hours, filled)).unpersist()
         say_if_empty(job)
@@ -97,7 +97,7 @@ class Hours(NamedTuple):
     filled: Sequence[Partition]
 
 
-def _read_series(
+def read_series(
     lakes: Sequence[Lake], hours: Sequence[Partition]
 ) -> tuple[DataFrame | LocalHours, Sequence[Partition]]:
     """Return the series of hours, and those of these that have any."""

@@ -220,11 +220,9 @@ def _from_series(
     hours, filled = ingested.hours, ingested.filled
     with _step(job, "resolve") as step:
         versions = read_versions(quotas, job.options.cluster)
-        found = resolve.write_limits(
-            step, ingested.series, versions, out, resolve.Hours(hours, filled)
-        )
-    for frame in (ingested.series, found):
-        frame.unpersist()
+        series, _ = resolve.read_series([out], filled)
+        about = resolve.Hours(hours, filled)
+        resolve.write_limits(step, series, versions, out, about).unpersist()
     with _step(job, "utilization") as step:
         utilization.write_utilization(step, Facts([out], hours), out)
     with _step(job, "incidents") as step:

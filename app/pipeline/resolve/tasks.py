@@ -29,7 +29,7 @@ _DECIDED_DDL: Final = (
 _TAGS: Final = ("bucket_user", "bucket_client")
 
 
-_ROWS_OF_TASK: Final = 500_000
+_ROWS_OF_TASK: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
