@@ -32,7 +32,7 @@ from benchmarks.pipeline.spark_arms import Answer
 from benchmarks.report import memory_gib
 from benchmarks.stack import Progress
 
-LOOK_UPS: Final = "Spark, four look-ups (`resolve`)"
+LOOK_UPS: Final = "tasks of Arrow (`resolve`)"
 JOINS: Final = "Spark, eight broadcast left joins"
 DUCKDB: Final = "DuckDB, four look-ups"
 SESSIONS: Final = "names that come and go"
@@ -314,7 +314,7 @@ def _sections(figures: Figures) -> Iterator[str]:
         times = (medians[arm], min(seconds), max(seconds))
         ratios = (figures.names / medians[arm] / 1e6, medians[arm] / medians[LOOK_UPS])
         rows.append([arm, *(f"{figure:.2f}" for figure in (*times, *ratios))])
-    columns = ("arm", "median s", "least s", "most s", "M rows/s", "to four look-ups")
+    columns = ("arm", "median s", "least s", "most s", "M rows/s", "to `resolve`")
     yield grid(columns, rows)
     yield f"Peak memory (RSS): {_memory(figures.peaks)}; Python holds DuckDB, too."
     yield "## A second core"
