@@ -26,6 +26,7 @@ from pyspark.sql.types import DoubleType, StructType
 
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import folder_here
+from app.pipeline.spark import is_local
 from app.pipeline.tables import REVISION, Table
 
 _ROWS_OF_GROUP: Final = 1_000_000
@@ -46,7 +47,7 @@ Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def folder_of_tasks(session: SparkSession, uri: str) -> Path | None:
     """Return the folder of a URI that all tasks reach as this process does; null elsewhere."""
     folder = folder_here(session, uri)
-    return folder if folder and str(session.sparkContext.master).startswith("local") else None
+    return folder if folder and is_local(session) else None
 
 
 class Staging:

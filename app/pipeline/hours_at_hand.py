@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.utils import is_remote
 
-from app.pipeline.folder_writer import ByTasks, Writer, folder_of_tasks
+from app.pipeline.folder_writer import ByTasks, Writer
 from app.pipeline.folders import values_of, visible
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.local_tables import LocalPartitions, local_partitions
@@ -80,7 +79,7 @@ def by_partition(
     found = [
         local
         for table, names in reading.columns.items()
-        if not is_remote() and folder_of_tasks(session, lakes[0].address(table))
+        if lakes[0].folder_of_tasks(table)
         if lakes[0].has(table) and (local := local_partitions(lakes, table, hours, names))
     ]
     if len(found) < len(reading.columns):

@@ -90,10 +90,6 @@ class Lake:
         """Whether the tables are those of a catalog."""
         return self._catalog
 
-    def is_at_hand(self, table: Table) -> bool:
-        """Tell whether tasks write the files of a table themselves."""
-        return self._folder_of_tasks(table) is not None
-
     def address(self, table: Table) -> str:
         """Return what Spark calls a table."""
         separator, name = (".", self.name) if self._catalog else ("/", self.name.rstrip("/"))
@@ -208,7 +204,7 @@ class Lake:
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        here = self._folder_of_tasks(table)
+        here = self.folder_of_tasks(table)
         if isinstance(frame, ByTasks):
             if here and not table.has_revisions:
                 return self._write_here(frame, table, here, replaces)
@@ -287,7 +283,8 @@ class Lake:
         rows = frame if isinstance(frame, ByTasks) else _typed(frame, table)
         return self._write_folder(rows, table, filled, days, revision)
 
-    def _folder_of_tasks(self, table: Table) -> Path | None:
+    def folder_of_tasks(self, table: Table) -> Path | None:
+        """Return the folder of a table that tasks reach as this process does; null elsewhere."""
         return None if self._catalog else folder_of_tasks(self.session, self.address(table))
 
     def _write_here(
@@ -326,7 +323,7 @@ class Lake:
         revision: str,
     ) -> int:
         is_at_hand = isinstance(rows, pa.Table)
-        here = self._here(table) if is_at_hand else self._folder_of_tasks(table)
+        here = self._here(table) if is_at_hand else self.folder_of_tasks(table)
         if here:
             found = write_here(rows, schema_of(table), table, here, revision)
             filled = [values_of(f"{folder}/", table.partitions) for folder in found]

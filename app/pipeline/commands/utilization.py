@@ -116,7 +116,7 @@ def _daily(
 ) -> tuple[DataFrame | ByTasks, Sequence[Partition]]:
     """Return days, and those of them that have rows, where it is known before they are made."""
     hours.remember(days)
-    if out.is_at_hand(UTILIZATION_DAILY):
+    if out.folder_of_tasks(UTILIZATION_DAILY):
         at_hand = days_at_hand(hours.lakes, partitions_of(hours.lakes, BUCKET_HOUR, days))
         if at_hand:
             return at_hand, ()

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from app.pipeline.folder_writer import WRITTEN, Staging, folder_of_tasks
+from app.pipeline.folder_writer import WRITTEN, Staging
 from app.pipeline.ingest.checks import Tally
 from app.pipeline.ingest.files_at_hand import read_share, shares_of
 from app.pipeline.ingest.inputs import Inputs
@@ -83,7 +83,7 @@ def run_tasks(
     staged = {
         table.name: opened.enter_context(Staging(folder, schema_of(table), table))
         for table in TABLES
-        if (folder := None if out.is_catalog else folder_of_tasks(session, out.address(table)))
+        if (folder := out.folder_of_tasks(table))
     }
     schema = to_arrow_schema(cast("StructType", StructType.fromDDL(_DDL)))
     writers = {name: each.write for name, each in staged.items()}

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from app.pipeline.errors import UsageError
-from app.pipeline.folder_writer import folder_of_tasks
 from app.pipeline.folders import values_of
 from app.pipeline.lake import Lake, Partition
 from app.pipeline.local_tables import LocalPartitions, local_partitions
@@ -60,7 +59,7 @@ class LocalHours:
     ) -> Self | None:
         """Divide hours of a table into tasks; null where not all of these reach its folders."""
         session, rows = lakes[0].session, local_partitions(lakes, table, hours, columns)
-        if rows is None or folder_of_tasks(session, lakes[0].address(table)) is None:
+        if rows is None or lakes[0].folder_of_tasks(table) is None:
             return None
         counts = {folder: rows.rows_of(folder) for folder in rows.folders}
         total = sum(counts.values())

@@ -241,7 +241,7 @@ def test_tasks_that_read_files_themselves_say_what_spark_says(
     options = ["--input", str(source / "more")]
     here = run_job(spark, "parquet", source, tmp_path / "here", *options)
     monkeypatch.setattr("app.pipeline.ingest.tasks.shares_of", lambda *_: None)
-    monkeypatch.setattr("app.pipeline.ingest.tasks.folder_of_tasks", lambda *_: None)
+    monkeypatch.setattr("app.pipeline.lake.folder_of_tasks", lambda *_: None)
     there = run_job(spark, "parquet", source, tmp_path / "there", *options)
     for what in (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT):
         rows = [
