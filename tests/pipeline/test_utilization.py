@@ -270,7 +270,7 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(
 def test_what_spark_divides_by_hour_gives_the_same_bits(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.pipeline.hours_at_hand.local_partitions", lambda *_: None)
+    monkeypatch.setattr("app.pipeline.by_partition.local_partitions", lambda *_: None)
     monkeypatch.setattr("app.pipeline.commands.utilization.local_columns", lambda *_: None)
     job = write(spark, written.facts, tmp_path)
     assert (job.counts["rows_in"], job.findings) == (

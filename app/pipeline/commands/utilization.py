@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.folder_writer import ByTasks
@@ -33,15 +32,9 @@ from app.pipeline.tables import (
     DIM_BUCKET,
     UTILIZATION_DAILY,
 )
-from app.pipeline.usage.buckets import bucket_hours, bucket_hours_at_hand
-from app.pipeline.usage.days import count_reported, daily_utilization, days_at_hand
+from app.pipeline.usage.buckets import hours_of_buckets
+from app.pipeline.usage.days import days_of_buckets
 from app.pipeline.usage.facts import Facts, read_facts
-
-ROWS_OF_FILE: Final = 500_000
-"""About so many minutes of an hour are summed up for one file."""
-
-HOURS_OF_GROUP: Final = 500_000
-"""About so many hours of buckets are summed up to a day at once, by one task."""
 
 WRITES: Final = (BUCKET_HOUR, UTILIZATION_DAILY)
 
@@ -88,9 +81,7 @@ def write_utilization(job: Job, facts: Facts, out: Lake) -> None:
 
 def write_hours(job: Job, facts: Facts, out: Lake) -> None:
     """Sum up the hours of the facts."""
-    hours = bucket_hours_at_hand(facts.lakes, facts.hours) or bucket_hours(
-        facts.rates(), facts.decided(), shares=-(-facts.most_rows() // ROWS_OF_FILE) or 1
-    )
+    hours = hours_of_buckets(facts.lakes, facts.hours)
     explain(job, BUCKET_HOUR, hours)
     job.counts["rows_out"][BUCKET_HOUR.name] = out.write(
         hours, BUCKET_HOUR, facts.hours, is_sorted=True
@@ -101,7 +92,7 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     """Sum up days from all of their hours, as often as another run replaces one of these."""
 
     def write(hours: Hours) -> tuple[int, int, int]:
-        daily, filled = _daily(hours, out, days)
+        daily, filled = _daily(hours, days)
         explain(job, UTILIZATION_DAILY, daily)
         rows = out.write_revision(daily, UTILIZATION_DAILY, days, filled, hours.revision)
         return rows, *_count(out, days)
@@ -111,23 +102,11 @@ def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     job.findings += over
 
 
-def _daily(
-    hours: Hours, out: Lake, days: Sequence[Partition]
-) -> tuple[DataFrame | ByTasks, Sequence[Partition]]:
+def _daily(hours: Hours, days: Sequence[Partition]) -> tuple[ByTasks, Sequence[Partition]]:
     """Return days, and those of them that have rows, where it is known before they are made."""
     hours.remember(days)
-    if out.folder_of_tasks(UTILIZATION_DAILY):
-        at_hand = days_at_hand(hours.lakes, partitions_of(hours.lakes, BUCKET_HOUR, days))
-        if at_hand:
-            return at_hand, ()
-    frame = hours.read(days)
-    reported = count_reported(frame)
-    of_days = [row for row in reported if row.broker_id is None]
-    if not of_days:
-        return out.nothing(UTILIZATION_DAILY), ()
-    shares = -(-max(row.hours for row in of_days) // HOURS_OF_GROUP)
-    filled = [{"cluster_id": row.cluster_id, "dt": row.dt} for row in of_days]
-    return daily_utilization(frame, reported, shares=shares), filled
+    found = partitions_of(hours.lakes, BUCKET_HOUR, days)
+    return days_of_buckets(hours.lakes, found), days_of(found)
 
 
 def _count(out: Lake, days: Sequence[Partition]) -> tuple[int, int]:

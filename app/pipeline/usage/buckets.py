@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.domain.quota_keys import QuotaKey
+from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.hours_at_hand import Reading, Share, by_partition
 from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -61,6 +61,11 @@ _READ: Final = {
     SERIES: ("series_id", "key"),
     SERIES_LIMIT: ("cluster_id", "series_id", *_VALID, "bucket_id", "level", "limit"),
 }
+_FACTS: Final = (
+    Columns(RATE_MINUTE, _READ[RATE_MINUTE], divided_by="broker_id"),
+    Columns(SERIES, _READ[SERIES]),
+    Columns(SERIES_LIMIT, _READ[SERIES_LIMIT], keys=SERIES.order),
+)
 _BYTES_OF_SHARE: Final = 6_000_000
 """Files with so many bytes have about 500,000 minutes."""
 
@@ -86,13 +91,11 @@ def bucket_hours(rates: DataFrame, decided: DataFrame, *, shares: int) -> DataFr
     return _summed(rates, decided, shares, _hours_of, BUCKET_HOUR)
 
 
-def bucket_hours_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks | None:
-    """Return ``BUCKET_HOUR`` of hours whose files the tasks read; null where they cannot."""
+def hours_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
+    """Return ``BUCKET_HOUR`` of hours of the facts in lakes."""
     schema = to_arrow_schema(schema_of(BUCKET_HOUR))
 
     def make(share: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
-        if share.of > 1:
-            rates = rates.filter(pa.array(_numbers(rates, "broker_id") % share.of == share.number))
         named = _with_keys(limits, names)
         if not (len(rates) and len(named)):
             return schema.empty_table()
@@ -100,7 +103,7 @@ def bucket_hours_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> B
         hour = day * 24 + int(share.partition["hour"])
         return _hours_of(_sum_members(hour, rates, named)).cast(schema)
 
-    return by_partition(lakes, Reading(_READ, _BYTES_OF_SHARE), hours, make)
+    return by_partition(lakes, Reading(_FACTS, _BYTES_OF_SHARE), hours, make)
 
 
 def _summed(

@@ -6,7 +6,7 @@ partitions merge exactly and in any order. A percentile is the geometric middle 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.hours_at_hand import Reading, Share, by_partition
 from app.pipeline.lake import Lake, Partition, schema_of
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, UTILIZATION_DAILY, UTILIZATION_HIST
 from app.pipeline.usage.measures import Numbers, begins_of, bin_middles, bit_length, usable
 
 PERCENTILES: Final = (50, 95, 99)
 
-_BROKER_DAY: Final = ("cluster_id", "dt", "broker_id")
 _BUCKET_DAY: Final = ("cluster_id", "dt", "key", "bucket_id")
 _SUMS: Final = ("minutes_over_80", "minutes_over_100", "throttled_minutes")
 _BINS: Final = tuple(f"p{percent}_bin" for percent in PERCENTILES)
@@ -31,7 +30,18 @@ _ZERO: Final = 2**31
 """Makes bins positive."""
 
 _READ: Final = (
-    *(*_BROKER_DAY, "key", "bucket_id", "hour", "level", "limit", "bytes", "rate_max"),
+    *(
+        "cluster_id",
+        "dt",
+        "broker_id",
+        "key",
+        "bucket_id",
+        "hour",
+        "level",
+        "limit",
+        "bytes",
+        "rate_max",
+    ),
     *(*_SUMS, "throttle_ms_peak", "present", "bins"),
 )
 _BYTES_OF_SHARE: Final = 30_000_000
@@ -41,26 +51,8 @@ Expected = Mapping[int | None, int]
 """In how many minutes of a day each broker reported anything; null adds up all brokers."""
 
 
-class Reported(NamedTuple):
-    """What a broker reported on a day.
-
-    Attributes:
-        cluster_id: Its cluster.
-        dt: The day, ``YYYY-MM-DD``.
-        broker_id: Which; null adds up all brokers.
-        minutes: In which it reported anything.
-        hours: Its rows of ``BUCKET_HOUR``.
-    """
-
-    cluster_id: str
-    dt: str
-    broker_id: int | None
-    minutes: int
-    hours: int
-
-
-def days_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks | None:
-    """Return ``daily_utilization`` of hours that the tasks read; null where they cannot.
+def days_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
+    """Return ``UTILIZATION_DAILY`` of hours of buckets in lakes.
 
     Args:
         lakes: Where they are.
@@ -68,18 +60,20 @@ def days_at_hand(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks |
     """
     schema = to_arrow_schema(schema_of(UTILIZATION_DAILY))
 
-    def make(share: Share, hours: pa.Table) -> pa.Table:
-        expected = _expected_minutes(hours)
-        if share.of > 1:
-            hours = hours.filter(pa.array(hours["bucket_id"].to_numpy() % share.of == share.number))
+    def make(_: Share, hours: pa.Table, present: pa.Table) -> pa.Table:
+        expected = _expected_minutes(present)
         return _days_of(hours, expected).cast(schema) if len(hours) else schema.empty_table()
 
-    reading = Reading({BUCKET_HOUR: _READ}, _BYTES_OF_SHARE, BY_DAY)
+    columns = (
+        Columns(BUCKET_HOUR, _READ, divided_by="bucket_id"),
+        Columns(BUCKET_HOUR, ("broker_id", "hour", "present")),
+    )
+    reading = Reading(columns, _BYTES_OF_SHARE, BY_DAY)
     return by_partition(lakes, reading, hours, make)
 
 
 def _expected_minutes(hours: pa.Table) -> Expected:
-    """Count as ``count_reported`` does, of one day."""
+    """Count the minutes of a day in which each broker reported anything, and all together."""
     brokers, times = hours["broker_id"].to_numpy(), hours["hour"].to_numpy()
     order = np.lexsort([times, brokers])
     begins = begins_of(brokers[order], times[order])
@@ -91,47 +85,6 @@ def _expected_minutes(hours: pa.Table) -> Expected:
     firsts = begins_of(of_hours)
     sums = np.add.reduceat(minutes, firsts)
     return {None: int(minutes.sum()), **dict(zip(of_hours[firsts].tolist(), sums, strict=True))}
-
-
-def count_reported(hours: DataFrame) -> list[Reported]:
-    """Count the minutes in which each broker reported anything, and all brokers together.
-
-    Args:
-        hours: The columns of ``BUCKET_HOUR``, of whole days.
-    """
-    of_hour = hours.groupBy(*_BROKER_DAY, "hour").agg(
-        sf.bit_or("present").alias("present"),
-        sf.count(sf.lit(1)).alias("hours"),
-    )
-    with_pool = of_hour.withColumn("broker_id", sf.explode(sf.array("broker_id", sf.lit(None))))
-    counts = with_pool.groupBy("cluster_id", sf.col("dt").cast("string").alias("dt"), "broker_id")
-    sums = counts.agg(sf.sum(sf.bit_count("present")), sf.sum("hours"))
-    return [Reported(*row) for row in sums.collect()]
-
-
-def daily_utilization(hours: DataFrame, reported: list[Reported], *, shares: int = 1) -> DataFrame:
-    """Sum up the hours of each bucket by day and broker, and beside its limit.
-
-    Args:
-        hours: The columns of ``BUCKET_HOUR``, of whole days.
-        reported: As ``count_reported`` returns it of them.
-        shares: Into how many groups the buckets of a day are divided: each is summed up at once.
-
-    Returns:
-        The columns of ``UTILIZATION_DAILY``, in its order by day and share. A task has all of a
-        day.
-    """
-    share = sf.expr(f"pmod(bucket_id, {shares})").alias("share")
-    by_day = hours.select(*_READ, share).repartition("cluster_id", "dt")
-    expected: dict[tuple[str, str], dict[int | None, int]] = {}
-    for row in reported:
-        expected.setdefault((row.cluster_id, row.dt), {})[row.broker_id] = row.minutes
-
-    def day_of(key: tuple[Any, ...], hours: pa.Table) -> pa.Table:
-        return _days_of(hours, expected[key[0].as_py(), f"{key[1].as_py()}"])
-
-    grouped = by_day.groupBy("cluster_id", "dt", "share")
-    return grouped.applyInArrow(day_of, UTILIZATION_DAILY.ddl)
 
 
 def histogram(days: DataFrame) -> DataFrame:
