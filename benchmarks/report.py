@@ -14,7 +14,7 @@ import psycopg
 
 from app.java import find_java
 from app.localdev.jars import kafka_version
-from app.pipeline.picture_style import BLACK, BLUE, GREY, new_figure, save, save_rows, style
+from app.pipeline.pictures.style import BLACK, BLUE, GREY, new_figure, save, style
 from benchmarks.competitors.peers import Peers
 from benchmarks.measures import Measure, Section, grid, show
 from benchmarks.stack import BROKER_HEAP
@@ -155,9 +155,8 @@ def draw(sections: Sequence[Section], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for section in drawn:
         file = folder / file_name(section)
-        save_rows(file.with_suffix(".csv"), _HEADER, _rows(section.measures))
         with style():
-            _draw(section, file.with_suffix(".png"))
+            _draw(section, file)
 
 
 def _rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
@@ -190,7 +189,7 @@ def _draw(section: Section, file: Path) -> None:
     axes.margins(x=0.12)
     axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
     axes.invert_yaxis()
-    save(figure, file)
+    save(file, figure, _HEADER, _rows(section.measures))
 
 
 def _plain(name: str) -> str:

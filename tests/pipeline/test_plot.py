@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from app.domain.quantities import value_in_words
 from app.pipeline.lake import Lake
-from app.pipeline.picture_style import Ticks
+from app.pipeline.pictures.style import Ticks
 from app.pipeline.summary import LONGEST_NAME, bucket_name, entity_name
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
 from tests.pipeline.conftest import Command

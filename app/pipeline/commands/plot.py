@@ -10,9 +10,8 @@ import argparse
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import local_folder
-from app.pipeline.pictures import draw
+from app.pipeline.pictures import draw_results, draw_timelines
 from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY, WHATIF_TIMELINE
-from app.pipeline.whatif.pictures import draw_timelines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,4 +50,4 @@ def run(job: Job) -> None:
             return
         if not any(lake.has(RATE_MINUTE) for lake in lakes):
             job.say("without rate_minute no rates are drawn; name its folder as --input too.")
-        draw(job, lakes, target)
+        draw_results(job, lakes, target)

@@ -21,6 +21,7 @@ from app.pipeline.job import READS, Job
 from app.pipeline.lake import Lake, Partition, read_first
 from app.pipeline.local_tables import local_partitions
 from app.pipeline.options import whole_number
+from app.pipeline.pictures import draw_timelines
 from app.pipeline.publishing import publish_advice
 from app.pipeline.results import Reach, Scope, explain, say_if_empty, say_plan
 from app.pipeline.summary import bucket_name, key_name
@@ -42,7 +43,6 @@ from app.pipeline.whatif.minutes import (
     throttled_buckets,
     throttled_minutes,
 )
-from app.pipeline.whatif.pictures import draw_timelines
 from app.pipeline.whatif.proposal import (
     Proposal,
     quotas_of,
