@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
@@ -49,7 +49,9 @@ from app.pipeline.tables import REVISION, Table
 Partition = Mapping[str, str]
 """The values of a table's partition columns, as text."""
 
-_ROWS: Final = "rows"
+_Rows = Mapping[tuple[str, ...], int]
+"""How many rows partitions have, by their values."""
+
 _HOURS: Final = 24
 _DICTIONARY: Final = "parquet.enable.dictionary"
 _CONFLICTS: Final = (
@@ -182,123 +184,92 @@ class Lake:
 
     def write(
         self,
-        frame: DataFrame | ByTasks,
+        rows: DataFrame | ByTasks | pa.Table,
         table: Table,
         replaces: Iterable[Partition] = (),
         *,
-        filled: Sequence[Partition] | None = None,
+        revision: str = "",
         is_sorted: bool = False,
     ) -> int:
         """Replace the partitions that the rows are of, and return how many rows were written.
 
-        The frame may read the same table. Each of its tasks writes a file for each of its
+        A frame may read the same table. Each of its tasks writes a file for each of its
         partitions, so spread the rows over the tasks as the files are to be.
 
         Args:
-            frame: Has the columns of the table, in any order.
+            rows: The columns of the table; those of a frame in any order.
             table: Its columns, types and layout.
             replaces: All partitions that the run is about: without rows they are empty afterwards.
-            filled: Those that the rows are of; without it they are looked for.
-            is_sorted: Whether each task has the rows of a partition in the order of the table.
+            revision: Of a table with revisions: what ``next_revision`` returned before that was
+                read which the rows follow from; default the next one.
+            is_sorted: Whether each task of a frame has the rows of a partition in the order of the
+                table; those of others always have.
 
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        here = self.folder_of_tasks(table)
-        if isinstance(frame, ByTasks):
-            if here and not table.has_revisions:
-                return self._write_here(frame, table, here, replaces)
-            frame, is_sorted = frame.rows(table.ddl), True
-        typed = _typed(frame, table)
-        rows = typed if is_sorted else typed.sortWithinPartitions(*table.partitions, *table.order)
-        if self._catalog:
-            # Made first: a catalog may plan the rows anew, as Delta does, unobserved. Tasks of a
-            # query's last stage are observed once; those of an earlier one, such as below a count,
-            # again where an executor is lost with what they have made.
-            rows.persist().write.format("noop").mode("overwrite").save()
-            written = rows.count()
-            self._write_catalog(rows, table, [dict(item) for item in replaces])
-            rows.unpersist()
-            return written
-        if here and not table.has_revisions:
-            return self._write_here(rows, table, here, replaces)
-        if filled is None:
-            values = typed.select(*(sf.col(name).cast("string") for name in table.partitions))
-            filled = [row.asDict() for row in values.distinct().collect()]
-        return self._replace(rows, table, filled, replaces)
-
-    def write_columns(self, rows: pa.Table, table: Table, replaces: Iterable[Partition]) -> int:
-        """Replace partitions by rows that are at hand, and return how many rows were written.
-
-        Args:
-            rows: The columns of the table, in its order.
-            table: Its columns, types and layout.
-            replaces: As for ``write``.
-
-        Raises:
-            InfrastructureError: As for ``write``.
-        """
-        if self._here(table) is None:
-            # Without rows there is no batch that would tell Spark the columns.
-            frame = self.session.createDataFrame(rows if rows.num_rows else [], schema_of(table))
-            return self.write(frame.coalesce(1), table, replaces)
-        found = rows.group_by(table.partitions).aggregate([]).to_pylist()
-        filled = in_order({name: f"{item[name]}" for name in table.partitions} for item in found)
-        by = [(name, "ascending") for name in (*table.partitions, *table.order)]
-        return self._replace(rows.sort_by(by), table, filled, replaces)
-
-    def _replace(
-        self,
-        rows: DataFrame | pa.Table,
-        table: Table,
-        filled: Sequence[Partition],
-        replaces: Iterable[Partition],
-    ) -> int:
-        replaced = [*filled, *without(replaces, filled)]
-        revision = self.next_revision(table, replaced) if table.has_revisions else ""
-        return self._write_folder(rows, table, filled, replaced, revision)
-
-    def write_revision(
-        self,
-        frame: DataFrame | ByTasks,
-        table: Table,
-        days: Sequence[Partition],
-        filled: Sequence[Partition],
-        revision: str,
-    ) -> int:
-        """Replace days that others may replace at the same time, and return how many rows are new.
-
-        Args:
-            frame: As for ``write``; each task has the rows of a day in the order of the table.
-            table: Has revisions.
-            days: All that are replaced.
-            filled: Those that the rows are of.
-            revision: What ``next_revision`` returned before the rows were read.
-
-        Raises:
-            InfrastructureError: As for ``write``.
-        """
-        if self._catalog:
-            return self.write(frame, table, days, is_sorted=True)
-        rows = frame if isinstance(frame, ByTasks) else _typed(frame, table)
-        return self._write_folder(rows, table, filled, days, revision)
+        if table.has_revisions and not revision and not self._catalog:
+            revision = self.next_revision(table, self.partitions(table) if self.has(table) else ())
+        if isinstance(rows, DataFrame):
+            typed, by = _typed(rows, table), (*table.partitions, *table.order)
+            rows = typed if is_sorted else typed.sortWithinPartitions(*by)
+        here = self._here(table) if isinstance(rows, pa.Table) else self.folder_of_tasks(table)
+        about = [dict(item) for item in replaces]
+        if here:
+            written = self._write_here(rows, table, here, revision)
+        else:
+            written = self._write_by_spark(self._frame_of(rows, table), table, about, revision)
+        filled = [dict(zip(table.partitions, values, strict=True)) for values in written]
+        if not self._catalog:
+            self._empty_others(table, filled, without(about, filled), revision)
+        return sum(written.values())
 
     def folder_of_tasks(self, table: Table) -> Path | None:
         """Return the folder of a table that tasks reach as this process does; null elsewhere."""
         return None if self._catalog else folder_of_tasks(self.session, self.address(table))
 
     def _write_here(
-        self,
-        rows: DataFrame | ByTasks,
-        table: Table,
-        folder: Path,
-        replaces: Iterable[Partition],
-    ) -> int:
-        """Let tasks write a table without revisions."""
-        found = write_here(rows, schema_of(table), table, folder, "")
-        of_rows = [values_of(f"{folder}/", table.partitions) for folder in found]
-        self.empty(table, without(replaces, of_rows))
-        return sum(found.values())
+        self, rows: DataFrame | ByTasks | pa.Table, table: Table, folder: Path, revision: str
+    ) -> _Rows:
+        if isinstance(rows, pa.Table):
+            rows = rows.sort_by([(name, "ascending") for name in (*table.partitions, *table.order)])
+        found = write_here(rows, schema_of(table), table, folder, revision)
+        return {
+            (*values_of(f"{name}/", table.partitions).values(),): n for name, n in found.items()
+        }
+
+    def _frame_of(self, rows: DataFrame | ByTasks | pa.Table, table: Table) -> DataFrame:
+        if isinstance(rows, DataFrame):
+            return rows
+        if isinstance(rows, ByTasks):
+            return rows.rows(table.ddl)
+        # Without rows there is no batch that would tell Spark the columns.
+        frame = self.session.createDataFrame(rows if len(rows) else [], schema_of(table))
+        return frame.coalesce(1).sortWithinPartitions(*table.partitions, *table.order)
+
+    def _write_by_spark(
+        self, rows: DataFrame, table: Table, replaces: Sequence[Partition], revision: str
+    ) -> _Rows:
+        # A catalog may plan the rows anew, as Delta does.
+        cached = rows.persist()
+        try:
+            due = _count(cached, table)
+            if self._catalog:
+                self._write_catalog(cached, table, replaces)
+                return due
+            own = [REVISION] if revision else []
+            seen = cached.withColumn(REVISION, sf.lit(revision)) if revision else cached
+            (
+                seen.write.mode("overwrite")
+                .option("partitionOverwriteMode", "dynamic")
+                .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
+                .partitionBy(*table.partitions, *own)
+                .parquet(self.address(table))
+            )
+        finally:
+            cached.unpersist()
+        self._find(table, due, revision)
+        return due
 
     def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
         """Replace partitions in a transaction, anew where another one was first."""
@@ -314,56 +285,19 @@ class Lake:
         else:
             writer.overwritePartitions()
 
-    def _write_folder(
-        self,
-        rows: DataFrame | ByTasks | pa.Table,
-        table: Table,
-        filled: Sequence[Partition],
-        replaced: Sequence[Partition],
-        revision: str,
-    ) -> int:
-        is_at_hand = isinstance(rows, pa.Table)
-        here = self._here(table) if is_at_hand else self.folder_of_tasks(table)
-        if here:
-            found = write_here(rows, schema_of(table), table, here, revision)
-            filled = [values_of(f"{folder}/", table.partitions) for folder in found]
-            written = sum(found.values())
-        else:
-            made = rows.rows(table.ddl) if isinstance(rows, ByTasks) else rows
-            written = self._write_by_spark(made, table, filled, revision)
-        emptied = without(replaced, filled)
+    def _empty_others(
+        self, table: Table, filled: Sequence[Partition], others: Sequence[Partition], revision: str
+    ) -> None:
+        """Leave partitions without rows, and remove the older revisions of all."""
         if not revision:
-            self.empty(table, emptied)
-            return written
-        former = self._folders_of(table, replaced)
+            self.empty(table, others)
+            return
+        former = self._folders_of(table, [*filled, *others])
         older = {folder: day for folder, day in former.items() if revision_of(folder) < revision}
-        gone = {tuple(day.items()) for day in emptied}
+        gone = {tuple(day.items()) for day in others}
         empty = {folder_of(folder) for folder, day in older.items() if day in gone}
         self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
         self._remove(older)
-        return written
-
-    def _write_by_spark(
-        self, rows: DataFrame, table: Table, filled: Sequence[Partition], revision: str
-    ) -> int:
-        own = [REVISION] if revision else []
-        counts = _counts(table, filled if revision else [])
-        counted = Observation()
-        seen = rows.observe(counted, *(count.alias(name) for name, count in counts.items()))
-        if revision:
-            seen = seen.withColumn(REVISION, sf.lit(revision))
-        (
-            seen.write.mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .options(**{f"{_DICTIONARY}#{name}": "false" for name in _numbers(table)})
-            .partitionBy(*table.partitions, *own)
-            .parquet(self.address(table))
-        )
-        due = {name: int(counted.get[name]) if filled else 0 for name in counts}
-        written = sum(due.values())
-        if filled:
-            self._find(table, filled, revision, due)
-        return written
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
         """Return a name for a revision of days, newer than those that there are.
@@ -397,29 +331,23 @@ class Lake:
         }
         return {folder: day for folder, day in found.items() if day in wanted}
 
-    def _find(
-        self, table: Table, filled: Sequence[Partition], revision: str, due: Mapping[str, int]
-    ) -> None:
+    def _find(self, table: Table, due: _Rows, revision: str) -> None:
         """See that the rows of a write are where they are read.
 
         Another run may have written a newer revision of a day meanwhile, and have removed this one.
 
-        Args:
-            table: Which.
-            filled: The partitions that the rows are of.
-            revision: Of a table with revisions.
-            due: How many rows were written, by the names of ``_counts``.
-
         Raises:
             InfrastructureError: They are not, and there is no newer revision either.
         """
-        days = filled if revision else []
-        found = self._count(table, filled, revision, _counts(table, days))
-        missing = [day for day in days if found[_name(day)] != due[_name(day)]]
-        folders = self._folders_of(table, missing)
-        newer = {day for folder, day in folders.items() if revision_of(folder) > revision}
-        is_whole = {tuple(day.items()) for day in missing} <= newer if days else found == due
-        if not is_whole:
+        filled = [dict(zip(table.partitions, values, strict=True)) for values in due]
+        found = retried(lambda: self._found(table, filled, revision))
+        missing = [day for day in filled if found.get((*day.values(),)) != due[*day.values(),]]
+        newer = {
+            day
+            for folder, day in (self._folders_of(table, missing) if revision else {}).items()
+            if revision_of(folder) > revision
+        }
+        if not {tuple(day.items()) for day in missing} <= newer:
             message = (
                 f"{sum(due.values())} rows of {table.name} were written and {sum(found.values())} "
                 f"are in {self.address(table)}: name an --out that this machine and all workers "
@@ -427,26 +355,15 @@ class Lake:
             )
             raise InfrastructureError(message)
 
-    def _count(
-        self,
-        table: Table,
-        filled: Sequence[Partition],
-        revision: str,
-        counts: Mapping[str, Column],
-    ) -> dict[str, int]:
-        """Count the rows of a write, anew where another run has replaced a file meanwhile."""
-
-        def count() -> dict[str, int]:
-            rows = self._folders(table, filled).where(is_within(filled, table.partitions))
-            if revision:
-                # Without a single file of these days there is no such column.
-                if REVISION not in rows.columns:
-                    return dict.fromkeys(counts, 0)
-                rows = rows.where(sf.col(REVISION) == revision)
-            (found,) = rows.agg(*(each.alias(name) for name, each in counts.items())).collect()
-            return {name: found[name] for name in counts}
-
-        return retried(count)
+    def _found(self, table: Table, filled: Sequence[Partition], revision: str) -> _Rows:
+        """Count the rows of a write."""
+        rows = self._folders(table, filled).where(is_within(filled, table.partitions))
+        if revision:
+            # Without a single file of these days there is no such column.
+            if REVISION not in rows.columns:
+                return {}
+            rows = rows.where(sf.col(REVISION) == revision)
+        return _count(rows, table)
 
     def empty(self, table: Table, partitions: Sequence[Partition]) -> None:
         """Leave partitions without rows, where there are any; of a table without revisions."""
@@ -574,15 +491,10 @@ def _levels(table: Table) -> Sequence[str]:
     return (*table.partitions, *([REVISION] if table.has_revisions else ()))
 
 
-def _name(partition: Partition) -> str:
-    return "/".join(partition.values())
-
-
-def _counts(table: Table, days: Sequence[Partition]) -> dict[str, Column]:
-    """Return how many rows each of some days has, by its name; without days, how many there are."""
-    if not days:
-        return {_ROWS: sf.count(sf.lit(1))}
-    return {_name(day): sf.count_if(is_within([day], table.partitions)) for day in days}
+def _count(rows: DataFrame, table: Table) -> _Rows:
+    """Count the rows of each partition."""
+    values = [sf.col(name).cast("string").alias(name) for name in table.partitions]
+    return {(*row[:-1],): row[-1] for row in rows.groupBy(*values).count().collect()}
 
 
 def days_of(hours: Iterable[Partition]) -> list[Partition]:

@@ -27,7 +27,6 @@ from app.java import JavaMissingError, find_java
 from app.pipeline import errors
 from app.pipeline.class_archive import archive_of_runs, options_of_archive
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
-from app.pipeline.local_files import use_java_for_permissions
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -298,8 +297,6 @@ def _started(
         # A JVM that is starting when its parent ends would never end.
         with deferred_interrupts():
             SparkContext._ensure_initialized(conf=conf.setAll(list(ours.items())))  # noqa: SLF001 - starts the JVM alone
-        if not submitted and _is_local(master):
-            use_java_for_permissions(SparkContext._jvm, dict(conf.getAll()))  # noqa: SLF001
         if submitted:
             conf.setAll(SparkConf().getAll()).setAll(list(ours.items()))
         session = SparkSession.builder.config(conf=conf).getOrCreate()

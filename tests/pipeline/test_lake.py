@@ -1,8 +1,10 @@
 """A write replaces whole partitions, and what is read and written may be one table."""
 
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -173,14 +175,14 @@ def test_a_revision_that_is_named_first_is_older(spark: SparkSession, lake: Lake
     """Of two runs at once that which listed the hours first may lack those of the other."""
     first, second = (lake.next_revision(UTILIZATION_DAILY, days(1)) for _ in range(2))
     for peak, revision in ((2.0, second), (1.0, first)):
-        lake.write_revision(peaks(spark, (1, peak)), UTILIZATION_DAILY, days(1), days(1), revision)
+        lake.write(peaks(spark, (1, peak)), UTILIZATION_DAILY, days(1), revision=revision)
     assert stored_peaks(lake) == {(1, 2.0)}
     assert revisions(lake) == [2]
 
 
 def test_a_revision_is_newer_than_those_of_a_clock_that_is_fast(spark: SparkSession, lake: Lake):
     fast = "29991231T235959999999Z-other"
-    lake.write_revision(peaks(spark, (1, 1.0)), UTILIZATION_DAILY, days(1), days(1), fast)
+    lake.write(peaks(spark, (1, 1.0)), UTILIZATION_DAILY, days(1), revision=fast)
     lake.write(peaks(spark, (1, 2.0)), UTILIZATION_DAILY)
     assert stored_peaks(lake) == {(1, 2.0)}
     assert revisions(lake) == [1]
@@ -260,9 +262,9 @@ def test_a_day_that_a_newer_run_has_replaced_is_not_lost(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ):
     """The newer run writes the first day and removes this revision before its rows are counted."""
-    own, count = lake.next_revision(UTILIZATION_DAILY, days(1, 2)), lake._count
+    own, count = lake.next_revision(UTILIZATION_DAILY, days(1, 2)), lake._found
 
-    def count_late(*arguments: Any) -> dict[str, int]:
+    def count_late(*arguments: Any) -> Mapping[tuple[str, ...], int]:
         Lake(spark, lake.name).write(peaks(spark, (1, 9.0)), UTILIZATION_DAILY)
         assert revisions(lake) == [1, 1]
         if is_lost:
@@ -270,14 +272,14 @@ def test_a_day_that_a_newer_run_has_replaced_is_not_lost(
             rmtree(lost)
         return count(*arguments)
 
-    monkeypatch.setattr(lake, "_count", count_late)
+    monkeypatch.setattr(lake, "_found", count_late)
     rows = peaks(spark, (1, 1.0), (2, 2.0), (2, 3.0))
-    scope = (UTILIZATION_DAILY, days(1, 2), days(1, 2), own)
+    write = partial(lake.write, rows, UTILIZATION_DAILY, days(1, 2), revision=own)
     if is_lost:
         with pytest.raises(InfrastructureError, match=r"3 rows .+ were written and 0 are in"):
-            lake.write_revision(rows, *scope)
+            write()
     else:
-        assert lake.write_revision(rows, *scope) == 3
+        assert write() == 3
         assert stored_peaks(lake) == {(1, 9.0), (2, 2.0), (2, 3.0)}
 
 

@@ -32,7 +32,7 @@ def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Part
         rows: As ``whole_table`` returns them.
         clusters: All whose rows are replaced.
     """
-    written = job.lake().write_columns(rows, table, clusters)
+    written = job.lake().write(rows, table, clusters)
     job.counts.setdefault("rows_out", {})[table.name] = written
 
 

@@ -100,11 +100,7 @@ def write_incidents(
     def write(hours: Hours) -> tuple[Sequence[Partition], int, int]:
         found = stretches_around(hours, out, days, job.options.gap)
         try:
-            is_about = is_within(found.about, THROTTLE_INCIDENT.partitions)
-            counts = found.rows.where(is_about).groupBy(*THROTTLE_INCIDENT.partitions).count()
-            of_day = {(row.cluster_id, f"{row.dt}"): row["count"] for row in counts.collect()}
-            filled = [day for day in found.about if tuple(day.values()) in of_day]
-            count = sum(of_day.values())
+            count = found.rows.where(is_within(found.about, THROTTLE_INCIDENT.partitions)).count()
             rows = out.nothing(THROTTLE_INCIDENT)
             if count:
                 rows = _complete(found, lakes, out, count)
@@ -112,8 +108,8 @@ def write_incidents(
                     *THROTTLE_INCIDENT.partitions, *THROTTLE_INCIDENT.order
                 )
             explain(job, THROTTLE_INCIDENT, rows)
-            written = out.write_revision(
-                rows, THROTTLE_INCIDENT, found.about, filled, hours.revision
+            written = out.write(
+                rows, THROTTLE_INCIDENT, found.about, revision=hours.revision, is_sorted=True
             )
             return found.about, written, count
         finally:

@@ -261,7 +261,7 @@ def _write(
     """Replace the hours of a table, and return how many rows they have."""
     if table.name not in outcome.staged:
         frame = outcome.rows(table.name).where(is_within(filled, BY_HOUR))
-        return out.write(frame, table, hours, filled=filled, is_sorted=True)
+        return out.write(frame, table, hours, is_sorted=True)
     wanted = {tuple(hour.values()) for hour in filled}
     rows = {
         folder: rows
@@ -336,13 +336,8 @@ def _write_quarantine(
         refused = refused.unionByName(unread.selectExpr(*columns))
     rows = quarantine(refused, dict(enumerate(inputs.names)), hours).coalesce(1).persist()
     try:
-        stored = rows.groupBy(*QUARANTINE.partitions).agg(sf.sum("n").alias("n")).collect()
-        counted.stored = sum(row.n for row in stored)
-        filled = [
-            {"cluster_id": row.cluster_id, "dt": f"{row.dt}", "hour": f"{row.hour}"}
-            for row in stored
-        ]
-        rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours, filled=filled)
+        counted.stored = rows.agg(sf.sum("n")).collect()[0][0] or 0
+        rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours)
     finally:
         rows.unpersist()
 
@@ -353,7 +348,7 @@ def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
     where = {"cluster_id": home["cluster_id"], "dt": date.fromisoformat(home["dt"])}
     found = [{**where, "hour": int(home["hour"]), **item._asdict()} for item in judgement]
     rows = out.session.createDataFrame(found, schema_of(DQ_RESULT)).coalesce(1)
-    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT, [home], filled=[home])
+    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT, [home])
     job.quarantined = counted.quarantined
     failed = [item.check for item in judgement if not item.passed]
     # No number is wrong for want of a name.

@@ -140,9 +140,7 @@ def write_limits(
     seen_buckets = buckets.where("first_seen is not null")
     for frame, table in ((limits_of(found), SERIES_LIMIT), (seen_buckets, DIM_BUCKET)):
         explain(job, table, frame)
-        job.counts["rows_out"][table.name] = out.write(
-            frame, table, hours.about, filled=hours.filled, is_sorted=True
-        )
+        job.counts["rows_out"][table.name] = out.write(frame, table, hours.about, is_sorted=True)
     with_quotas = set(versions["cluster_id"].unique().to_pylist())
     job.with_quotas = sorted(with_quotas)
     job.without_quotas = sorted(seen - with_quotas)

@@ -11,7 +11,6 @@ from typing import Final
 
 from pyspark.sql import functions as sf
 
-from app.pipeline.folder_writer import ByTasks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, partitions_of
 from app.pipeline.local_tables import local_columns
@@ -83,30 +82,22 @@ def write_hours(job: Job, facts: Facts, out: Lake) -> None:
     """Sum up the hours of the facts."""
     hours = hours_of_buckets(facts.lakes, facts.hours)
     explain(job, BUCKET_HOUR, hours)
-    job.counts["rows_out"][BUCKET_HOUR.name] = out.write(
-        hours, BUCKET_HOUR, facts.hours, is_sorted=True
-    )
+    job.counts["rows_out"][BUCKET_HOUR.name] = out.write(hours, BUCKET_HOUR, facts.hours)
 
 
 def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
     """Sum up days from all of their hours, as often as another run replaces one of these."""
 
     def write(hours: Hours) -> tuple[int, int, int]:
-        daily, filled = _daily(hours, days)
+        hours.remember(days)
+        daily = days_of_buckets(hours.lakes, partitions_of(hours.lakes, BUCKET_HOUR, days))
         explain(job, UTILIZATION_DAILY, daily)
-        rows = out.write_revision(daily, UTILIZATION_DAILY, days, filled, hours.revision)
+        rows = out.write(daily, UTILIZATION_DAILY, days, revision=hours.revision)
         return rows, *_count(out, days)
 
     rows, job.counts["rows_in"], over = settled([out], out, UTILIZATION_DAILY, write)
     job.counts["rows_out"][UTILIZATION_DAILY.name] = rows
     job.findings += over
-
-
-def _daily(hours: Hours, days: Sequence[Partition]) -> tuple[ByTasks, Sequence[Partition]]:
-    """Return days, and those of them that have rows, where it is known before they are made."""
-    hours.remember(days)
-    found = partitions_of(hours.lakes, BUCKET_HOUR, days)
-    return days_of_buckets(hours.lakes, found), days_of(found)
 
 
 def _count(out: Lake, days: Sequence[Partition]) -> tuple[int, int]:

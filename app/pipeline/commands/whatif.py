@@ -190,14 +190,13 @@ def _write(
     minutes = _timelines(rates, touched, worst, shares).withColumns(own).localCheckpoint()
     of_run = [_run_row(job, hours, proposal, found)] if hours else []
     results = {
-        WHATIF_ENTITY: (entities, found["buckets"]),
-        WHATIF_TIMELINE: (minutes, minutes.count()),
-        WHATIF_RUN: (job.session.createDataFrame(of_run, WHATIF_RUN.ddl), len(of_run)),
+        WHATIF_ENTITY: entities,
+        WHATIF_TIMELINE: minutes,
+        WHATIF_RUN: job.session.createDataFrame(of_run, WHATIF_RUN.ddl),
     }
-    for table, (frame, rows_due) in results.items():
+    for table, frame in results.items():
         explain(job, table, frame)
-        filled = scope if rows_due else []
-        written = out.write(frame.repartition(1), table, scope, filled=filled)
+        written = out.write(frame.repartition(1), table, scope)
         job.counts["rows_out"][table.name] = written
     job.counts |= {name: value for name, value in found.items() if name != "minutes"}
     job.findings = found["longer"]
