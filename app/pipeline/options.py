@@ -1,16 +1,24 @@
-"""The options that every job takes."""
+"""The options that every job takes, and how options of jobs are read."""
 
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from app.pipeline.errors import UsageError
-from app.pipeline.spark import LOCAL
+
+LOCAL: Final = "local[*]"
+"""The master where none is named."""
+
+PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
+"""What Hadoop takes for a pattern of paths. Source: ``GlobPattern``."""
+
+OF_HOUR: Final = "hour-"
+"""What the name of a file begins with that has rows of one hour, such as hour-20261120T07-…."""
 
 _MASTER: Final = re.compile(
     r"local(\[([0-9]+|\*)(, *[0-9]+)?\])?|local-cluster\[.+\]|(spark|k8s|sc)://.+|yarn"
@@ -22,57 +30,8 @@ _MASTER: Final = re.compile(
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add them to a job's parser; a job ignores those that mean nothing to it."""
     group = parser.add_argument_group("common options")
-    group.add_argument("--cluster", metavar="ID", help="cluster id; default the input's")
-    group.add_argument(
-        "--from", dest="since", type=_time, metavar="TIME", help="begin with the hour of this time"
-    )
-    group.add_argument(
-        "--to",
-        dest="until",
-        type=_time,
-        metavar="TIME",
-        help="leave out hours that begin then or later",
-    )
-    group.add_argument(
-        "--input", action="append", metavar="DIR", help="what to read; may be repeated"
-    )
-    group.add_argument("--format", metavar="NAME", help="of the input")
-    group.add_argument("--out", metavar="DIR", help="one folder of Parquet for each table")
-    group.add_argument(
-        "--catalog",
-        metavar="NAME",
-        help="all but collect: tables are NAME.<table> of a catalog that "
-        "--conf sets up, instead of --out",
-    )
-    group.add_argument(
-        "--pg",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="publish to the database whose address the file holds, or "
-        "QUOTAS_PIPELINE_DATABASE_URL",
-    )
-    group.add_argument(
-        "--master",
-        type=_master,
-        help="as of spark-submit, whose own is the default, or sc://HOST:PORT of Spark Connect; "
-        f"else {LOCAL}",
-    )
-    group.add_argument(
-        "--conf", action="append", type=_setting, default=[], metavar="K=V", help="of Spark"
-    )
-    group.add_argument("--dry-run", action="store_true", help="say what would be done")
-    group.add_argument("--explain", action="store_true", help="print Spark's plans")
-    group.add_argument("--json", action="store_true", help="report as JSON")
-    group.add_argument(
-        "--fail-on",
-        action="append",
-        choices=("findings", "dq"),
-        help="exit with 4 where there are findings, with 3 where a check of dq_result failed",
-    )
-    group.add_argument(
-        "--plot", type=_folder, metavar="DIR", help="pictures of the results, with their CSV"
-    )
+    for name, settings, text in _OPTIONS:
+        group.add_argument(name, **settings, help=text)
 
 
 def _time(text: str) -> datetime:
@@ -83,14 +42,6 @@ def _time(text: str) -> datetime:
     except (ValueError, OverflowError):
         message = f"{text!r} is not a time such as 2026-11-21T08:00:00Z or 2026-11-21"
         raise argparse.ArgumentTypeError(message) from None
-
-
-PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
-"""What Hadoop takes for a pattern of paths. Source: ``GlobPattern``."""
-
-
-OF_HOUR: Final = "hour-"
-"""What the name of a file begins with that has rows of one hour, such as hour-20261120T07-…."""
 
 
 def local_folder(uri: str) -> Path:
@@ -131,6 +82,50 @@ def _setting(text: str) -> tuple[str, str]:
         message = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(message)
     return name, value
+
+
+_TIME: Final = {"type": _time, "metavar": "TIME"}
+_DIR: Final = {"metavar": "DIR"}
+_FLAG: Final = {"action": "store_true"}
+_REPEATED: Final = {"action": "append"}
+
+_OPTIONS: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
+    ("--cluster", {"metavar": "ID"}, "id of the cluster; default: that of the input"),
+    ("--from", {"dest": "since", **_TIME}, "begin with the hour of this time"),
+    ("--to", {"dest": "until", **_TIME}, "leave out hours that begin at this time or later"),
+    ("--input", {**_REPEATED, **_DIR}, "what to read; may be repeated"),
+    ("--format", {"metavar": "NAME"}, "format of the input"),
+    ("--out", _DIR, "where to write a folder of Parquet for each table"),
+    (
+        "--catalog",
+        {"metavar": "NAME"},
+        "use tables NAME.<table> of a catalog that --conf sets up, not --out; not for collect",
+    ),
+    (
+        "--pg",
+        {"nargs": "?", "const": "", "metavar": "FILE"},
+        "publish to the database whose address is in FILE, or in QUOTAS_PIPELINE_DATABASE_URL",
+    ),
+    (
+        "--master",
+        {"type": _master},
+        f"as of spark-submit, or sc://HOST:PORT of Spark Connect; default: its own, else {LOCAL}",
+    ),
+    (
+        "--conf",
+        {**_REPEATED, "type": _setting, "default": [], "metavar": "K=V"},
+        "a setting of Spark; may be repeated",
+    ),
+    ("--dry-run", _FLAG, "print what would be done, and do nothing"),
+    ("--explain", _FLAG, "print Spark's plans"),
+    ("--json", _FLAG, "print the report as JSON"),
+    (
+        "--fail-on",
+        {**_REPEATED, "choices": ("findings", "dq")},
+        "exit with 4 if there are findings, with 3 if a check in dq_result failed",
+    ),
+    ("--plot", {"type": _folder, **_DIR}, "draw the results here, each picture with its CSV"),
+)
 
 
 def read_file(option: str, file: str) -> str:

@@ -27,6 +27,7 @@ from app.java import JavaMissingError, find_java
 from app.pipeline import errors
 from app.pipeline.class_archive import archive_of_runs, options_of_archive
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
+from app.pipeline.options import LOCAL
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -65,8 +66,6 @@ def is_logged(record: logging.LogRecord) -> bool:
     """Tell Py4J's stack of a call that Ctrl-C or the end of the JVM ended from all else."""
     return not str(record.msg).endswith(" while sending command.")
 
-
-LOCAL: Final = "local[*]"
 
 _OFTEN: Final = 10
 _JAVA: Final = " ".join(
