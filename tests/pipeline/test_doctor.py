@@ -66,7 +66,7 @@ def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path)
     options = ("--master", "local[2]", "--input", publish(tmp_path / "in", healthy()))
     code, checks = examined(spark_command, *options)
     assert code == 0
-    assert "starts on local[2] and counts" in checks["spark"]["detail"]
+    assert "on local[2] starts and counts" in checks["spark"]["detail"]
     assert {check["status"] for check in checks.values()} == {"ok"}
     assert "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["rate_minute"]["detail"])
     assert "rows, 2026-11-20 00:00 to 2026-11-20 00:00 UTC" in checks["bucket_hour"]["detail"]
@@ -217,7 +217,7 @@ def test_people_get_a_line_for_each_check(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("settings", "status", "detail"),
     [
-        ((), "ok", "starts on local[2] and counts"),
+        ((), "ok", "on local[2] starts and counts"),
         (("--conf", "spark.driver.memory=none"), "fail", "Look at --master and --conf"),
     ],
 )

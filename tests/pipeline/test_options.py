@@ -109,8 +109,8 @@ WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
         (("--endpoint", "http://x"), "--endpoint: write the broker's id"),
         (("--endpoint", "1=ftp://x"), "--endpoint: write the broker's id"),
         ((*ENDPOINT, "--endpoint", "1=http://b"), "names broker 1 twice"),
-        ((*ENDPOINT, "--interval", "0"), "is not a number of seconds above 0"),
-        ((*ENDPOINT, "--duration", "nan"), "is not a number of seconds above 0"),
+        ((*ENDPOINT, "--interval", "0"), "is not a number from 0.001 to 1e+09"),
+        ((*ENDPOINT, "--duration", "nan"), "is not a number from 0.001 to 1e+09"),
     ],
     "snapshot": [
         (SERVER, "--token-file is missing"),

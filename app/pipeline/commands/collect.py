@@ -13,8 +13,8 @@ import asyncio
 import math
 import signal
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,16 +30,30 @@ from app.domain.broker_metrics import NO_QUOTA_METRICS, UP, Sample, quota_sample
 from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.job import Job
-from app.pipeline.options import OF_HOUR, local_folder
+from app.pipeline.options import OF_HOUR, local_folder, number_option
+from app.pipeline.tables import Table
 
 _MOST_WAIT_S: Final = 10.0
 _USUAL_PATH: Final = "/metrics"
 _FILE_EVERY_S: Final = 60.0
 
-FOLDER: Final = "collected"
-
 Endpoints = Mapping[int, str]
 """The address of each broker's metrics."""
+
+COLLECTED: Final = Table(
+    "collected",
+    """cluster_id string, ts timestamp, broker_id int, metric string, resource string, user string,
+    client_id string, value double""",
+    (),
+    (),
+)
+"""What is written, and ``ingest`` reads."""
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_TYPES: Final = {"int": pa.int32(), "string": pa.string(), "double": pa.float64()}
+_SCHEMA: Final = pa.schema(
+    (name, _TYPES.get(kind, _TIME)) for name, kind in map(str.split, COLLECTED.ddl.split(","))
+)
 
 
 @dataclass(frozen=True)
@@ -67,22 +81,22 @@ class Scrape:
 
 
 async def ticks(interval_s: float, duration_s: float | None) -> AsyncIterator[float]:
-    """Give each multiple of the interval when it comes, from the next one on.
+    """Wait for each multiple of the interval, from the next on; the first comes in any case.
 
     Args:
         interval_s: Between two.
-        duration_s: From the first one on; null never ends. There is one at least.
+        duration_s: From the first on; null never ends.
     """
-    at = first = _next(interval_s, time.time())
+    at = first = _next(interval_s)
     while duration_s is None or at == first or at < first + duration_s:
         await asyncio.sleep(max(0.0, at - time.time()))
         yield at
         # A machine that slept misses some.
-        at = max(at + interval_s, _next(interval_s, time.time()))
+        at = max(at + interval_s, _next(interval_s))
 
 
-def _next(interval_s: float, now: float) -> float:
-    return math.ceil(now / interval_s) * interval_s
+def _next(interval_s: float) -> float:
+    return math.ceil(time.time() / interval_s) * interval_s
 
 
 async def _ask(client: httpx.AsyncClient, broker_id: int, url: str, at: float) -> Scrape:
@@ -91,51 +105,25 @@ async def _ask(client: httpx.AsyncClient, broker_id: int, url: str, at: float) -
         async with asyncio.timeout(deadline_s):
             answer = await client.get(url)
         answer.raise_for_status()
-        samples = await asyncio.to_thread(_samples, answer)
-    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
-        return Scrape(at, broker_id, problem=_sentence(error, deadline_s))
-    return Scrape(at, broker_id, samples)
-
-
-def _samples(answer: httpx.Response) -> list[Sample]:
-    return list(quota_samples(answer.content.decode()))
-
-
-def _sentence(error: Exception, deadline_s: float | None) -> str:
-    match error:
-        case httpx.HTTPStatusError():
-            return f"answers with status {error.response.status_code}"
-        case TimeoutError() | httpx.TimeoutException():
-            return f"does not answer within {deadline_s:g} s"
-        case httpx.HTTPError():
-            return f"cannot be reached ({error})"
-        case _:
-            return f"answers something else than Prometheus text ({error})"
-
-
-_SCHEMA: Final = pa.schema(
-    [
-        ("cluster_id", pa.string()),
-        ("ts", pa.timestamp("us", tz="UTC")),
-        ("broker_id", pa.int32()),
-        ("metric", pa.string()),
-        ("resource", pa.string()),
-        ("user", pa.string()),
-        ("client_id", pa.string()),
-        ("value", pa.float64()),
-    ]
-)
+        samples = await asyncio.to_thread(lambda: list(quota_samples(answer.content.decode())))
+        return Scrape(at, broker_id, samples)
+    except httpx.HTTPStatusError as error:
+        problem = f"answers with status {error.response.status_code}"
+    except (TimeoutError, httpx.TimeoutException):
+        problem = f"does not answer within {deadline_s:g} s"
+    except httpx.HTTPError as error:
+        problem = f"cannot be reached ({error})"
+    except (httpx.InvalidURL, ValueError) as error:
+        problem = f"answers something else than Prometheus text ({error})"
+    return Scrape(at, broker_id, problem=problem)
 
 
 class CollectedFiles:
     """Gathers scrapes and writes them, a file at a time, below ``OUT/collected``.
 
     Attributes:
-        rows: That were written.
-        files: That were written.
-        scrapes: That were gathered.
-        up: Those of them that an endpoint answered.
-        with_quotas: Those of them that had a quota metric.
+        counts: Rows and files that were written; scrapes, those of them that an endpoint answered,
+            and those that had a quota metric.
     """
 
     def __init__(self, folder: Path, cluster: str) -> None:
@@ -144,23 +132,28 @@ class CollectedFiles:
         Raises:
             InfrastructureError: It cannot be made.
         """
-        self.folder = folder / FOLDER
-        self.rows = self.files = self.scrapes = self.up = self.with_quotas = 0
+        names = ("rows_out", "files", "scrapes", "scrapes_up", "scrapes_with_quotas")
+        self.counts = Counter(dict.fromkeys(names, 0))
+        self._folder = folder / COLLECTED.name
         self._cluster = cluster
-        self._waiting: list[tuple[Any, ...]] = []
+        self._waiting: defaultdict[datetime, list[tuple[Any, ...]]] = defaultdict(list)
         self._files_of: defaultdict[datetime, list[Path]] = defaultdict(list)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"{self.folder} cannot be made: {error.strerror}. Name another --out."
+            message = f"{self._folder} cannot be made: {error.strerror}. Name another --out."
             raise InfrastructureError(message) from error
 
-    def add(self, scrapes: Sequence[Scrape]) -> None:
-        """Keep scrapes for the next file."""
-        self.scrapes += len(scrapes)
-        self.up += sum(scrape.problem is None for scrape in scrapes)
-        self.with_quotas += sum(bool(scrape.samples) for scrape in scrapes)
-        self._waiting.extend(row for scrape in scrapes for row in self._rows(scrape))
+    def add(self, scrapes: Iterable[Scrape]) -> None:
+        """Add scrapes to the next file."""
+        for scrape in scrapes:
+            is_up, has_quotas = scrape.problem is None, bool(scrape.samples)
+            self.counts.update(scrapes=1, scrapes_up=is_up, scrapes_with_quotas=has_quotas)
+            at = datetime.fromtimestamp(scrape.at, UTC)
+            position = (self._cluster, at, scrape.broker_id)
+            rows = [(UP, "", "", "", float(is_up)), *scrape.samples]
+            hour = at.replace(minute=0, second=0, microsecond=0)
+            self._waiting[hour] += ((*position, *row) for row in rows)
 
     def write(self) -> None:
         """Write what waits, a file for each hour, and make one of the files of earlier hours.
@@ -168,14 +161,12 @@ class CollectedFiles:
         Raises:
             OSError: A file cannot be written; its rows wait for the next.
         """
-        while self._waiting:
-            hour = _hour_of(self._waiting[0])
-            rows = [row for row in self._waiting if _hour_of(row) == hour]
-            named = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
-            self._write_file(hour, pa.Table.from_pylist(named, _SCHEMA))
-            self.rows += len(rows)
-            self.files += 1
-            self._waiting = [row for row in self._waiting if _hour_of(row) != hour]
+        for hour, rows in [*self._waiting.items()]:
+            columns = zip(*rows, strict=True)
+            named = dict(zip(_SCHEMA.names, columns, strict=True))
+            self._write_file(hour, pa.table(named, _SCHEMA))
+            self.counts.update(rows_out=len(rows), files=1)
+            del self._waiting[hour]
         # Whoever reads the last whole hour has listed its files already.
         for hour in sorted(self._files_of):
             if max(self._files_of) - hour > timedelta(hours=1):
@@ -191,22 +182,11 @@ class CollectedFiles:
 
     def _write_file(self, hour: datetime, rows: pa.Table) -> None:
         # Two collectors may share a folder.
-        file = self.folder / f"{OF_HOUR}{hour:%Y%m%dT%H}-{uuid4().hex[:8]}.parquet"
+        file = self._folder / f"{OF_HOUR}{hour:%Y%m%dT%H}-{uuid4().hex[:8]}.parquet"
         hidden = file.with_name(f".{file.name}.part")
         pq.write_table(rows, hidden, compression="zstd")
         hidden.rename(file)
         self._files_of[hour].append(file)
-
-    def _rows(self, scrape: Scrape) -> Iterator[tuple[Any, ...]]:
-        at = (self._cluster, datetime.fromtimestamp(scrape.at, UTC), scrape.broker_id)
-        yield (*at, UP, "", "", "", 0.0 if scrape.problem else 1.0)
-        for sample in scrape.samples:
-            yield (*at, *sample)
-
-
-def _hour_of(row: tuple[Any, ...]) -> datetime:
-    at: datetime = row[1]
-    return at.replace(minute=0, second=0, microsecond=0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -219,12 +199,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BROKER_ID=URL",
         help="a broker's metrics, such as 1=http://broker-1:9404/metrics; may be repeated",
     )
-    parser.add_argument(
-        "--interval", type=_seconds, default=15.0, metavar="S", help="seconds; default 15"
-    )
-    parser.add_argument(
-        "--duration", type=_seconds, metavar="S", help="seconds; default until Ctrl-C"
-    )
+    seconds: Mapping[str, Any] = {"type": number_option(0.001, 1e9), "metavar": "S"}
+    parser.add_argument("--interval", **seconds, default=15.0, help="seconds; default: 15")
+    parser.add_argument("--duration", **seconds, help="seconds; default: until Ctrl-C")
 
 
 def run(job: Job) -> None:
@@ -241,20 +218,13 @@ def run(job: Job) -> None:
     folder = local_folder(job.options.out)
     if job.options.dry_run:
         job.counts["would_ask"] = list(endpoints.values())
-        job.counts["would_write"] = str(folder / FOLDER)
+        job.counts["would_write"] = str(folder / COLLECTED.name)
         return
     files = CollectedFiles(folder, cluster_id_of(job.options) or "")
     asyncio.run(_until_stopped(job, files, endpoints))
-    job.counts |= {
-        "rows_out": files.rows,
-        "files": files.files,
-        "scrapes": files.scrapes,
-        "scrapes_up": files.up,
-        "scrapes_with_quotas": files.with_quotas,
-    }
-    if files.scrapes and not files.up:
-        urls = ", ".join(endpoints.values())
-        message = f"No endpoint ever answered: look at {urls}."
+    job.counts |= files.counts
+    if files.counts["scrapes"] and not files.counts["scrapes_up"]:
+        message = f"No endpoint ever answered: look at {', '.join(endpoints.values())}."
         raise InfrastructureError(message)
 
 
@@ -297,7 +267,8 @@ async def _collect(job: Job, files: CollectedFiles, endpoints: Endpoints) -> Non
 
 def _write(job: Job, files: CollectedFiles) -> None:
     files.write()
-    job.say(f"{files.rows} rows of {files.scrapes} scrapes, {files.up} of them up")
+    rows, _, scrapes, up, _ = files.counts.values()
+    job.say(f"{rows} rows of {scrapes} scrapes, {up} of them up")
 
 
 def _endpoints(texts: Sequence[str]) -> Endpoints:
@@ -322,14 +293,3 @@ def _endpoints(texts: Sequence[str]) -> Endpoints:
         message = "--endpoint is missing: name a broker's metrics, as BROKER_ID=URL."
         raise UsageError(message)
     return endpoints
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (0 < seconds < math.inf):
-        message = f"{text!r} is not a number of seconds above 0"
-        raise argparse.ArgumentTypeError(message)
-    return seconds

@@ -7,24 +7,24 @@ findings.
 import argparse
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
 from app.domain.broker_metrics import NO_QUOTA_METRICS, UNSPLIT, UP
 from app.java import JavaMissingError, find_java
+from app.pipeline.commands.collect import COLLECTED
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import SPARK_ERRORS, retried
 from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results
@@ -64,22 +64,6 @@ class Check(NamedTuple):
     detail: str
 
 
-def ok(check: str, detail: str) -> Check:
-    """Return a check without a complaint."""
-    return Check(check, OK, detail)
-
-
-def warn(check: str, detail: str) -> Check:
-    """Return a check that makes results doubtful or incomplete."""
-    return Check(check, WARN, detail)
-
-
-def fail(check: str, detail: str) -> Check:
-    """Return a check that makes results wrong or impossible."""
-    return Check(check, FAIL, detail)
-
-
-_CALLBACK: Final = "quota callback"
 _KAFKAS_RULES: Final = "kafka"
 _TIMEOUT_S: Final = 10.0
 
@@ -117,45 +101,45 @@ def run(job: Job) -> None:
 def _checks(job: Job) -> Iterator[Check]:
     yield from _machine_checks()
     if not job.options.dry_run:
-        started = _spark_check(job)
+        started = Check("spark", *_spark(job))
         yield started
         if started.status == OK and job.options.input:
             lakes = job.lakes()
-            found = list(_table_checks(lakes))
+            found = list(_tables(lakes))
             yield from found
             if all(check.status != FAIL for check in found):
                 yield from retried(lambda: [*_data_checks(Results(lakes, Scope.of(job)))])
     if job.options.server:
         file = job.options.token_file
         token = None if file is None else read_file("--token-file", file).strip()
-        yield _callback_check(job.options.server, token)
+        yield Check("quota callback", *_callback(job.options.server, token))
 
 
 def _machine_checks() -> Iterator[Check]:
     """Look at Java, and name the versions that results depend on."""
     try:
-        yield ok("java", f"{find_java()} is new enough.")
+        yield Check("java", OK, f"{find_java()} is new enough.")
     except JavaMissingError as error:
-        yield fail("java", str(error))
-    yield ok("python", f"Python {platform.python_version()} at {sys.executable}.")
+        yield Check("java", FAIL, str(error))
+    yield Check("python", OK, f"Python {platform.python_version()} at {sys.executable}.")
     for package in ("pyspark", "pyarrow"):
-        yield ok(package, f"{package} {version(package)}.")
+        yield Check(package, OK, f"{package} {version(package)}.")
 
 
-def _spark_check(job: Job) -> Check:
+def _spark(job: Job) -> tuple[str, str]:
     """Start Spark, and count to a hundred."""
     try:
         with job.spark() as session:
             counted = session.range(100).count()
-            release, master = session.version, session.conf.get("spark.master")
+            spark = f"Spark {session.version} on {session.conf.get('spark.master')}"
     except InfrastructureError as error:
-        return fail("spark", f"{error} Look at --master and --conf, and at the lines above.")
+        return FAIL, f"{error} Look at --master and --conf, and at the lines above."
     if counted != 100:
-        return fail("spark", f"Spark {release} on {master} counts wrong: {counted} of 100 rows.")
-    return ok("spark", f"Spark {release} starts on {master} and counts.")
+        return FAIL, f"{spark} counts wrong: {counted} of 100 rows."
+    return OK, f"{spark} starts and counts."
 
 
-def _callback_check(server: str, token: str | None) -> Check:
+def _callback(server: str, token: str | None) -> tuple[str, str]:
     """Ask the service whether a broker has a ``client.quota.callback.class`` of its own.
 
     Such a broker applies limits of its own making, which no stored quota tells.
@@ -163,46 +147,31 @@ def _callback_check(server: str, token: str | None) -> Check:
     Source: KIP-257.
     """
     if urlsplit(server).scheme not in {"http", "https"}:
-        return fail(_CALLBACK, f"--server {server} is no http:// or https:// address.")
+        return FAIL, f"--server {server} is no http:// or https:// address."
+    url, caller = f"{server.rstrip('/')}/quotas/resolve", {"user": "ANONYMOUS"}
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        response = httpx.get(
-            f"{server.rstrip('/')}/quotas/resolve",
-            params={"user": "ANONYMOUS"},
-            headers=headers,
-            timeout=_TIMEOUT_S,
-        )
+        response = httpx.get(url, params=caller, headers=headers, timeout=_TIMEOUT_S)
         document = response.json()
     except (httpx.HTTPError, ValueError) as error:
-        return fail(_CALLBACK, f"{server} does not answer ({error}): see that the service runs.")
+        return FAIL, f"{server} does not answer ({error}): see that the service runs."
     if not isinstance(document, dict) or response.status_code != httpx.codes.OK:
         code = document.get("code") if isinstance(document, dict) else None
         status = f"{server} answers {response.status_code} {code or ''}".rstrip()
-        return fail(_CALLBACK, f"{status}: give --token-file of a principal that may describe.")
+        return FAIL, f"{status}: give --token-file of a principal that may describe."
     model = (document.get("callback") or {}).get("model", _KAFKAS_RULES)
-    if document.get("authoritative") is True and model != _KAFKAS_RULES:
-        sentence = (
+    if document.get("authoritative") is not True:
+        return FAIL, (
+            "a broker has client.quota.callback.class set: limits and buckets of these results are "
+            "what is configured, not what is enforced. Do not act on them without asking its owner."
+        )
+    if model != _KAFKAS_RULES:
+        return OK, (
             f"the brokers have the callback {model}: give resolve and run its file (--callback), "
             "else their results are what is configured, not what is enforced."
         )
-        return ok(_CALLBACK, sentence)
-    if document.get("authoritative") is True:
-        return ok(_CALLBACK, "no broker has a callback of its own: results are authoritative.")
-    sentence = (
-        "a broker has client.quota.callback.class set: limits and buckets of these results are "
-        "what is configured, not what is enforced. Do not act on them without asking its owner."
-    )
-    return fail(_CALLBACK, sentence)
+    return OK, "no broker has a callback of its own: results are authoritative."
 
-
-COLLECTED: Final = Table(
-    "collected",
-    """cluster_id string, ts timestamp, broker_id int, metric string, resource string, user string,
-    client_id string, value double""",
-    (),
-    (),
-)
-"""What ``collect`` writes, and ``ingest`` reads."""
 
 _MAY_BE_EMPTY: Final = (
     *(QUARANTINE, QUOTA_CONFLICT, QUOTA_FAILED, THROTTLE_INCIDENT),
@@ -210,84 +179,159 @@ _MAY_BE_EMPTY: Final = (
 )
 """Of these no row is the good case."""
 
+_TO_MINUTE: Final = "%Y-%m-%d %H:%M UTC"
 _TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")
 _HOUR: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
 
 
-def _table_checks(lakes: list[Lake]) -> Iterator[Check]:
+def _tables(lakes: Sequence[Lake]) -> Iterator[Check]:
     """Say how many rows each table has, and from when to when."""
     for lake in lakes:
         found = [table for table in (*TABLES.values(), COLLECTED) if lake.has(table)]
+        for table in found:
+            yield Check(table.name, *_rows(lake, table))
         if not found:
             sentence = f"{lake.name} has no table of these jobs: name the folder above the tables."
-            yield fail("tables", sentence)
-        for table in found:
-            yield _table_check(lake, table)
+            yield Check("tables", FAIL, sentence)
 
 
-def _table_check(lake: Lake, table: Table) -> Check:
-    time = next((name for name in _TIMES if name in table.columns), None)
+def _rows(lake: Lake, table: Table) -> tuple[str, str]:
     hour = _HOUR if "hour" in table.columns else "cast(null as timestamp)"
-    when = sf.col(time) if time else sf.expr(hour)
-    count = sf.count(sf.lit(1)).alias("rows")
-    figures = (count, sf.min(when).alias("first"), sf.max(when).alias("last"))
+    time = next((name for name in _TIMES if name in table.columns), hour)
+    figures = ("count(*)", f"min({time})", f"max({time})")
     try:
-        found = retried(lambda: lake.read(table).agg(*figures).toArrow())
-        [row] = found.to_pylist()
+        found = retried(lambda: lake.read(table).selectExpr(*figures).toArrow())
     except SPARK_ERRORS as error:
         reason = str(error).splitlines()[0]
-        sentence = f"{lake.address(table)} cannot be read ({reason}): write it again."
-        return fail(table.name, sentence)
-    if not row["rows"] and table not in _MAY_BE_EMPTY:
-        sentence = (
-            f"{lake.address(table)} has no rows: look at the report of the job that wrote it."
-        )
-        return warn(table.name, sentence)
-    first, last = row["first"], row["last"]
-    period = f", {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC" if first else ""
-    return ok(table.name, f"{row['rows']:,} rows{period}.")
+        return FAIL, f"{lake.address(table)} cannot be read ({reason}): write it again."
+    number, first, last = found.to_pylist()[0].values()
+    if not number and table not in _MAY_BE_EMPTY:
+        address = lake.address(table)
+        return WARN, f"{address} has no rows: look at the report of the job that wrote it."
+    period = f", {first:%Y-%m-%d %H:%M} to {last:{_TO_MINUTE}}" if first else ""
+    return OK, f"{number:,} rows{period}."
 
 
-_ENCODED: Final = "%[0-9A-Fa-f]{2}"
-_MOST_EMPTY: Final = 0.5
-_MOST_UNLIMITED: Final = 0.5
-_LEAST_COVERAGE: Final = 0.9
-_MOST_SKEW: Final = timedelta(minutes=5)
+class Rule(NamedTuple):
+    """A question to a table: each row of the answer is a check, and a warning if it is ``wrong``.
+
+    Attributes:
+        check: Its name; as the sentences, with the columns of the row in it.
+        table: Without rows of it the question is not asked.
+        query: In SQL.
+        fine: The sentence of a row that is no warning.
+        wrong: The sentence of a warning.
+    """
+
+    check: str
+    table: str
+    query: str
+    fine: str
+    wrong: str
+
+
+_METRICS: Final = "metrics"
+"""``series``, or what was collected where there is none."""
+
+_RULES: Final = (
+    Rule(
+        "quota metrics of broker {broker_id} of {cluster_id}",
+        COLLECTED.name,
+        """select cluster_id, broker_id, count_if(metric = {up} and value <> 0) scrapes,
+        count_if(metric <> {up}) samples, samples = 0 and scrapes > 0 wrong
+        from {collected} group by 1, 2 order by 1, 2""",
+        "{samples:,} samples in {scrapes:,} scrapes.",
+        f"No quota metrics in these scrapes: {NO_QUOTA_METRICS}.",
+    ),
+    Rule(
+        "exporter rules",
+        _METRICS,
+        """select coalesce(sum(n), 0) found, found > 0 wrong from (
+        select user text, 1 n from {metrics} union all
+        select raw, n from {quarantine} where reason = {undecodable}) where text rlike {unsplit}""",
+        "no user holds a client-id.",
+        "in {found:,} rows the user holds `, client-id=`, which no name can: in the exporter's "
+        "rules that for user and client-id must come before that for users. Both would be taken "
+        "for the user's quota.",
+    ),
+    Rule(
+        "names decoded",
+        SERIES.name,
+        """select count(name) found, min(name) first, found > 0 wrong
+        from (select distinct explode(array(user, client_id)) name from {series})
+        where name rlike '%[0-9A-Fa-f][0-9A-Fa-f]'""",
+        "no name holds %XX.",
+        "{found} names hold %XX, such as {first!r}: they match no quota if the source encodes "
+        "names. Ingest with `urlencoded: true` in the --map.",
+    ),
+    Rule(
+        "names present",
+        SERIES.name,
+        """select avg(int(user = '')) no_user, avg(int(client_id = '')) no_client,
+        avg(int(user = '' and client_id = '')) nobody, nobody > 0.5 wrong
+        from {series} where dt = (select max(dt) from {series})""",
+        "of the series of the last day {no_user:.1%} have no user, {no_client:.1%} no client-id, "
+        "and {nobody:.1%} neither.",
+        "{nobody:.1%} of the series of the last day have neither user nor client-id: see that the "
+        "exporter keeps these two labels.",
+    ),
+    Rule(
+        "level 0",
+        BUCKET_HOUR.name,
+        """select sum(if(level = 0, minutes, 0)) / sum(minutes) share, share > 0.5 wrong
+        from {bucket_hour}""",
+        "no quota limits {share:.1%} of the bucket minutes.",
+        "no quota limits {share:.1%} of the bucket minutes: see that --quotas is of this cluster "
+        "and names agree.",
+    ),
+    Rule(
+        "throttle times",
+        BUCKET_HOUR.name,
+        """select count(throttle_ms_peak) throttled, sum(minutes_over_100) > 0 and throttled = 0
+        wrong from {bucket_hour}""",
+        "{throttled:,} bucket hours have one.",
+        "rates are above limits, and no throttle time was ever recorded: add an exporter rule for "
+        "the attribute throttle-time.",
+    ),
+    Rule(
+        "quarantine",
+        QUARANTINE.name,
+        """select array_join(collect_list(text), ', ') most, true wrong from (
+        select concat(reason, ' (', format_number(sum(n), 0), ')') text
+        from {quarantine} group by reason order by sum(n) desc, reason limit 3)""",
+        "",
+        "rows were left out by ingest: {most}. The table has their text.",
+    ),
+)
+_CONSTANTS: Final = {"up": UP, "undecodable": UNDECODABLE, "unsplit": UNSPLIT}
 
 
 def _data_checks(results: Results) -> Iterator[Check]:
-    """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows.
-
-    A check whose table is missing or empty is left out.
-    """
-    series, buckets, versions, quarantine, collected = (
-        frame if frame is not None and not frame.isEmpty() else None
-        for frame in map(results.read, (SERIES, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, COLLECTED))
-    )
-    metrics = series if series is not None else collected
-    if metrics is not None and versions is not None:
-        yield _clusters(metrics, versions)
-    if collected is not None:
-        yield from _scrapes(collected)
-    if metrics is not None:
-        yield _tag_splitting(metrics, quarantine)
-    if series is not None:
-        yield _name_encoding(series)
-        yield _empty(series)
-        yield from _metrics(series, versions)
-    if buckets is not None:
-        yield _limited_share(buckets)
-        yield _throttling(buckets)
-    yield from _brokers(_coverage(results.read(RATE_MINUTE), buckets))
-    if quarantine is not None:
-        yield _quarantine_reasons(quarantine)
+    """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows."""
+    session, frames, empty = results.lakes[0].session, dict[str, DataFrame](), set[str]()
+    for table in (SERIES, COLLECTED, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, RATE_MINUTE):
+        frame = results.read(table)
+        if frame is None or frame.isEmpty():
+            frame = session.createDataFrame([], schema_of(table))
+            empty.add(table.name)
+        frames[table.name] = frame
+    metrics = COLLECTED.name if SERIES.name in empty else SERIES.name
+    frames[_METRICS] = frames[metrics]
+    empty |= {_METRICS} if metrics in empty else set()
+    if not empty & {_METRICS, QUOTA_VERSION.name}:
+        yield _clusters(frames[_METRICS], frames[QUOTA_VERSION.name])
+    values: dict[str, Any] = {**frames, **_CONSTANTS}
+    for rule in _RULES:
+        rows = [] if rule.table in empty else session.sql(rule.query, **values).collect()
+        yield from (_judge(rule, row.asDict()) for row in rows)
+    if SERIES.name not in empty:
+        yield from _metrics(frames[SERIES.name], frames[QUOTA_VERSION.name])
+    yield from _brokers(frames[BUCKET_HOUR.name], frames[RATE_MINUTE.name])
 
 
-def _coverage(rates: DataFrame | None, buckets: DataFrame | None) -> list[BrokerCoverage]:
-    """Return the coverage of the brokers, of minutes where there are any."""
-    if rates is not None and not rates.isEmpty():
-        return broker_coverage(reported_minutes(rates))
-    return [] if buckets is None else broker_coverage(buckets)
+def _judge(rule: Rule, row: Mapping[str, Any]) -> Check:
+    status, detail = (WARN, rule.wrong) if row["wrong"] else (OK, rule.fine)
+    return Check(rule.check.format(**row), status, detail.format(**row))
 
 
 def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
@@ -295,148 +339,63 @@ def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
     observed, limited = _distinct(metrics, "cluster_id"), _distinct(versions, "cluster_id")
     without = sorted(observed - limited)
     if not without:
-        return ok("cluster ids", f"there are quotas of {', '.join(sorted(observed))}.")
+        return Check("cluster ids", OK, f"there are quotas of {', '.join(sorted(observed))}.")
     sentence = (
         f"metrics are of the cluster {', '.join(map(repr, without))}, quotas of "
         f"{', '.join(map(repr, sorted(limited)))}: all rows would be unlimited. Give `collect`, "
         "`ingest` and `snapshot` the same --cluster, Kafka's own id."
     )
-    return fail("cluster ids", sentence)
+    return Check("cluster ids", FAIL, sentence)
 
 
-def _scrapes(collected: DataFrame) -> Iterator[Check]:
-    """Look for brokers whose scrapes have no quota metric, though the exporter answers."""
-    brokers = collected.groupBy("cluster_id", "broker_id").agg(
-        sf.count_if((sf.col("metric") == UP) & (sf.col("value") != 0)).alias("up"),
-        sf.count_if(sf.col("metric") != UP).alias("samples"),
-    )
-    for row in brokers.sort("cluster_id", "broker_id").collect():
-        check = f"quota metrics of broker {row.broker_id} of {row.cluster_id}"
-        if row.samples or not row.up:
-            yield ok(check, f"{row.samples:,} samples in {row.up:,} scrapes.")
-        else:
-            yield warn(check, f"No quota metrics in these scrapes: {NO_QUOTA_METRICS}.")
-
-
-def _tag_splitting(metrics: DataFrame, quarantine: DataFrame | None) -> Check:
-    """Look for users that hold a client-id, which an exporter's rule has not split off."""
-    found = metrics.where(sf.col("user").rlike(UNSPLIT)).count()
-    if quarantine is not None:
-        unsplit = (sf.col("reason") == UNDECODABLE) & sf.col("raw").rlike(UNSPLIT)
-        found += quarantine.where(unsplit).agg(sf.sum("n")).collect()[0][0] or 0
-    if not found:
-        return ok("exporter rules", "no user holds a client-id.")
-    sentence = (
-        f"in {found:,} rows the user holds `, client-id=`, which no name can: in the exporter's "
-        "rules that for user and client-id must come before that for users"
-    )
-    return warn("exporter rules", f"{sentence}. Both would be taken for the user's quota.")
-
-
-def _name_encoding(series: DataFrame) -> Check:
-    names = series.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
-    encoded = names.where(sf.col("name").rlike(_ENCODED))
-    found, first = encoded.agg(sf.count("name"), sf.min("name")).collect()[0]
-    if not found:
-        return ok("names decoded", "no name holds %XX.")
-    sentence = (
-        f"{found} names hold %XX, such as {first!r}: they match no quota if the source "
-        "encodes names. Ingest with `urlencoded: true` in the --map."
-    )
-    return warn("names decoded", sentence)
-
-
-def _empty(series: DataFrame) -> Check:
-    last = series.agg(sf.max("dt")).collect()[0][0]
-    no_user, no_client = sf.col("user") == "", sf.col("client_id") == ""
-    shares = [sf.avg(column.cast("int")) for column in (no_user, no_client, no_user & no_client)]
-    of_user, of_client, nobody = series.where(sf.col("dt") == last).agg(*shares).collect()[0]
-    sentence = (
-        f"of the series of the last day {of_user:.1%} have no user, "
-        f"{of_client:.1%} no client-id, and {nobody:.1%} neither"
-    )
-    if nobody > _MOST_EMPTY:
-        return warn("names present", f"{sentence}: see that the exporter keeps these two labels.")
-    return ok("names present", f"{sentence}.")
-
-
-def _metrics(series: DataFrame, versions: DataFrame | None) -> Iterator[Check]:
+def _metrics(series: DataFrame, versions: DataFrame) -> Iterator[Check]:
     """Look for keys with quotas and no metric: brokers record a type once it has a quota."""
-    seen = _distinct(series, "key")
-    limited = set() if versions is None else _distinct(versions.where("valid_to is null"), "key")
+    seen, limited = _distinct(series, "key"), _distinct(versions.where("valid_to is null"), "key")
     for key, resource in RESOURCES.items():
         check = f"metric {resource}"
         if key in seen:
-            yield ok(check, f"{key} is observed.")
+            yield Check(check, OK, f"{key} is observed.")
         elif key in limited:
             sentence = (
                 f"{key} has quotas and no observation: add an exporter rule for "
                 f"kafka.server:type={resource}, or scrape the node that enforces it."
             )
-            yield warn(check, sentence)
+            yield Check(check, WARN, sentence)
         else:
-            yield ok(check, f"{key} is not observed: {NO_QUOTA_METRICS}.")
+            yield Check(check, OK, f"{key} is not observed: {NO_QUOTA_METRICS}.")
 
 
-def _limited_share(buckets: DataFrame) -> Check:
-    unlimited = sf.sum(sf.when(sf.col("level") == 0, sf.col("minutes")).otherwise(0))
-    share = buckets.agg(unlimited / sf.sum("minutes")).collect()[0][0]
-    sentence = f"no quota limits {share:.1%} of the bucket minutes"
-    if share > _MOST_UNLIMITED:
-        return warn("level 0", f"{sentence}: see that --quotas is of this cluster and names agree.")
-    return ok("level 0", f"{sentence}.")
+_LEAST_COVERAGE: Final = 0.9
+_MOST_SKEW: Final = timedelta(minutes=5)
 
 
-def _throttling(buckets: DataFrame) -> Check:
-    throttled, over = buckets.agg(
-        sf.count("throttle_ms_peak"), sf.sum("minutes_over_100")
-    ).collect()[0]
-    if over and not throttled:
-        sentence = (
-            "rates are above limits, and no throttle time was ever recorded: add an exporter rule "
-            "for the attribute throttle-time."
-        )
-        return warn("throttle times", sentence)
-    return ok("throttle times", f"{throttled:,} bucket hours have one.")
+def _brokers(hours: DataFrame, rates: DataFrame) -> Iterator[Check]:
+    """Look at the coverage of each broker, of minutes where there are any, and at the clocks."""
+    brokers = broker_coverage(reported_minutes(rates)) or broker_coverage(hours)
+    for broker in brokers:
+        name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
+        sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"
+        if broker.share < _LEAST_COVERAGE:
+            sentence += ": its scrapes fail at times; look at `up` and its timeouts"
+        yield Check(name, OK if broker.share >= _LEAST_COVERAGE else WARN, f"{sentence}.")
+    for cluster, own in groupby(brokers, key=lambda broker: broker.cluster_id):
+        yield Check(f"clocks of {cluster}", *_clocks(list(own)))
 
 
-def _brokers(coverage: Sequence[BrokerCoverage]) -> Iterator[Check]:
-    for cluster, group in groupby(coverage, key=lambda broker: broker.cluster_id):
-        brokers = list(group)
-        yield from map(_broker_coverage, brokers)
-        yield _skew(cluster, brokers)
-
-
-def _broker_coverage(broker: BrokerCoverage) -> Check:
-    name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
-    sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"
-    if broker.share < _LEAST_COVERAGE:
-        return warn(name, f"{sentence}: its scrapes fail at times; look at `up` and its timeouts.")
-    return ok(name, f"{sentence}.")
-
-
-def _skew(cluster: str, brokers: Sequence[BrokerCoverage]) -> Check:
-    name, end = f"clocks of {cluster}", brokers[0].cluster_last
+def _clocks(brokers: Sequence[BrokerCoverage]) -> tuple[str, str]:
+    end = brokers[0].cluster_last
+    late = [f"{broker.broker_id}" for broker in brokers if end - broker.last > _MOST_SKEW]
     if end > datetime.now(UTC) + _MOST_SKEW:
-        sentence = (
-            f"the last minute, {end:%Y-%m-%d %H:%M} UTC, is in the future: set the clocks by NTP."
+        return (
+            FAIL,
+            f"the last minute, {end:{_TO_MINUTE}}, is in the future: set the clocks by NTP.",
         )
-        return fail(name, sentence)
-    late = [broker.broker_id for broker in brokers if end - broker.last > _MOST_SKEW]
     if late:
-        sentence = (
-            f"the last minute of broker {', '.join(map(str, late))} is more than 5 minutes before "
-            "that of the others: it was not scraped, or a clock is wrong."
+        return WARN, (
+            f"the last minute of broker {', '.join(late)} is more than 5 minutes before that of "
+            "the others: it was not scraped, or a clock is wrong."
         )
-        return warn(name, sentence)
-    return ok(name, f"all brokers end within 5 minutes of {end:%Y-%m-%d %H:%M} UTC.")
-
-
-def _quarantine_reasons(quarantine: DataFrame) -> Check:
-    reasons = quarantine.groupBy("reason").agg(sf.sum("n").alias("n"))
-    rows = reasons.sort(sf.desc("n"), "reason").limit(3).collect()
-    most = ", ".join(f"{row.reason} ({row.n:,})" for row in rows)
-    return warn("quarantine", f"rows were left out by ingest: {most}. The table has their text.")
+    return OK, f"all brokers end within 5 minutes of {end:{_TO_MINUTE}}."
 
 
 def _distinct(frame: DataFrame, column: str) -> set[str]:

@@ -143,7 +143,7 @@ def test_the_files_of_an_hour_become_a_single_file_an_hour_after_it(tmp_path: Pa
         2 * minute + half for minute in (58, 59, 60, 61, 119, 120) for half in (0, 1)
     ]
     assert pq.read_metadata(tmp_path / "collected" / names[0]).num_rows == 4
-    assert files.rows == 12
+    assert files.counts["rows_out"] == 12
 
 
 def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(
