@@ -14,25 +14,26 @@ import yaml
 
 from app.command_line import CommandParser, complain, redact, run_to_the_end
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
+from app.pipeline.options import add_common_options
 
 JOBS: Final[Mapping[str, str]] = {
-    "collect": "poll the brokers' Prometheus endpoints and write what they say",
+    "collect": "poll the brokers' Prometheus endpoints and write their quota metrics",
     "synth": "make up observations and quotas, in every shape that ingest reads",
-    "ingest": "read metrics of any shape into one row a minute, broker and series",
-    "snapshot": "keep the live quotas of a service",
-    "history": "fold the audit log into what held when",
+    "ingest": "read metrics of any shape into one row for each minute, broker and series",
+    "snapshot": "write the current quotas of a service",
+    "history": "write which quotas held when, from the audit log",
     "resolve": "find the limit and the bucket of each series",
     "utilization": "sum up each bucket's hours and days beside its limit",
-    "incidents": "find the stretches in which a bucket was throttled or over its limit",
-    "whatif": "tell who would have been throttled under other quotas",
+    "incidents": "find the periods in which a bucket was throttled or over its limit",
+    "whatif": "find who would have been throttled under other quotas",
     "export": "write minutes or histograms with names and limits in each row",
-    "rightsize": "say what each stored value should be, from what was used",
-    "stale": "find stored values that do nothing, and who has none",
-    "overcommit": "say what brokers have promised beside what they can do",
-    "drift": "find where the desired document, the log and the live quotas differ",
-    "run": "do everything from ingest to incidents in one Spark application",
+    "rightsize": "advise a value for each stored quota, from what was used",
+    "stale": "find stored quotas that do nothing, and clients without a quota",
+    "overcommit": "compare what brokers have promised with what they can do",
+    "drift": "find where the desired quotas, the audit log and the live quotas differ",
+    "run": "run all steps from ingest to incidents in one Spark application",
     "plot": "draw the results",
-    "doctor": "look for what would make results wrong or missing",
+    "doctor": "look for what makes results wrong or missing",
     "warm": "keep Spark's classes on this machine, so that later runs start sooner",
 }
 """Each is the module of the same name in ``app.pipeline.commands``, with its line of help."""
@@ -69,17 +70,15 @@ def _main(arguments: Sequence[str]) -> int:
         complain(f"{error.name} is missing: pip install 'kafka-quota-service[pipeline]'.")
         return PipelineError.exit_code
     except KeyboardInterrupt:
-        complain(f"{name}: stopped; what was not published by then is forgotten.")
+        complain(f"{name}: stopped; what is not published yet is lost.")
         return _INTERRUPTED
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    from app.pipeline.options import add_common_options  # noqa: PLC0415 - brings Spark along
-
     parser = CommandParser(
         prog="quota-pipeline",
-        description="Tell who is near a limit, and which quota makes it.",
-        epilog="`quota-pipeline JOB --help` says what a job takes.",
+        description="Find who is near a limit, and which quota sets it.",
+        epilog="`quota-pipeline JOB --help` lists the options of a job.",
     )
     release = version("kafka-quota-service")
     parser.add_argument("--version", action="version", version=f"%(prog)s {release}")
@@ -99,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
     from pyarrow import ArrowException  # noqa: PLC0415 - takes its time, as the next does
 
     from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
-    from app.pipeline.run_records import record_if_published  # noqa: PLC0415
+    from app.pipeline.publishing import record_if_published  # noqa: PLC0415
 
     job = Job(options.job, options)
     job.require_folders()

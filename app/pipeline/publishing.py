@@ -7,6 +7,8 @@ Minutes stay in the lake: they are too many beside a log that has to answer in a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -20,11 +22,13 @@ from app.pipeline.folders import retried
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of
-from app.pipeline.run_records import connect, database_of, record_run
+from app.pipeline.run_records import connect, database_of, record_published, record_run
 from app.pipeline.tables import (
     BROKER_COMMIT,
     BUCKET_HOUR,
     BY_CLUSTER,
+    BY_DAY,
+    BY_HOUR,
     BY_RUN,
     DIM_BUCKET,
     DRIFT_FINDING,
@@ -76,20 +80,26 @@ _AS_CSV: Final = csv.WriteOptions(include_header=False, quoting_style="all_valid
 """A text in quotes may be empty, without them it is null."""
 
 _ONE_AT_A_TIME: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline publish'))"
-_DELETE_DAYS: Final = sql.SQL(
-    "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) "
+_OF_DAYS: Final = sql.SQL(
+    "delete from {table} using unnest(%(clusters)s::text[], %(days)s::date[]) as scope (c, d) "
     "where cluster_id = c and dt = d"
 )
-_DELETE_RUNS: Final = sql.SQL("delete from {table} where run_id = any(%s)")
-_DROP_RUNS: Final = sql.SQL(
-    "delete from {table} where cluster_id = any(%s) and run_id not in (select run_id from "
-    "pipeline_run where 'whatif_run' = any(published) order by seq desc limit %s)"
-)
-_DELETE_CLUSTERS: Final = sql.SQL("delete from {table} where cluster_id = any(%s)")
-_DELETE_BEGUN: Final = """
-    delete from throttle_incident using unnest(%s::text[], %s::date[]) as scope (c, d)
+_REPLACED: Final[Mapping[Sequence[str], sql.SQL]] = {
+    BY_HOUR: _OF_DAYS,
+    BY_DAY: _OF_DAYS,
+    BY_CLUSTER: sql.SQL("delete from {table} where cluster_id = any(%(clusters)s)"),
+    BY_RUN: sql.SQL(
+        "delete from {table} where run_id = any(%(runs)s) or cluster_id = any(%(clusters)s) and "
+        "run_id not in (select run_id from pipeline_run where 'whatif_run' = any(published) "
+        "order by seq desc limit %(most)s)"
+    ),
+}
+"""What removes the rows that are replaced, by the partitions of the table."""
+
+_REPLACED_INCIDENTS: Final = sql.SQL("""
+    delete from {table} using unnest(%(clusters)s::text[], %(days)s::date[]) as scope (c, d)
     where cluster_id = c and (start at time zone 'UTC')::date = d
-"""
+""")
 _DELETE_SAME: Final = """
     delete from throttle_incident using unnest(%s::text[], %s::text[]) as same (c, i)
     where cluster_id = c and incident_id = i
@@ -110,34 +120,41 @@ _DROP_OLD: Final = sql.SQL(
 )
 
 
+@contextmanager
+def record_if_published(job: Job) -> Iterator[None]:
+    """Record a run that publishes, and no other."""
+    publishes = job.name in SERVED and job.options.pg is not None and not job.options.dry_run
+    with record_run(job) if publishes else nullcontext():
+        yield
+
+
 def publish(job: Job, hours: Sequence[Partition], days: Sequence[Partition] | None = None) -> None:
-    """Publish what a job wrote to Postgres as well, where ``--pg`` asks for it; else do nothing.
+    """Publish what a job wrote of some hours, where ``--pg`` asks for it; else do nothing.
 
     Args:
-        job: Says from where to where; ``counts["published"]`` gets the rows of each table.
-        hours: That it is about: their days are published whole.
+        job: ``counts["published"]`` gets the rows of each table.
+        hours: Their days are published whole.
         days: Those days, where incidents of others were replaced, too.
 
     Raises:
         UsageError: ``--pg`` names no database.
         InfrastructureError: Postgres cannot be reached, was not migrated, or refuses.
     """
-    if job.options.pg is None:
-        return
-    lake, of_run = job.lake(), days or days_of(hours)
+    if job.options.pg is not None:
+        lake = job.lake()
+        tables, of_run = SERVED[job.name], days or days_of(hours)
 
-    def publish_days() -> None:
-        reach = reach_of(broker_coverage(lake.read_in(BUCKET_HOUR, hours)))
-        rows = {table: _read(lake, table, of_run) for table in SERVED[job.name]}
-        publish_results(job, rows, of_run, reach)
+        def publish_days() -> None:
+            reach = reach_of(broker_coverage(lake.read_in(BUCKET_HOUR, hours)))
+            publish_results(job, _read(lake, tables, of_run), of_run, reach)
 
-    retried(publish_days)
+        retried(publish_days)
 
 
 def publish_advice(
     job: Job, tables: Sequence[Table], clusters: Sequence[Partition], reach: Reach | None
 ) -> None:
-    """Publish advice about clusters, where ``--pg`` asks for it; else do nothing.
+    """Publish advice about clusters, or answers of what-if, likewise.
 
     Args:
         job: As for ``publish``.
@@ -146,18 +163,12 @@ def publish_advice(
         reach: How far the data behind them reach; null: it was not asked for.
 
     Raises:
-        UsageError: ``--pg`` names no database.
-        InfrastructureError: See ``publish``.
+        UsageError: As ``publish``.
+        InfrastructureError: As ``publish``.
     """
-    if job.options.pg is None:
-        return
-    lake = job.lake()
-
-    def publish_clusters() -> None:
-        rows = {table: _read(lake, table, clusters) for table in tables}
-        publish_results(job, rows, clusters, reach or Reach(None, None))
-
-    retried(publish_clusters)
+    if job.options.pg is not None:
+        lake, reached = job.lake(), reach or Reach(None, None)
+        retried(lambda: publish_results(job, _read(lake, tables, clusters), clusters, reached))
 
 
 def publish_results(
@@ -169,19 +180,19 @@ def publish_results(
     on one of the days; ``dim_bucket`` grows, since other days need its rows.
 
     Args:
-        job: Says to where; ``counts["published"]`` gets the rows of each table.
+        job: As for ``publish``.
         tables: The rows of each table, in batches, which are read once no other run publishes: so
             the last to publish has what all others have.
         days: The clusters and days whose rows they replace; a table without any ends empty there.
-            Advice is replaced by cluster.
+            Advice is replaced by cluster, what-if by run.
         reach: How far the data behind them reach.
 
     Raises:
-        UsageError: ``--pg`` names no database.
-        InfrastructureError: See ``publish``.
+        UsageError: As ``publish``.
+        InfrastructureError: As ``publish``.
     """
     clusters = sorted({day["cluster_id"] for day in days})
-    with record_run(job) as record, connect(database_of(job)) as connection:
+    with record_run(job), connect(database_of(job)) as connection:
         job.say("publishing to Postgres ...")
         with connection.transaction():
             connection.execute(_ONE_AT_A_TIME)
@@ -192,25 +203,29 @@ def publish_results(
             for table in (BUCKET_HOUR, UTILIZATION_HIST):
                 drop = _DROP_OLD.format(table=sql.Identifier(table.name))
                 connection.execute(drop, [DETAILS_FOR_DAYS, clusters])
-            record.publish(connection, job, reach, counts, clusters)
+            record_published(connection, job, reach, counts, clusters)
     job.counts["published"] = {**job.counts.get("published", {}), **counts}
 
 
-def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Table]:
-    """Yield the rows of each day as its twin in Postgres has them."""
-    source = UTILIZATION_DAILY if table is UTILIZATION_HIST else table
-    for day in days:
-        rows = lake.read_in(source, [day])
-        if "run_id" in day:
-            rows = rows.where(sf.col("run_id") == day["run_id"])
-        if table is UTILIZATION_HIST:
-            rows = histogram(rows)
-        elif table is DIM_BUCKET:
-            rows = merge_buckets(rows)
-        elif table is BUCKET_HOUR:
-            time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)")
-            rows = rows.withColumn("hour", time)
-        yield rows.select(*TWIN_COLUMNS.get(table, table.columns)).toArrow()
+def _read(
+    lake: Lake, tables: Sequence[Table], days: Sequence[Partition]
+) -> Mapping[Table, Iterator[pa.Table]]:
+    """Return the rows of each table as its twin in Postgres has them, day by day."""
+    return {table: map(partial(_read_day, lake, table), days) for table in tables}
+
+
+def _read_day(lake: Lake, table: Table, day: Partition) -> pa.Table:
+    rows = lake.read_in(UTILIZATION_DAILY if table is UTILIZATION_HIST else table, [day])
+    if "run_id" in day:
+        rows = rows.where(sf.col("run_id") == day["run_id"])
+    if table is UTILIZATION_HIST:
+        rows = histogram(rows)
+    elif table is DIM_BUCKET:
+        rows = merge_buckets(rows)
+    elif table is BUCKET_HOUR:
+        time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)")
+        rows = rows.withColumn("hour", time)
+    return rows.select(*TWIN_COLUMNS.get(table, table.columns)).toArrow()
 
 
 def _replace(
@@ -220,18 +235,13 @@ def _replace(
     days: Sequence[Partition],
 ) -> int:
     """Replace the rows of the days; return how many."""
-    scope = [[day["cluster_id"] for day in days], [day.get("dt") for day in days]]
-    if table is THROTTLE_INCIDENT:
-        connection.execute(_DELETE_BEGUN, scope)
-    elif table.partitions == BY_RUN:
-        runs = [day["run_id"] for day in days]
-        for statement, values in ((_DELETE_RUNS, [runs]), (_DROP_RUNS, [scope[0], MOST_RUNS])):
-            connection.execute(statement.format(table=sql.Identifier(table.name)), values)
-    elif table.partitions == BY_CLUSTER:
-        delete = _DELETE_CLUSTERS.format(table=sql.Identifier(table.name))
-        connection.execute(delete, scope[:1])
-    elif table is not DIM_BUCKET:
-        connection.execute(_DELETE_DAYS.format(table=sql.Identifier(table.name)), scope)
+    if table is not DIM_BUCKET:
+        is_incident = table is THROTTLE_INCIDENT
+        delete = _REPLACED_INCIDENTS if is_incident else _REPLACED[table.partitions]
+        scope = {"clusters": [day["cluster_id"] for day in days], "most": MOST_RUNS}
+        scope |= {"days": [day.get("dt") for day in days]}
+        scope |= {"runs": [day.get("run_id") for day in days]}
+        connection.execute(delete.format(table=sql.Identifier(table.name)), scope)
     rows = 0
     for batch in batches:
         for chunk in batch.to_batches(max_chunksize=_BATCH):

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +16,6 @@ import psycopg
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.results import Reach
-
-PUBLISHING: Final = frozenset(
-    {
-        *("resolve", "utilization", "incidents", "run"),
-        *("rightsize", "stale", "overcommit", "drift", "whatif"),
-    }
-)
-"""The jobs whose tables the service serves."""
 
 URL_VARIABLE: Final = "QUOTAS_PIPELINE_DATABASE_URL"
 """The address of the database, where ``--pg`` names no file."""
@@ -66,43 +57,6 @@ _ENDED: Final = """
 """
 """Who has published succeeded by that, unless something fails later, such as the advice of a run:
 what it has published stays, and is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """The row of a run."""
-
-    seq: int
-
-    def publish(
-        self,
-        connection: psycopg.Connection[Any],
-        job: Job,
-        reach: Reach,
-        tables: Mapping[str, int],
-        clusters: Sequence[str],
-    ) -> None:
-        """Say, in the transaction that publishes, that the run succeeded.
-
-        Args:
-            connection: Of the transaction.
-            job: Has the id of the run, which follows from inputs that were not found when it
-                began, and the rows that it read.
-            reach: The time that the data reaches to, and its coverage.
-            tables: How many rows of which table were published.
-            clusters: Of the rows.
-        """
-        values = {
-            "run_id": job.run_id,
-            "cluster_id": clusters[0] if len(clusters) == 1 else None,
-            "data_through": reach.data_through,
-            "coverage": reach.coverage,
-            "rows_in": job.counts.get("rows_in"),
-            "rows_out": sum(tables.values()),
-            "tables": list(tables),
-            "seq": self.seq,
-        }
-        connection.execute(_PUBLISHED, values)
 
 
 def database_of(job: Job) -> str:
@@ -154,65 +108,70 @@ def connect(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def record_run(job: Job) -> Iterator[RunRecord]:
-    """Keep the record of a run for a block; inside another such block it is the same record.
+def record_run(job: Job) -> Iterator[None]:
+    """Record a run for a block; inside another such block it is the same record.
 
     Raises:
         InfrastructureError: Postgres cannot be reached.
     """
     if job.record is not None:
-        yield job.record
+        yield
         return
+    options = {name: value for name, value in vars(job.options).items() if name not in _UNRECORDED}
+    recorded = {name.replace("_", "-"): value for name, value in options.items() if value}
+    values = [job.fingerprint(), job.name, json.dumps(recorded, default=str), job.options.cluster]
     with connect(database_of(job)) as connection:
-        job.record = _begin(connection, job)
+        with connection.transaction():
+            connection.execute(_DIED, {"lock": LOCK})
+            (job.record,) = connection.execute(_OWN, values).fetchone() or (0,)
+            connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, job.record])
         try:
-            yield job.record
+            yield
         except BaseException as error:
             with suppress(psycopg.Error):
-                _end(connection, job.record, error)
+                connection.execute(_ENDED, {**_end_of(error), "seq": job.record})
             raise
-        _end(connection, job.record, None)
+        connection.execute(_ENDED, {"state": "succeeded", "error": None, "seq": job.record})
 
 
-@contextmanager
-def record_if_published(job: Job) -> Iterator[None]:
-    """Record a run that publishes, and no other."""
-    if job.name not in PUBLISHING or job.options.pg is None or job.options.dry_run:
-        yield
-        return
-    with record_run(job):
-        yield
-
-
-def _begin(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
-    options = json.dumps(_options(job), default=str)
-    with connection.transaction():
-        connection.execute(_DIED, {"lock": LOCK})
-        values = [job.fingerprint(), job.name, options, job.options.cluster]
-        (seq,) = connection.execute(_OWN, values).fetchone() or (0,)
-        connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, seq])
-    return RunRecord(seq)
-
-
-def _options(job: Job) -> dict[str, Any]:
-    options = {name: value for name, value in vars(job.options).items() if name not in _UNRECORDED}
-    return {name.replace("_", "-"): value for name, value in options.items() if value}
-
-
-def _end(
-    connection: psycopg.Connection[Any], record: RunRecord, error: BaseException | None
-) -> None:
-    """Say how it ended."""
+def _end_of(error: BaseException) -> dict[str, str]:
     match error:
-        case None:
-            state, text = "succeeded", None
         case KeyboardInterrupt():
-            state, text = "cancelled", "stopped by a signal"
+            return {"state": "cancelled", "error": "stopped by a signal"}
         case PipelineError():
-            state, text = "failed", str(error)
+            return {"state": "failed", "error": str(error)}
         case _:
-            state, text = "failed", f"{type(error).__name__}: {error}"
-    connection.execute(_ENDED, {"state": state, "error": text, "seq": record.seq})
+            return {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+
+
+def record_published(
+    connection: psycopg.Connection[Any],
+    job: Job,
+    reach: Reach,
+    tables: Mapping[str, int],
+    clusters: Sequence[str],
+) -> None:
+    """Say, in the transaction that publishes, that the run succeeded.
+
+    Args:
+        connection: Of the transaction.
+        job: Is being recorded. The id of the run follows from inputs that were not found when it
+            began.
+        reach: How far the data reach.
+        tables: How many rows of which table were published.
+        clusters: Of the rows.
+    """
+    values = {
+        "run_id": job.run_id,
+        "cluster_id": clusters[0] if len(clusters) == 1 else None,
+        "data_through": reach.data_through,
+        "coverage": reach.coverage,
+        "rows_in": job.counts.get("rows_in"),
+        "rows_out": sum(tables.values()),
+        "tables": list(tables),
+        "seq": job.record,
+    }
+    connection.execute(_PUBLISHED, values)
 
 
 def _infrastructure(error: psycopg.Error) -> InfrastructureError:
