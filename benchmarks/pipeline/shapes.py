@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.pipeline.lake import Lake
@@ -52,22 +52,22 @@ class Steady:
     def _rows(self, session: SparkSession) -> DataFrame:
         numbers = session.range(self.observations)
         drawn = sf.pmod(sf.xxhash64("id"), sf.lit(_NOISE))
-        key, name = self._digit(1, len(_KEYS)), self._digit(len(_KEYS), self.names)
-        broker = self._digit(len(_KEYS) * self.names, self.brokers)
+        key, name = _digit(1, len(_KEYS)), _digit(len(_KEYS), self.names)
+        broker = sf.expr(_digit(len(_KEYS) * self.names, self.brokers))
         minute = sf.expr(f"id div {self.observations // self.minutes}")
         begin = int(_START.timestamp())
         return numbers.select(
             sf.lit(CLUSTER).alias("cluster_id"),
             (broker + 1).cast("int").alias("broker_id"),
-            sf.get(sf.array(*map(sf.lit, _KEYS)), key.cast("int")).alias("key"),
-            user_name(name).alias("user"),
-            client_name(name).alias("client_id"),
+            sf.get(sf.array(*map(sf.lit, _KEYS)), sf.expr(key).cast("int")).alias("key"),
+            sf.expr(user_name(name)).alias("user"),
+            sf.expr(client_name(name)).alias("client_id"),
             sf.timestamp_seconds(sf.lit(begin) + minute * 60).alias("ts"),
             drawn.cast("double").alias("rate_avg"),
             sf.when(drawn % _THROTTLED_EVERY == 0, sf.lit(25.0)).alias("throttle_ms_avg"),
         )
 
-    @staticmethod
-    def _digit(above: int, base: int) -> Column:
-        """Return a digit of the row's number, whose lower ones count up to ``above``."""
-        return sf.expr(f"id div {above} % {base}")
+
+def _digit(above: int, base: int) -> str:
+    """Return a digit of the row's number, whose lower ones count up to ``above``."""
+    return f"(id div {above} % {base})"

@@ -1,21 +1,28 @@
 """Made-up observations as points of metrics, in every shape that ``ingest`` reads."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.pipeline.tables import RESOURCES
 
-_SCRAPED_AFTER_S: Final = 30
-_RATES: Final = {"Request": "request_time", "ControllerMutation": "mutation_rate"}
-_IDLE_EVERY: Final = 8
-"""One of so many unthrottled minutes exports its throttle time all the same: as NaN."""
+_THROTTLE: Final = """
+    coalesce(throttle_ms_avg,
+      if(pmod(xxhash64(user, client_id, ts, broker_id, key), 8) = 0, double('NaN'), null))
+"""
+"""One of eight unthrottled minutes exports its throttle time all the same: as NaN."""
 
-_PLAIN_TAG: Final = r"^[\w\-%. \t]*$"
+_SAMPLE: Final = """
+    explode(filter(array(
+      struct(case resource when 'Request' then 'request_time'
+          when 'ControllerMutation' then 'mutation_rate' else 'byte_rate' end as attribute,
+        rate_avg as value),
+      if(throttle is null, null, struct('throttle_time' as attribute, throttle as value))
+    ), sample -> sample is not null)) as sample
+"""
 
 
 def tidy_points(observations: DataFrame) -> DataFrame:
@@ -26,27 +33,19 @@ def tidy_points(observations: DataFrame) -> DataFrame:
         ('' where absent), value; ``attribute`` is the metric's name without its beginning.
     """
     resource = F.create_map(*map(F.lit, chain.from_iterable(RESOURCES.items())))[F.col("key")]
-    rates = F.create_map(*map(F.lit, chain.from_iterable(_RATES.items())))
-    attribute = F.coalesce(F.try_element_at(rates, resource), F.lit("byte_rate"))
-    name = F.xxhash64("user", "client_id", "ts", "broker_id", "key")
-    idle = F.pmod(name, F.lit(_IDLE_EVERY)) == 0
-    throttle = F.coalesce("throttle_ms_avg", F.when(idle, F.lit(float("nan"))))
-    both = F.array(
-        _sample(attribute, F.col("rate_avg")),
-        F.when(throttle.isNotNull(), _sample(F.lit("throttle_time"), throttle)),
-    )
-    samples = F.filter(both, lambda item: item.isNotNull())
-    points = observations.select(
-        *("cluster_id", "broker_id", "user", "client_id"),
-        (F.col("ts") + F.make_dt_interval(secs=F.lit(_SCRAPED_AFTER_S))).alias("ts"),
-        resource.alias("resource"),
-        F.explode(samples).alias("sample"),
-    )
-    metric = F.concat(F.lit("kafka_server_quota_"), F.col("sample.attribute"))
-    return points.select(
-        *("cluster_id", "ts", "broker_id", metric.alias("metric")),
+    points = observations.withColumns({"resource": resource, "throttle": F.expr(_THROTTLE)})
+    return points.selectExpr("*", _SAMPLE).selectExpr(
+        *("cluster_id", "ts + interval 30 seconds as ts", "broker_id"),
+        "concat('kafka_server_quota_', sample.attribute) as metric",
         *("resource", "user", "client_id", "sample.value", "sample.attribute"),
     )
+
+
+_USER: Final = "replace(replace(url_encode(user), '+', '%20'), '*', '%2A')"
+_CLIENT: Final = r"""
+    if(client_id rlike r'^[\w\-%. \t]*$', client_id, concat('"',
+      replace(regexp_replace(client_id, r'([\\"*?])', r'\\$1'), '\n', r'\n'), '"'))
+"""
 
 
 def exported_points(observations: DataFrame, *, quoted: bool = True) -> DataFrame:
@@ -56,17 +55,16 @@ def exported_points(observations: DataFrame, *, quoted: bool = True) -> DataFram
         observations: As made up.
         quoted: The client-id passed JMX, as with the JMX exporter.
 
-    Source: Sanitizer.sanitize for users, Sanitizer.jmxSanitize for client-ids.
+    Source: Sanitizer.sanitize for users, Sanitizer.jmxSanitize and ObjectName.quote for client-ids.
     """
-    coded = F.url_encode("user")
-    for plain, code in (("+", "%20"), ("*", "%2A")):
-        coded = F.replace(coded, F.lit(plain), F.lit(code))
-    return tidy_points(observations).withColumns(
-        {
-            "user": coded,
-            "client_id": _jmx_quoted(F.col("client_id")) if quoted else F.col("client_id"),
-        }
-    )
+    names = {"user": F.expr(_USER), **({"client_id": F.expr(_CLIENT)} if quoted else {})}
+    return tidy_points(observations).withColumns(names)
+
+
+def _labels(metric: str, *names: str) -> Column:
+    """Return the labels of a metric as text; an empty one is not exported."""
+    texts = [F.expr(f"nullif(cast({name} as string), '')").alias(name) for name in names]
+    return F.struct(F.expr(metric).alias("__name__"), *texts)
 
 
 def vm_lines(observations: DataFrame) -> DataFrame:
@@ -74,94 +72,81 @@ def vm_lines(observations: DataFrame) -> DataFrame:
 
     The names are those of Strimzi's reporter; a NaN is no point there.
     """
-    style = [F.lit("kafka_server_"), F.lower("resource"), F.lit("_"), F.col("attribute")]
-    labels = F.struct(
-        F.concat(*style).alias("__name__"), *_labels("broker_id", "user", "client_id")
+    name = "concat('kafka_server_', lower(resource), '_', attribute)"
+    labels = _labels(name, "broker_id", "user", "client_id").alias("metric")
+    points = exported_points(observations, quoted=False).where("not isnan(value)")
+    in_order = "array_sort(collect_list(struct(unix_millis(ts) as at, value))) as points"
+    return (
+        points.groupBy(labels)
+        .agg(F.expr(in_order))
+        .selectExpr(
+            "to_json(struct(metric, points.value as values, points.at as timestamps)) as value"
+        )
     )
-    points = exported_points(observations, quoted=False).where(~F.isnan("value"))
-    point = F.struct(F.unix_millis("ts").alias("at"), "value")
-    series = points.groupBy(labels.alias("metric")).agg(
-        F.array_sort(F.collect_list(point)).alias("points")
-    )
-    export = F.struct(
-        "metric", F.col("points.value").alias("values"), F.col("points.at").alias("timestamps")
-    )
-    return series.select(F.to_json(export).alias("value"))
 
 
 def prometheus_documents(observations: DataFrame) -> DataFrame:
     """Return what query_range answers for each metric and day, as (metric, dt, document)."""
-    points = exported_points(observations).withColumns(
-        {"dt": F.to_date("ts"), "clientId": F.col("client_id")}
-    )
-    labels = F.struct(
-        F.col("metric").alias("__name__"), *_labels("broker_id", "resource", "user", "clientId")
-    )
-    text = F.concat(
-        *(F.lit("["), F.unix_seconds("ts"), F.lit(',"'), F.col("value").cast("string")), F.lit('"]')
-    )
+    points = exported_points(observations)
+    points = points.selectExpr("*", "to_date(ts) as dt", "client_id as clientId")
+    labels = _labels("metric", "broker_id", "resource", "user", "clientId")
+    value = """concat('[', unix_seconds(ts), ',"', cast(value as string), '"]')"""
     series = points.groupBy("metric", "dt", F.to_json(labels).alias("labels")).agg(
-        F.array_join(F.array_sort(F.collect_list(text)), ",").alias("values")
+        F.expr(f"array_join(array_sort(collect_list({value})), ',') as values")
     )
-    result = F.concat(
-        *(F.lit('{"metric":'), F.col("labels"), F.lit(',"values":['), F.col("values")), F.lit("]}")
-    )
+    result = """concat('{"metric":', labels, ',"values":[', values, ']}')"""
+    begin = """{"status":"success","data":{"resultType":"matrix","result":[\n"""
     documents = series.groupBy("metric", "dt").agg(
-        F.array_join(F.array_sort(F.collect_list(result)), ",\n").alias("result")
+        F.expr(f"array_join(array_sort(collect_list({result})), ',\\n') as result")
     )
-    begin = F.lit('{"status":"success","data":{"resultType":"matrix","result":[\n')
     return documents.select(
-        "metric", "dt", F.concat(begin, "result", F.lit("\n]}}")).alias("document")
+        "metric", "dt", F.concat(F.lit(begin), "result", F.lit("\n]}}")).alias("document")
     )
+
+
+_ISO: Final = """date_format(ts, "yyyy-MM-dd'T'HH:mm:ss'Z'")"""
 
 
 def adapter_lines(observations: DataFrame) -> DataFrame:
     """Return the records of prometheus-kafka-adapter: a sample each, its value as text."""
-    points = exported_points(observations)
-    labels = F.struct(
-        F.col("metric").alias("__name__"), *_labels("broker_id", "resource", "user", "client_id")
-    )
+    labels = _labels("metric", "broker_id", "resource", "user", "client_id").alias("labels")
     record = F.struct(
-        _iso("ts").alias("timestamp"),
-        F.col("value").cast("string").alias("value"),
+        F.expr(f"{_ISO} as timestamp"),
+        F.expr("cast(value as string) as value"),
         F.col("metric").alias("name"),
-        labels.alias("labels"),
+        labels,
     )
-    return points.select(F.to_json(record).alias("value"))
+    return exported_points(observations).select(F.to_json(record).alias("value"))
 
 
 def csv_rows(observations: DataFrame) -> DataFrame:
     """Return the columns of an exported CSV file, times as RFC 3339."""
-    tidy = tidy_points(observations)
-    return tidy.select(
-        _iso("ts").alias("ts"),
+    return tidy_points(observations).selectExpr(
+        f"{_ISO} as ts",
         *("broker_id", "metric", "resource", "user", "client_id"),
-        F.col("value").cast("string").alias("value"),
+        "cast(value as string) as value",
     )
 
 
 def parquet_rows(observations: DataFrame) -> DataFrame:
     """Return tidy columns; half of the absent names are null, the others empty."""
-    absent = F.pmod(F.xxhash64("ts", "broker_id"), F.lit(2)) == 0
     names = [
-        F.when(absent, F.nullif(name, F.lit(""))).otherwise(F.col(name)).alias(name)
+        f"if(pmod(xxhash64(ts, broker_id), 2) = 0, nullif({name}, ''), {name}) as {name}"
         for name in ("user", "client_id")
     ]
     points = tidy_points(observations)
-    return points.select("ts", "broker_id", "metric", "resource", *names, "value")
+    return points.selectExpr("ts", "broker_id", "metric", "resource", *names, "value")
 
 
 def collected_rows(observations: DataFrame) -> DataFrame:
     """Return what ``collect`` writes, with one ``up`` for each scrape of each broker."""
     points = exported_points(observations).drop("attribute")
     scrapes = points.select("cluster_id", "ts", "broker_id").distinct()
-    empty = {name: F.lit("") for name in ("resource", "user", "client_id")}
-    up = scrapes.withColumns({"metric": F.lit("up"), **empty, "value": F.lit(1.0)})
-    return points.unionByName(up)
+    empty = ("'up' as metric", "'' as resource", "'' as user", "'' as client_id")
+    return points.unionByName(scrapes.selectExpr("*", *empty, "1D as value"))
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """How a shape's rows become files.
 
     Attributes:
@@ -176,7 +161,7 @@ class _Shape:
     rows: Callable[[DataFrame], DataFrame]
     format: str
     order: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
     folder: str = ""
     partitions: tuple[str, ...] = ()
 
@@ -221,23 +206,3 @@ def write_shape(name: str, observations: DataFrame, uri: str) -> None:
     writer.format(shape.format).options(**shape.options).partitionBy(*shape.partitions).save(
         f"{uri.rstrip('/')}/{name}{shape.folder}"
     )
-
-
-def _sample(attribute: Column, value: Column) -> Column:
-    return F.struct(attribute.alias("attribute"), value.alias("value"))
-
-
-def _labels(*names: str) -> list[Column]:
-    """Return labels as text; an empty one is not exported."""
-    return [F.nullif(F.col(name).cast("string"), F.lit("")).alias(name) for name in names]
-
-
-def _jmx_quoted(name: Column) -> Column:
-    """Source: ObjectName.quote."""
-    escaped = F.regexp_replace(name, r'([\\"*?])', r"\\$1")
-    quoted = F.concat(F.lit('"'), F.replace(escaped, F.lit("\n"), F.lit("\\n")), F.lit('"'))
-    return F.when(name.rlike(_PLAIN_TAG), name).otherwise(quoted)
-
-
-def _iso(name: str) -> Column:
-    return F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss'Z'")

@@ -4,12 +4,13 @@ Everything follows from numbers by hashes alone, so any partitioning gives the s
 plain names, and all the odd ones that Kafka allows; some minutes are over their limit.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.pipeline.ingest.names import series_id
@@ -144,38 +145,37 @@ _ALONE: Final = 1_000_000
 """From here on client-ids are numbered by pair: each belongs to one user only."""
 
 
-def user_name(number: Column) -> Column:
+def user_name(number: str) -> str:
     """Return the name of a user by its number: never empty, different for different numbers."""
-    plain = F.concat(F.lit("team-"), number % 97, F.lit(".svc-"), number)
-    return _odd_name(number, plain, _ODD_USERS)
+    return _odd_name(number, f"concat('team-', {number} % 97, '.svc-', {number})", _ODD_USERS)
 
 
-def client_name(number: Column) -> Column:
+def client_name(number: str) -> str:
     """Return the name of a client-id by its number, likewise."""
-    plain = F.concat(F.lit("app-"), number % 31, F.lit("-"), number)
-    return _odd_name(number, plain, _ODD_CLIENTS)
+    return _odd_name(number, f"concat('app-', {number} % 31, '-', {number})", _ODD_CLIENTS)
 
 
-def _odd_name(number: Column, plain: Column, odd: dict[int, str]) -> Column:
-    named = F.when(number == _LOOKALIKE, F.lit(DEFAULT_LOOKALIKE))
+def _odd_name(number: str, plain: str, odd: Mapping[int, str]) -> str:
+    cases = []
     for remainder, pattern in odd.items():
         before, _, after = pattern.partition("{}")
-        name = F.concat(F.lit(before), number, F.lit(after))
-        named = named.when(number % _ODD_EVERY == remainder, name)
-    return named.otherwise(plain)
+        name = f"concat(r'{before}', {number}, r'{after}')"
+        cases.append(f"when {number} % {_ODD_EVERY} = {remainder} then {name}")
+    lookalike = f"when {number} = {_LOOKALIKE} then '{DEFAULT_LOOKALIKE}'"
+    return f"case {lookalike} {' '.join(cases)} else {plain} end"
 
 
-def _user_of_pair(pair: Column) -> Column:
+def _user_of_pair(pair: str) -> str:
     """Return the number of a pair's user; user 0 is the hot pair's."""
-    return _div(pair, _CLIENTS_A_USER) + 1
+    return f"({pair} div {_CLIENTS_A_USER} + 1)"
 
 
-def _client_of_pair(plan: Plan, pair: Column) -> Column:
+def _client_of_pair(plan: Plan, pair: str) -> str:
     """Return the number of a pair's client-id; client-id 0 is the hot pair's."""
     user = _user_of_pair(pair)
-    shared = F.pmod(user * 3 + pair % _CLIENTS_A_USER, F.lit(plan.clients)) + 1
+    shared = f"pmod({user} * 3 + {pair} % {_CLIENTS_A_USER}, {plan.clients}) + 1"
     # Users without a name would share pairs, were their client-ids shared.
-    return F.when(user % _NAMELESS_EVERY == _NAMELESS, pair + _ALONE).otherwise(shared)
+    return f"if({user} % {_NAMELESS_EVERY} = {_NAMELESS}, {pair} + {_ALONE}, {shared})"
 
 
 _DEFAULTS: Final = (6, 5, 8)
@@ -195,61 +195,61 @@ _KEY_SETS: Final = (0b0001, 0b0011, 0b0011, 0b0111, 0b0100, 0b1010, 0b0010, 0b01
 def quotas(session: SparkSession, plan: Plan) -> DataFrame:
     """Return quota_version: as many entities as planned, each with one to three keys."""
     numbers = session.range(0, plan.entities, 1, -(-plan.entities // _ENTITIES_A_TASK))
-    first = len(_DEFAULTS)
-    block, position = _div(F.col("id") - first, len(_LEVELS)), (F.col("id") - first) % len(_LEVELS)
-    index = F.when(F.col("id") < first, F.col("id")).otherwise(position + first).cast("int")
+    first, block = len(_DEFAULTS), len(_LEVELS)
     # The numbers of a level's entities follow each other, whatever lies between them.
     of_level = [
-        (block * _LEVELS.count(level) + _LEVELS[:before].count(level)) * _EVERY.get(level, 1)
+        f"((id - {first}) div {block} * {_LEVELS.count(level)} + {_LEVELS[:before].count(level)})"
+        f" * {_EVERY.get(level, 1)}"
         for before, level in enumerate(_LEVELS)
     ]
-    drawn = numbers.select(
-        F.get(F.array(*map(F.lit, _DEFAULTS + _LEVELS)), index).alias("level"),
-        F.get(F.array(*[_long(0)] * first, *of_level), index).alias("number"),
-    )
-    level, number, pair = F.col("level"), F.col("number"), F.col("level") == 1
-    user = F.when(pair, _user_of_pair(number)).otherwise(number)
-    client = F.when(pair, _client_of_pair(plan, number)).otherwise(number)
-    entries = F.filter(_entries(plan), lambda item: item.isNotNull())
-    keyed = drawn.select(
-        F.when(level.isin(1, 2, 3), user_name(user)).otherwise("").alias("user"),
-        level.isin(4, 5, 6).alias("user_default"),
-        F.when(level.isin(1, 4, 7), client_name(client)).otherwise("").alias("client_id"),
-        level.isin(2, 5, 8).alias("client_default"),
-        F.explode(entries).alias("entry"),
-    )
-    return keyed.select(
-        F.lit(plan.cluster).alias("cluster_id"),
-        *("user", "user_default", "client_id", "client_default", "entry.key", "entry.value"),
-        F.date_sub(F.lit(plan.start.date()), 1).cast("timestamp").alias("valid_from"),
-        F.lit(None).cast("timestamp").alias("valid_to"),
-        F.lit("snapshot").alias("origin"),
-        F.lit(None).cast("bigint").alias("audit_seq"),
-        F.lit(None).cast("string").alias("alteration_id"),
+    index = f"int(if(id < {first}, id, (id - {first}) % {block} + {first}))"
+    user = f"if(level = 1, {_user_of_pair('number')}, number)"
+    client = f"if(level = 1, {_client_of_pair(plan, 'number')}, number)"
+    return (
+        numbers.selectExpr(
+            f"get({_array(_DEFAULTS + _LEVELS)}, {index}) as level",
+            f"get({_array(['0L'] * first + of_level)}, {index}) as number",
+        )
+        .selectExpr(
+            f"if(level in (1, 2, 3), {user_name(user)}, '') as user",
+            "level in (4, 5, 6) as user_default",
+            f"if(level in (1, 4, 7), {client_name(client)}, '') as client_id",
+            "level in (2, 5, 8) as client_default",
+            f"explode(filter({_entries(plan)}, entry -> entry is not null)) as entry",
+        )
+        .select(
+            F.lit(plan.cluster).alias("cluster_id"),
+            *("user", "user_default", "client_id", "client_default", "entry.key", "entry.value"),
+            F.date_sub(F.lit(plan.start.date()), 1).cast("timestamp").alias("valid_from"),
+            F.lit(None).cast("timestamp").alias("valid_to"),
+            F.lit("snapshot").alias("origin"),
+            F.lit(None).cast("bigint").alias("audit_seq"),
+            F.lit(None).cast("string").alias("alteration_id"),
+        )
     )
 
 
-def _entries(plan: Plan) -> Column:
+_VALUES: Final = {
+    "producer_byte_rate": "65536 * pow(2, pmod({drawn}, 8))",
+    "consumer_byte_rate": "65536 * pow(2, pmod({drawn}, 8))",
+    "request_percentage": "5 * (pmod({drawn}, 20) + 1)",
+    "controller_mutation_rate": "(pmod({drawn}, 50) + 1) / 2",
+}
+
+
+def _entries(plan: Plan) -> str:
     """Return the keys of an entity with their values; null for a key that it has not."""
-    entity = (F.col("level"), F.col("number"))
-    sets = F.array(*map(F.lit, _KEY_SETS))
-    bits = F.get(sets, F.pmod(_hash(plan, "keys", *entity), F.lit(len(_KEY_SETS))))
-    for level, fixed in _DEFAULT_KEYS.items():
-        bits = F.when(F.col("level") == level, fixed).otherwise(bits)
-    entries = []
-    for index, key in enumerate(KEYS):
-        drawn = _hash(plan, key, *entity)
-        percent = F.lit(5) * (F.pmod(drawn, F.lit(20)) + 1)
-        mutations = (F.pmod(drawn, F.lit(50)) + 1) / F.lit(2)
-        bytes_per_s = F.lit(65536) * F.pow(F.lit(2), F.pmod(drawn, F.lit(8)))
-        value = (bytes_per_s, bytes_per_s, percent, mutations)[index].cast("double")
-        entry = F.struct(F.lit(key).alias("key"), value.alias("value"))
-        entries.append(F.when(bits.bitwiseAND(F.lit(1 << index)) != 0, entry))
-    return F.array(*entries)
+    drawn = _hash(plan, "keys", "level", "number")
+    fixed = " ".join(f"when {level} then {bits}" for level, bits in _DEFAULT_KEYS.items())
+    bits = f"case level {fixed} else get({_array(_KEY_SETS)}, pmod({drawn}, {len(_KEY_SETS)})) end"
+    return _array(
+        f"if(({bits}) & {1 << index} != 0, struct('{key}' as key, double("
+        f"{_VALUES[key].format(drawn=_hash(plan, key, 'level', 'number'))}) as value), null)"
+        for index, key in enumerate(KEYS)
+    )
 
 
 _HOT: Final = -1
-_UNLIMITED_RATES: Final = (200_000.0, 400_000.0, 20.0, 2.0)
 _GREEDY_EVERY: Final = 20
 _GREEDY_FROM: Final = 5
 _HOURS: Final = 24
@@ -268,7 +268,7 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
     limited = resolve(named, LookUp.of(Versions.latest(quotas(session, plan).toArrow())))
     # What costs is done once for each session. Its minutes come nearly in the order of the table.
     arranged = limited.sortWithinPartitions("key", "user", "client_id", "broker", "first")
-    minutes = arranged.select("*", F.explode(F.sequence(_long(0), F.col("rows") - 1)).alias("nth"))
+    minutes = arranged.selectExpr("*", "explode(sequence(0L, rows - 1)) as nth")
     return _table(plan, _measure(plan, minutes))
 
 
@@ -298,114 +298,101 @@ def _in_hours(observations: DataFrame) -> DataFrame:
 def _assign(plan: Plan, numbers: DataFrame) -> DataFrame:
     """Give each session its pair, its broker, its key, and its minutes."""
     length, others = plan.session_minutes, plan.observations - plan.hot_rows
-    is_hot, session = F.col("id") < plan.hot_sessions, F.col("id") - plan.hot_sessions
-    series = F.col("id") % plan.hot_series
-    hot_first = _div(F.col("id"), plan.hot_series) * length
-    hot_left = _div(plan.hot_rows - series + (plan.hot_series - 1), plan.hot_series) - hot_first
-    visit, combo = _div(session, _SESSIONS_A_PAIR), session % _SESSIONS_A_PAIR
-    of_day = visit % plan.pairs_a_day
-    pair = F.when(of_day < plan.pairs_a_day // 2, of_day).otherwise(visit)
-    window = plan.minutes // plan.days
-    start = F.pmod(_hash(plan, "first", session), _long(window - length + 1))
+    window, a_day = plan.minutes // plan.days, plan.pairs_a_day
+    session = f"(id - {plan.hot_sessions})"
+    visit, combo = f"({session} div {_SESSIONS_A_PAIR})", f"({session} % {_SESSIONS_A_PAIR})"
+    series, hot_first = f"(id % {plan.hot_series})", f"(id div {plan.hot_series} * {length})"
+    hot_left = f"({plan.hot_rows} - {series} + {plan.hot_series - 1}) div {plan.hot_series}"
+    pair = f"if({visit} % {a_day} < {a_day // 2}, {visit} % {a_day}, {visit})"
     drawn = _hash(plan, "broker", pair)
-    broker = F.pmod(drawn + F.when(combo == 2, 1).otherwise(0), _long(plan.brokers))
-    last_key = F.when(F.pmod(drawn, _long(50)) == 7, 3).otherwise(2)
-    key = F.when(combo == 3, last_key).otherwise(combo % 2)
-    return numbers.select(
-        F.when(is_hot, _long(_HOT)).otherwise(pair).alias("pair"),
-        F.when(is_hot, series).otherwise(combo).alias("combo"),
-        F.when(is_hot, series % plan.brokers).otherwise(broker).cast("int").alias("broker"),
-        F.when(is_hot, _div(series, plan.brokers)).otherwise(key).cast("int").alias("key_number"),
-        F.when(is_hot, hot_first)
-        .otherwise(_div(visit, plan.pairs_a_day) * window + start)
-        .alias("first"),
-        F.least(F.when(is_hot, hot_left).otherwise(others - session * length), _long(length)).alias(
-            "rows"
+    start = f"pmod({_hash(plan, 'first', session)}, {window - length + 1})"
+    broker = f"pmod({drawn} + if({combo} = 2, 1, 0), {plan.brokers})"
+    key = f"if({combo} = 3, if(pmod({drawn}, 50) = 7, 3, 2), {combo} % 2)"
+    columns = {
+        "pair": (f"{_HOT}L", pair),
+        "combo": (series, combo),
+        "broker": (f"int({series} % {plan.brokers})", f"int({broker})"),
+        "key_number": (f"int({series} div {plan.brokers})", f"int({key})"),
+        "first": (hot_first, f"{visit} div {a_day} * {window} + {start}"),
+        "rows": (
+            f"least({hot_left} - {hot_first}, {length})",
+            f"least({others} - {session} * {length}, {length})",
         ),
-    ).where(F.col("rows") > 0)
+    }
+    return numbers.selectExpr(
+        *(
+            f"if(id < {plan.hot_sessions}, {hot}, {other}) as {name}"
+            for name, (hot, other) in columns.items()
+        )
+    ).where("rows > 0")
 
 
 def _name(plan: Plan, sessions: DataFrame) -> DataFrame:
-    """Give each session its names, and tell whether it may go over its limit."""
-    pair, is_hot = F.col("pair"), F.col("pair") == _HOT
-    user = F.when(is_hot, _long(0)).otherwise(_user_of_pair(pair))
-    client = F.when(is_hot, _long(0)).otherwise(_client_of_pair(plan, pair))
-    nameless = user % _NAMELESS_EVERY == _NAMELESS
-    first_client = ~is_hot & (pair % _CLIENTS_A_USER == 0)
-    clientless = first_client & ((user == _NAMELESS) | (user % _CLIENTLESS_EVERY == _CLIENTLESS))
-    is_drawn = F.pmod(_hash(plan, "greedy", pair, F.col("key_number")), _long(_GREEDY_EVERY)) == 0
-    greedy = F.when(is_hot, F.col("combo") == 0).otherwise(is_drawn)
-    return sessions.select(
-        "*",
-        F.lit(plan.cluster).alias("cluster_id"),
-        F.lit(plan.start).alias("ts"),
-        F.get(F.array(*map(F.lit, KEYS)), F.col("key_number")).alias("key"),
-        F.when(nameless, "").otherwise(user_name(user)).alias("user"),
-        F.when(clientless, "").otherwise(client_name(client)).alias("client_id"),
-        (greedy & ~nameless & ~clientless).alias("greedy"),
+    """Give each session its names, and whether it may go over its limit."""
+    hot, nameless = f"pair = {_HOT}", f"user_number % {_NAMELESS_EVERY} = {_NAMELESS}"
+    clientless = (
+        f"not {hot} and pair % {_CLIENTS_A_USER} = 0 and "
+        f"(user_number = {_NAMELESS} or user_number % {_CLIENTLESS_EVERY} = {_CLIENTLESS})"
     )
+    drawn = f"pmod({_hash(plan, 'greedy', 'pair', 'key_number')}, {_GREEDY_EVERY}) = 0"
+    greedy = f"if({hot}, combo = 0, {drawn})"
+    numbered = sessions.selectExpr(
+        "*",
+        f"if({hot}, 0L, {_user_of_pair('pair')}) as user_number",
+        f"if({hot}, 0L, {_client_of_pair(plan, 'pair')}) as client_number",
+    )
+    named = numbered.selectExpr(
+        "*",
+        f"get({_array(map(repr, KEYS))}, key_number) as key",
+        f"if({nameless}, '', {user_name('user_number')}) as user",
+        f"if({clientless}, '', {client_name('client_number')}) as client_id",
+        f"{greedy} and not ({nameless}) and not ({clientless}) as greedy",
+    )
+    constants = {"cluster_id": F.lit(plan.cluster), "ts": F.lit(plan.start)}
+    return named.drop("user_number", "client_number").withColumns(constants)
 
 
 def _measure(plan: Plan, minutes: DataFrame) -> DataFrame:
     """Give each minute its rate and its throttle time."""
-    minute = F.col("first") + F.col("nth")
-    noise = _hash(plan, "noise", F.col("pair"), F.col("combo"), minute)
-    hour = _div(minute * _HOURS, min(plan.minutes, _DAY)) % _HOURS
-    late = F.when(F.col("pair") == _HOT, hour == _HOT_HOUR).otherwise(F.col("nth") >= _GREEDY_FROM)
-    noisy = minutes.select(
+    hour = f"(first + nth) * {_HOURS} div {min(plan.minutes, _DAY)} % {_HOURS}"
+    late = f"if(pair = {_HOT}, {hour} = {_HOT_HOUR}, nth >= {_GREEDY_FROM})"
+    noise = _hash(plan, "noise", "pair", "combo", "first + nth")
+    noisy = minutes.selectExpr(
         *("cluster_id", "broker", "key_number", "key", "limit", "user", "client_id"),
-        minute.alias("minute"),
-        (F.pmod(noise, _long(10_000)) / F.lit(10_000.0)).alias("noise"),
-        (F.col("greedy") & late & F.col("limit").isNotNull()).alias("over"),
+        "first + nth as minute",
+        f"pmod({noise}, 10000) / 10000D as noise",
+        f"greedy and {late} and limit is not null as over",
     )
-    throttled = F.floor(F.lit(20) + F.lit(3000) * F.col("noise")).cast("double")
-    return noisy.withColumns({"rate": _rate(), "throttle_ms": F.when(F.col("over"), throttled)})
+    throttled = "if(over, double(floor(20 + 3000 * noise)), null) as throttle_ms"
+    return noisy.selectExpr("*", f"{_RATE} as rate", throttled)
 
 
-def _rate() -> Column:
-    """Return a rate that decimal fractions tell exactly: byte rates in twentieths."""
-    key, limit = F.col("key_number"), F.col("limit")
-    usual = F.get(F.array(*map(F.lit, _UNLIMITED_RATES)), key)
-    # Quiet nights: a parabola, as libraries disagree about the last digit of a sine.
-    noon = F.abs(F.col("minute") % _DAY - _DAY // 2) / F.lit(_DAY // 2)
-    wave = F.lit(1.0) - F.lit(0.8) * noon * noon
-    calm = F.coalesce(limit, usual) * (F.lit(0.03) + F.lit(0.6) * F.col("noise")) * wave
-    rate = F.when(F.col("over"), limit * (F.lit(1.02) + F.lit(0.2) * F.col("noise"))).otherwise(
-        calm / _CLIENTS_A_USER
-    )
-    steps = F.when(key < 2, F.lit(20)).otherwise(F.lit(1000))
-    return F.floor(rate * steps).cast("double") / steps
+# Quiet nights: a parabola, as libraries disagree about the last digit of a sine.
+_NOON: Final = f"abs(minute % {_DAY} - {_DAY // 2}) / {_DAY // 2}"
+_STEPS: Final = "if(key_number < 2, 20, 1000)"
+_RATE: Final = f"""
+    double(floor(if(over, limit * (1.02D + 0.2D * noise),
+      coalesce(limit, get(array(200000D, 400000D, 20D, 2D), key_number))
+        * (0.03D + 0.6D * noise) * (1D - 0.8D * ({_NOON}) * ({_NOON})) / {_CLIENTS_A_USER})
+      * {_STEPS})) / {_STEPS}
+"""
+"""A rate that decimal fractions tell exactly: byte rates in twentieths."""
 
 
 def _table(plan: Plan, rows: DataFrame) -> DataFrame:
     epoch = int(plan.start.astimezone(UTC).timestamp())
-    at = F.timestamp_seconds(F.lit(epoch) + F.col("minute") * 60)
-    rate = F.col("rate")
-    return rows.select(
-        "cluster_id",
-        F.to_date(at).alias("dt"),
-        at.alias("ts"),
-        (F.col("broker") + 1).alias("broker_id"),
-        *("key", "user", "client_id"),
-        F.lit(GRAIN).alias("grain"),
-        rate.alias("rate_avg"),
-        rate.alias("rate_max"),
-        F.col("throttle_ms").alias("throttle_ms_avg"),
-        F.col("throttle_ms").alias("throttle_ms_max"),
-        F.lit(1).alias("samples"),
-        F.when(F.col("key_number") < 2, F.round(rate * 60).cast("bigint")).alias("bytes_est"),
-        F.lit("synth").alias("source"),
-        F.lit(f"synth-{plan.seed}").alias("ingest_run_id"),
+    return rows.withColumn("ts", F.timestamp_seconds(F.expr(f"{epoch} + minute * 60"))).selectExpr(
+        *("cluster_id", "to_date(ts) as dt", "ts", "broker + 1 as broker_id", "key", "user"),
+        *("client_id", f"'{GRAIN}' as grain", "rate as rate_avg", "rate as rate_max"),
+        *("throttle_ms as throttle_ms_avg", "throttle_ms as throttle_ms_max", "1 as samples"),
+        "if(key_number < 2, bigint(round(rate * 60)), null) as bytes_est",
+        *("'synth' as source", f"'synth-{plan.seed}' as ingest_run_id"),
     )
 
 
-def _hash(plan: Plan, what: str, *columns: Column) -> Column:
-    return F.xxhash64(_long(plan.seed), F.lit(what), *columns)
+def _hash(plan: Plan, what: str, *columns: str) -> str:
+    return f"xxhash64(bigint('{plan.seed}'), '{what}', {', '.join(columns)})"
 
 
-def _div(number: Column, by: int) -> Column:
-    return F.call_function("div", number, _long(by))
-
-
-def _long(number: int) -> Column:
-    return F.lit(number).cast("bigint")
+def _array(items: Iterable[object]) -> str:
+    return f"array({', '.join(map(str, items))})"
