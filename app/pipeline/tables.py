@@ -100,14 +100,9 @@ OBSERVATION_MINUTE: Final = Table(
     BY_DAY,
     ("key", "user", "client_id", "broker_id", "ts", "grain", "source"),
 )
-"""Rates of one user and client-id in one minute on one broker.
+"""Rates of one user and client-id in one minute on one broker: ``RATE_MINUTE`` with its ``SERIES``.
 
-``ts`` is the start of the minute; ``user`` and ``client_id`` are never null ('' is absent or
-empty); ``grain`` is ``pair`` (both names are real) or ``bucket`` (the tags of a metric); rates are
-bytes/s, percent of one thread, or mutations/s; throttle times are ms, null where no throttling was
-recorded; ``samples`` are the scrapes of the minute that had the name, 0 where the broker was
-scraped without it, so that its rate was 0; ``bytes_est`` is round(rate_avg x 60) for byte
-rates, else null.
+``bytes_est`` is round(rate_avg x 60) for byte rates, else null.
 """
 
 QUOTA_VERSION: Final = Table(
@@ -163,9 +158,9 @@ QUARANTINE: Final = Table(
     BY_HOUR,
     ("source", "line", "reason", "raw"),
 )
-"""Input that could not be used: where it stands, its text, why, and how many rows that is.
+"""Input that could not be used: its position, its text, why, and how many rows that is.
 
-What has no time or cluster that can be read is with the first hour of its run.
+What has no time or cluster that can be read is in the first hour of its run.
 """
 
 BUCKET_MINUTE: Final = Table(
@@ -252,7 +247,7 @@ THROTTLE_INCIDENT: Final = Table(
     ("start", "key", "bucket_id", "broker_id"),
     has_revisions=True,
 )
-"""A stretch of minutes in which a bucket was throttled or over its limit on one broker.
+"""A period in which a bucket was throttled or over its limit on one broker.
 
 ``dt`` is the day of its start; ``end`` is exclusive; ``peak_ratio`` is rate_max / limit, null where
 nothing limits.
@@ -268,8 +263,8 @@ WHATIF_RUN: Final = Table(
 )
 """What a run was asked, and what it found; a row.
 
-``minutes`` are those of buckets on brokers that were looked at; ``buckets`` have rows in
-``whatif_entity``, the following are numbers of such rows: throttled under the quotas of now and
+``minutes`` are those of buckets on brokers that were looked at; ``buckets`` are the rows of
+``whatif_entity``, the following say how many of them are throttled under the current quotas and
 under the new ones, and so on. ``alterations`` is JSON, as the API takes it.
 """
 
@@ -289,10 +284,10 @@ WHATIF_ENTITY: Final = Table(
 
 The quota entity is that of the new limit. Limits and levels are those of the bucket's members: null
 where they are of several. ``throttled_s_…`` are seconds of the period, null where nobody knows: of
-``…_now`` where these members share another bucket under the quotas of now, of ``…_new`` where they
+``…_now`` where these members share another bucket under the current quotas, of ``…_new`` where they
 leave this one, or where ``fidelity`` is ``indeterminate``. It is ``exact`` where users and
 client-ids were measured, ``bucket`` where only their sum was, and that suffices. ``max_delay_s``
-and ``deferred_bytes_max`` are of the moment when most waited, of keys of bytes alone; ``refused``
+and ``deferred_bytes_max`` are of the time when most waited, of keys of bytes alone; ``refused``
 are mutations. Where clients were throttled (``censored_minutes``), figures are lower bounds.
 """
 
@@ -318,7 +313,7 @@ DQ_RESULT: Final = Table(
     BY_HOUR,
     ("check",),
 )
-"""One data-quality check of a run, with the first hour of it."""
+"""One data-quality check of a run, in its first hour."""
 
 RECOMMENDATION: Final = Table(
     "recommendation",
@@ -376,7 +371,7 @@ UNCOVERED_CLIENT: Final = Table(
 )
 """Who uses most without a value of their own: under a default, or without any limit (level 0).
 
-``p99`` is that of the busiest broker (``broker_id``), ``share`` the part of all that was used of
+``p99`` is that of the busiest broker (``broker_id``), ``share`` the share of all that was used of
 the key, 0 to 1. ``body`` sets ``value``, null where no entity has these names.
 """
 
@@ -397,7 +392,7 @@ BROKER_COMMIT: Final = Table(
 replicated from it), both in bytes/s, or ``request`` in percent of one thread. ``limits_sum`` are
 the limits of the buckets that were active there, ``p99_sum`` their p99s, ``p99_of_sums`` the p99 of
 the minutes' sums: what they really need at once. Ratios are to ``capacity``. ``unlimited_share`` is
-the part of the traffic that nothing limits, 0 to 1. ``over`` says that ``limits_ratio`` is above 1.
+the share of the traffic that nothing limits, 0 to 1. ``over`` says that ``limits_ratio`` is over 1.
 """
 
 DRIFT_FINDING: Final = Table(

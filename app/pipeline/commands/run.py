@@ -98,7 +98,7 @@ def run(job: Job) -> None:
         quotas, out = job.quotas(), job.lake()
         if job.options.last or job.options.since_last:
             if not _choose_hours(job, rules, out):
-                job.say("the input has no whole hour that is new.")
+                job.say("the input has no new whole hour.")
                 return
             rules = ingest.rules_of(job)
         inputs = ingest.inputs_of(job, rules)
