@@ -1,4 +1,4 @@
-"""Spark's classes as Java has parsed and checked them, kept on this machine for later runs.
+"""Spark's classes as Java has parsed and checked them, in a file for later runs.
 
 To load them takes a fifth of the processor time of an hour's run. Source: JEP 350, dynamic
 class-data sharing. Java ignores an archive that does not fit its version and the jars; what it

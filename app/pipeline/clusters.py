@@ -1,4 +1,4 @@
-"""``--cluster NAME``: a cluster of the file that the service reads, and what Kafka calls it."""
+"""``--cluster NAME``: a cluster of the file that the service reads, and its id in Kafka."""
 
 import argparse
 import logging
@@ -24,7 +24,7 @@ _SILENT.propagate = False
 
 
 def add_clusters_option(parser: argparse.ArgumentParser) -> None:
-    """Add the file that makes of ``--cluster`` a name."""
+    """Add the file in which ``--cluster`` is a name."""
     parser.add_argument(
         "--clusters-file",
         metavar="FILE",

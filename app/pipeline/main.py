@@ -34,7 +34,7 @@ JOBS: Final[Mapping[str, str]] = {
     "run": "run all steps from ingest to incidents in one Spark application",
     "plot": "draw the results",
     "doctor": "look for what makes results wrong or missing",
-    "warm": "keep Spark's classes on this machine, so that later runs start sooner",
+    "warm": "store Spark's classes on this machine, so that later runs start sooner",
 }
 """Each is the module of the same name in ``app.pipeline.commands``, with its line of help."""
 

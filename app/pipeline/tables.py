@@ -1,6 +1,7 @@
 """The tables between the jobs: names, columns with types, and how their files are laid out.
 
 A column is added as nullable, never removed; readers project by name. All times are UTC.
+``docs/pipeline-tables.md`` says what the columns hold.
 """
 
 import re
@@ -57,12 +58,7 @@ SERIES: Final = Table(
     BY_HOUR,
     ("series_id",),
 )
-"""Who was seen in an hour, from its first to its last scrape in it.
-
-``series_id`` is a hash of cluster, key, names and grain. ``user`` and ``client_id`` are never null
-('' is absent or empty); ``grain`` is ``pair`` (both names are real) or ``bucket`` (the tags of a
-metric); ``source`` is the format of the input.
-"""
+"""Who was seen in an hour. Names are never null: '' is absent or empty."""
 
 RATE_MINUTE: Final = Table(
     "rate_minute",
@@ -72,12 +68,7 @@ RATE_MINUTE: Final = Table(
     BY_HOUR,
     ("series_id", "broker_id", "ts"),
 )
-"""Rates of one series in one minute on one broker.
-
-``ts`` is the start of the minute; rates are bytes/s, percent of one thread, or mutations/s;
-throttle times are ms, null where no throttling was recorded; ``samples`` are the scrapes of the
-minute that had the name, 0 where the broker was scraped without it, so that its rate was 0.
-"""
+"""Rates of one series in one minute, which begins at ``ts``, on one broker."""
 
 SERIES_LIMIT: Final = Table(
     "series_limit",
@@ -86,11 +77,7 @@ SERIES_LIMIT: Final = Table(
     BY_HOUR,
     ("series_id", "valid_from"),
 )
-"""What limits a series in an hour, and the bucket that it spends from.
-
-``valid_from`` is the start of the hour, or when a quota changed within it; ``valid_to`` is
-exclusive. ``limit`` is null where nothing limits, then ``level`` is 0, else 1 to 8.
-"""
+"""What limits a series in an hour, and the bucket that it spends from."""
 
 OBSERVATION_MINUTE: Final = Table(
     "observation_minute",
@@ -100,10 +87,7 @@ OBSERVATION_MINUTE: Final = Table(
     BY_DAY,
     ("key", "user", "client_id", "broker_id", "ts", "grain", "source"),
 )
-"""Rates of one user and client-id in one minute on one broker: ``RATE_MINUTE`` with its ``SERIES``.
-
-``bytes_est`` is round(rate_avg x 60) for byte rates, else null.
-"""
+"""``RATE_MINUTE`` with the names of its ``SERIES``."""
 
 QUOTA_VERSION: Final = Table(
     "quota_version",
@@ -137,10 +121,7 @@ QUOTA_FAILED: Final = Table(
     BY_CLUSTER,
     ("user", "user_default", "client_id", "client_default", "key"),
 )
-"""The newest alteration of a key that the audit log says has failed, where none was made later.
-
-``value`` is what it would have set, null where it would have removed the key.
-"""
+"""The newest alteration of a key that the audit log says has failed, where none was made later."""
 
 QUOTA_SNAPSHOT: Final = Table(
     "quota_snapshot",
@@ -158,10 +139,7 @@ QUARANTINE: Final = Table(
     BY_HOUR,
     ("source", "line", "reason", "raw"),
 )
-"""Input that could not be used: its position, its text, why, and how many rows that is.
-
-What has no time or cluster that can be read is in the first hour of its run.
-"""
+"""Input that could not be used: its position, its text, why, and how many rows that is."""
 
 BUCKET_MINUTE: Final = Table(
     "bucket_minute",
@@ -171,11 +149,7 @@ BUCKET_MINUTE: Final = Table(
     BY_DAY,
     ("key", "bucket_id", "broker_id", "ts"),
 )
-"""What one bucket did in one minute on one broker, beside its limit.
-
-``limit`` is null where nothing limits, then ``level`` is 0, else 1 to 8; ``rate_max`` is the sum of
-the members' maxima, an upper bound; ``contributors`` are distinct (user, client_id) with a sample.
-"""
+"""What one bucket did in one minute on one broker, beside its limit."""
 
 DIM_BUCKET: Final = Table(
     "dim_bucket",
@@ -185,10 +159,7 @@ DIM_BUCKET: Final = Table(
     BY_HOUR,
     ("key", "bucket_id", "level", "quota_user", "quota_client_id"),
 )
-"""Who spends from a bucket (the pair of metric tags), and the entity whose quota limits it.
-
-A row for each hour in which one of its members was seen.
-"""
+"""Who spends from a bucket (the pair of metric tags), and the entity whose quota limits it."""
 
 UTILIZATION_DAILY: Final = Table(
     "utilization_daily",
@@ -201,12 +172,7 @@ UTILIZATION_DAILY: Final = Table(
     ("key", "bucket_id", "broker_id"),
     has_revisions=True,
 )
-"""A day of a bucket on one broker; ``broker_id`` null pools the minutes of all brokers.
-
-``util_p99`` is p99 / limit, ``headroom`` limit - p99; both null where nothing limits. The pool has
-a histogram: ``hist_n`` are its minutes in each bin of ``hist_bin``, in rising order, where bin =
-floor(ln(rate_max) / ln(1.01)) and the bin of 0 is the smallest int. Others have null.
-"""
+"""A day of a bucket on one broker; ``broker_id`` null pools the minutes of all brokers."""
 
 UTILIZATION_HIST: Final = Table(
     "utilization_hist",
@@ -215,7 +181,7 @@ UTILIZATION_HIST: Final = Table(
     BY_DAY,
     ("key", "bucket_id", "broker_id", "bin"),
 )
-"""Minutes by rate: bin = floor(ln(rate_max) / ln(1.01)); the bin of 0 is the smallest int."""
+"""Minutes by rate: a row for each bin of ``hist_bin``."""
 
 BUCKET_HOUR: Final = Table(
     "bucket_hour",
@@ -228,14 +194,7 @@ BUCKET_HOUR: Final = Table(
     BY_HOUR,
     ("key", "bucket_id", "broker_id"),
 )
-"""An hour of a bucket on one broker, from which days and incidents follow.
-
-``rate_avg`` is over the ``minutes`` that it was there, ``rate_max`` of the highest of them;
-``limit`` and ``level`` are those of the last. Bit n of ``present`` says that it was there in minute
-n; ``bins`` are those of the minutes' rates, in their order; ``throttle_ms_peak`` is the longest
-throttling, average or maximum. ``violations`` are the minutes that were throttled or over the
-limit: ``ratio`` is rate_max / limit, ``deferred`` the bytes that had to wait.
-"""
+"""An hour of a bucket on one broker, from which days and incidents follow."""
 
 THROTTLE_INCIDENT: Final = Table(
     "throttle_incident",
@@ -247,11 +206,7 @@ THROTTLE_INCIDENT: Final = Table(
     ("start", "key", "bucket_id", "broker_id"),
     has_revisions=True,
 )
-"""A period in which a bucket was throttled or over its limit on one broker.
-
-``dt`` is the day of its start; ``end`` is exclusive; ``peak_ratio`` is rate_max / limit, null where
-nothing limits.
-"""
+"""A period in which a bucket was throttled or over its limit on one broker."""
 
 WHATIF_RUN: Final = Table(
     "whatif_run",
@@ -261,12 +216,7 @@ WHATIF_RUN: Final = Table(
     BY_RUN,
     (),
 )
-"""What a run was asked, and what it found; a row.
-
-``minutes`` are those of buckets on brokers that were looked at; ``buckets`` are the rows of
-``whatif_entity``, the following say how many of them are throttled under the current quotas and
-under the new ones, and so on. ``alterations`` is JSON, as the API takes it.
-"""
+"""What a run was asked, and what it found; a row."""
 
 WHATIF_ENTITY: Final = Table(
     "whatif_entity",
@@ -280,16 +230,7 @@ WHATIF_ENTITY: Final = Table(
     BY_RUN,
     ("key", "bucket_id", "broker_id"),
 )
-"""What the new quotas would have done to a bucket on a broker; a row for each that they touch.
-
-The quota entity is that of the new limit. Limits and levels are those of the bucket's members: null
-where they are of several. ``throttled_s_…`` are seconds of the period, null where nobody knows: of
-``…_now`` where these members share another bucket under the current quotas, of ``…_new`` where they
-leave this one, or where ``fidelity`` is ``indeterminate``. It is ``exact`` where users and
-client-ids were measured, ``bucket`` where only their sum was, and that suffices. ``max_delay_s``
-and ``deferred_bytes_max`` are of the time when most waited, of keys of bytes alone; ``refused``
-are mutations. Where clients were throttled (``censored_minutes``), figures are lower bounds.
-"""
+"""What the new quotas would have done to a bucket on a broker; a row for each that they touch."""
 
 WHATIF_TIMELINE: Final = Table(
     "whatif_timeline",
@@ -300,11 +241,7 @@ WHATIF_TIMELINE: Final = Table(
     BY_RUN,
     ("key", "bucket_id", "broker_id", "ts"),
 )
-"""The minutes of those buckets that would be throttled longest.
-
-``waiting`` is what waits under the new limit at the end of the minute, ``waiting_max`` the most in
-it: nobody knows when in its minute a burst was, so that the truth is between them.
-"""
+"""The minutes of those buckets that would be throttled longest."""
 
 DQ_RESULT: Final = Table(
     "dq_result",
@@ -328,19 +265,7 @@ RECOMMENDATION: Final = Table(
     ("key", "bucket_id"),
     has_revisions=True,
 )
-"""What a stored value should be, from what its buckets used.
-
-``action`` is ``raise``, ``lower``, ``keep`` or ``insufficient``, ``reason`` a sentence. The quota's
-entity is the one that has ``limit`` now; ``buckets`` spend from values of it, and the one of the
-row is the busiest of those judged with it. A bucket that needs more than a default has a row of its
-own. ``target`` is what its busiest broker (``broker_id``) needs, ``value`` the next step there,
-null without a change; ``factor`` is how many times ``value`` is above or below ``limit``.
-``percentile`` is the rate that the target rests on, ``cluster_total`` the sum of it over
-``brokers``, ``skew`` the busiest broker's beside the median. ``saving`` is in the key's unit, over
-all brokers. ``throttled_s_…`` are seconds of throttling in the same history under ``limit`` and
-under ``value`` (low, mid, high). ``body`` is what ``POST /quotas/alterations`` takes, null without
-a change.
-"""
+"""What a stored value should be, from what its buckets used."""
 
 STALE_QUOTA: Final = Table(
     "stale_quota",
@@ -351,13 +276,7 @@ STALE_QUOTA: Final = Table(
     ("kind", "key", "quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
     has_revisions=True,
 )
-"""A stored value that does nothing.
-
-``kind`` is ``shadowed``, ``redundant``, ``orphan``, ``idle`` or ``default_unused``; ``winners`` are
-the entities that go before it, as JSON; ``last_seen`` is when a client of these names was seen
-last, null if it was not. ``days`` have data from ``since`` to ``until``. ``body`` removes the
-value.
-"""
+"""A stored value that does nothing."""
 
 UNCOVERED_CLIENT: Final = Table(
     "uncovered_client",
@@ -369,11 +288,7 @@ UNCOVERED_CLIENT: Final = Table(
     ("key", "bucket_id"),
     has_revisions=True,
 )
-"""Who uses most without a value of their own: under a default, or without any limit (level 0).
-
-``p99`` is that of the busiest broker (``broker_id``), ``share`` the share of all that was used of
-the key, 0 to 1. ``body`` sets ``value``, null where no entity has these names.
-"""
+"""Who uses most without a value of their own: under a default, or without any limit (level 0)."""
 
 BROKER_COMMIT: Final = Table(
     "broker_commit",
@@ -386,14 +301,7 @@ BROKER_COMMIT: Final = Table(
     ("broker_id", "direction"),
     has_revisions=True,
 )
-"""What a broker has promised beside what it can do.
-
-``direction`` is ``in`` (produce and what is replicated to it), ``out`` (fetch and what is
-replicated from it), both in bytes/s, or ``request`` in percent of one thread. ``limits_sum`` are
-the limits of the buckets that were active there, ``p99_sum`` their p99s, ``p99_of_sums`` the p99 of
-the minutes' sums: what they really need at once. Ratios are to ``capacity``. ``unlimited_share`` is
-the share of the traffic that nothing limits, 0 to 1. ``over`` says that ``limits_ratio`` is over 1.
-"""
+"""What a broker has promised beside what it can do."""
 
 DRIFT_FINDING: Final = Table(
     "drift_finding",
@@ -403,12 +311,7 @@ DRIFT_FINDING: Final = Table(
     ("kind", "key", "quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
     has_revisions=True,
 )
-"""Where the desired document, the log and the live quotas differ.
-
-``kind`` is ``missing``, ``unexpected`` or ``value_differs`` (of the document), ``out_of_band`` (the
-live value is not what the log says) or ``failed_but_applied`` (the log says that it failed).
-``at`` is when the live quotas were described. Of a value that is not set the column is null.
-"""
+"""Where the desired document, the log and the live quotas differ."""
 
 TABLES: Final = {item.name: item for item in tuple(globals().values()) if isinstance(item, Table)}
 """All of them, by name."""

@@ -1,9 +1,8 @@
 """Make up observations and quotas: realistic ones, the same for the same seed.
 
 ``observation_minute``, the same as ``series`` and ``rate_minute``, and ``quota_version`` are
-written to ``--out``; with ``--shape`` the same
-observations stand in ``OUT/SHAPE`` as well, as the tools of this world would have saved them: one
-scrape a minute, 30 s into it. ``--from`` names the first day.
+written to ``--out``; with ``--shape`` the same observations are in ``OUT/SHAPE`` as well, as other
+tools would have saved them: a scrape a minute, 30 s into it. ``--from`` names the first day.
 """
 
 import argparse
@@ -30,16 +29,13 @@ _LARGE_METHODS: Final = "spark.sql.codegen.hugeMethodLimit"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sizes and the shapes."""
-    size = partial(whole_number, least=1)
-    parser.add_argument(
-        "--seed", type=partial(whole_number, least=-(2**63)), default=1, metavar="N"
-    )
-    parser.add_argument(
-        "--observations", type=size, default=100_000, metavar="N", help="rows; default 100000"
-    )
-    parser.add_argument(
-        "--entities", type=size, default=1_000, metavar="N", help="with quotas; default 1000"
-    )
+    for name, least, default, text in (
+        ("--seed", -(2**63), 1, "the same seed gives the same rows; default: 1"),
+        ("--observations", 1, 100_000, "rows of observation_minute; default: 100000"),
+        ("--entities", 1, 1_000, "entities with quotas; default: 1000"),
+    ):
+        number = partial(whole_number, least=least)
+        parser.add_argument(name, type=number, default=default, metavar="N", help=text)
     parser.add_argument(
         "--shape",
         action="append",
@@ -56,14 +52,17 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark fails.
     """
-    plan, shapes = _plan(job), _shapes(job)
+    wanted = set(job.options.shape)
+    if wanted and not job.options.out:
+        message = "--shape writes files: name their folder with --out."
+        raise UsageError(message)
+    shapes = [shape for shape in SHAPES if wanted & {shape, _ALL}]
+    plan = _plan(job)
     job.counts |= {"cluster_id": plan.cluster, "brokers": plan.brokers, "days": plan.days}
     job.counts |= {"observation_minute": plan.observations, "entities": plan.entities}
     if job.options.dry_run:
-        job.counts["would_write"] = [
-            *(table.name for table in (OBSERVATION_MINUTE, SERIES, RATE_MINUTE, QUOTA_VERSION)),
-            *shapes,
-        ]
+        tables = (OBSERVATION_MINUTE, SERIES, RATE_MINUTE, QUOTA_VERSION)
+        job.counts["would_write"] = [*(table.name for table in tables), *shapes]
         return
     with job.spark() as session:
         out = job.lake()
@@ -94,11 +93,3 @@ def _plan(job: Job) -> Plan:
         cluster=options.cluster or _CLUSTER,
         start=start.replace(hour=0, minute=0, second=0, microsecond=0),
     )
-
-
-def _shapes(job: Job) -> list[str]:
-    wanted = set(job.options.shape)
-    if wanted and not job.options.out:
-        message = "--shape writes files: name their folder with --out."
-        raise UsageError(message)
-    return [shape for shape in SHAPES if shape in wanted or _ALL in wanted]

@@ -1,4 +1,4 @@
-"""Keep Spark's classes on this machine as Java has parsed them, so that later runs start sooner.
+"""Store Spark's classes on this machine as Java has parsed them: later runs start sooner.
 
 Runs all steps over a made-up day, in a folder of its own, and writes one file of about 180 MB
 below ``~/.cache/kafka-quota-service``. Do it once for each version of Java, of Spark and of this

@@ -110,9 +110,9 @@ def new_figure(title: str, line: str, height: float, *, empty: str = "") -> Figu
     return figure
 
 
-def legend_above(axes: Axes) -> None:
+def legend_above(axes: Axes, columns: int = 4) -> None:
     """Put the legend above the right end of the axes."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=5)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns)
 
 
 def date_axis(axes: Axes) -> None:
@@ -149,7 +149,7 @@ def draw_shares(
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-    legend_above(axes)
+    legend_above(axes, 5)
     if texts:
         right = axes.secondary_yaxis("right")
         right.set_yticks(lines, texts)
