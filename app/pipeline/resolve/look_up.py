@@ -29,7 +29,8 @@ Rows = Mapping[Names, Numbers]
 """By what is named the row of each caller in a look-up, or -1."""
 
 _NOTHING: Final = -1
-_COLUMNS: Final = ("cluster_id", "key", "user", "client_id")
+NAMES: Final = ("cluster_id", "key", "user", "client_id")
+"""What is looked up of a caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,13 @@ class LookUp:
         ]
 
     def rows_of(self, callers: pa.Table) -> Rows:
-        """Find the rows of callers, which have cluster_id, key, user and client_id."""
-        cluster, key, user, client_id = (
-            _indices(callers[name], texts) for name, texts in zip(_COLUMNS, self.texts, strict=True)
-        )
+        """Find the rows of callers, which have the columns ``NAMES``."""
+        numbers = []
+        for name, texts in zip(NAMES, self.texts, strict=True):
+            column = callers[name].combine_chunks().dictionary_encode()
+            found = _indices(column.dictionary, texts)
+            numbers.append(found[column.indices.to_numpy()])
+        cluster, key, user, client_id = numbers
         group = np.where((cluster < 0) | (key < 0), _NOTHING, cluster * len(self.texts.keys) + key)
         rows = {}
         for by_user, by_client_id in LEVELS_BY_NAMES:
@@ -174,19 +178,19 @@ class LookUp:
                 continue
             own = (group >= 0) & (~by_user | (user >= 0)) & (~by_client_id | (client_id >= 0))
             at = np.flatnonzero(own)
-            numbers = self.texts.number(
+            names = self.texts.number(
                 group[at],
                 user[at] if by_user else self.texts.no_user,
                 client_id[at] if by_client_id else self.texts.no_client_id,
             )
             of_names = rows[by_user, by_client_id] = np.full(len(group), _NOTHING)
-            of_names[at] = _indices(pa.array(numbers), self.names)
+            of_names[at] = _indices(pa.array(names), self.names)
         return rows
 
     def changes_within(self, rows: Rows, begins: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
         """Return which callers have a change between two times, and when; maybe twice."""
         callers, times = [np.empty(0, int)], [np.empty(0, int)]
-        first, last = self._numbers_of(begins), np.searchsorted(self.types.times, ends)
+        first, last = self.numbers_of(begins), np.searchsorted(self.types.times, ends)
         for found in rows.values() if len(self.changes) else ():
             at = np.flatnonzero(found >= 0)
             low, high = (found[at] * len(self.types.times) + time[at] for time in (first, last))
@@ -198,13 +202,15 @@ class LookUp:
             times.append(self.types.times[self.changes[numbers] % len(self.types.times)])
         return np.concatenate(callers), np.concatenate(times)
 
-    def find(self, rows: Rows, times: Numbers) -> tuple[Numbers, Numbers]:
-        """Return what is stored at each of ``LEVELS`` (rows) for callers at a time, and whether."""
-        time = self._numbers_of(times)
-        values, has_value = (
-            np.zeros((len(LEVELS), len(times))),
-            np.zeros((len(LEVELS), len(times)), bool),
-        )
+    def find(self, rows: Rows, time: Numbers) -> tuple[Numbers, Numbers]:
+        """Return what is stored at each of ``LEVELS`` (rows) for callers at a time, and whether.
+
+        Args:
+            rows: As ``rows_of`` returns them.
+            time: The number of a time, for each of them.
+        """
+        values = np.zeros((len(LEVELS), len(time)))
+        has_value = np.zeros(values.shape, bool)
         for names, levels in LEVELS_BY_NAMES.items():
             at = np.flatnonzero(rows[names] >= 0)
             # What is in order is found sooner.
@@ -216,15 +222,21 @@ class LookUp:
                     values[number, at], has_value[number, at] = self.levels[level].find(points)
         return values, has_value
 
-    def single_type(self, rows: Rows, times: Numbers) -> Numbers:
-        """Return the only type of which there are rules for the keys of callers at a time, or 0."""
-        single = np.full(len(times), SEVERAL_TYPES, np.int8)
+    def single_type(self, rows: Rows, time: Numbers) -> Numbers:
+        """Return the only type of which there are rules for the keys of callers, or 0.
+
+        Args:
+            rows: As ``rows_of`` returns them.
+            time: The number of a time, for each of them.
+        """
+        single = np.full(len(time), SEVERAL_TYPES, np.int8)
         at = np.flatnonzero(rows[NO_NAMES] >= 0)
         groups = self.texts.group_of(self.names.to_numpy()[rows[NO_NAMES][at]])
-        single[at] = self.types.at(groups, self._numbers_of(times[at]))
+        single[at] = self.types.at(groups, time[at])
         return single
 
-    def _numbers_of(self, times: Numbers) -> Numbers:
+    def numbers_of(self, times: Numbers) -> Numbers:
+        """Return the numbers of times, between which nothing changes."""
         return np.searchsorted(self.types.times, times, "right") - 1
 
 

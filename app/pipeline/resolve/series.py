@@ -1,7 +1,7 @@
 """What limits each series in each hour, and the bucket that it spends from.
 
-Names are looked up, never minutes: with ``--as-of history`` at the times, too, at which a quota of
-theirs changed.
+Names are looked up, never minutes, and each combination of names once: with ``--as-of history`` at
+the times, too, at which a quota of theirs changed.
 """
 
 from typing import Final
@@ -11,47 +11,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.domain.resolution_levels import Bucket, Slot
-from app.pipeline.hashes import hash_texts
+from app.pipeline.hashes import SEED, hash_numbers, hash_texts
+from app.pipeline.ingest.texts import ranked
 from app.pipeline.resolve.levels import (
     BUCKET_TYPES,
     CLIENT_ID_SLOT,
+    LEVELS,
     NO_LEVEL,
     USER_SLOT,
     bucket_type,
     decide_levels,
 )
-from app.pipeline.resolve.look_up import LookUp, Rows
+from app.pipeline.resolve.look_up import NAMES, LookUp, Rows
+from app.pipeline.tables import DIM_BUCKET, SERIES_LIMIT
 from app.pipeline.usage.measures import Numbers, begins_of, ranks_of
 
+_TAGS: Final = ("bucket_user", "bucket_client")
 RESOLVED_DDL: Final = (
     "level tinyint, limit double, bucket_user string, bucket_client string, bucket_id bigint"
 )
 """What ``resolve`` adds."""
 
-_COMMON: Final = ["cluster_id", "dt", "hour", "key", "bucket_id", "level"]
-_OF_LIMIT: Final = ["series_id", "valid_from", "valid_to", "limit"]
-_TAGS: Final = ["bucket_user", "bucket_client"]
-_OF_BUCKET: Final = (
-    *(*_TAGS, "quota_user", "quota_user_default"),
-    *("quota_client_id", "quota_client_default", "first_seen", "last_seen", "rows"),
-)
 ENTITY_DDL: Final = (
     "quota_user string, quota_user_default boolean, quota_client_id string, "
     "quota_client_default boolean"
 )
 """What ``name_entities`` adds."""
 
-FOUND_DDL: Final = """
-    cluster_id string, dt date, hour int, key string, bucket_id bigint, level tinyint,
-    series_id bigint, valid_from timestamp, valid_to timestamp, limit double,
-    bucket struct<bucket_user: string, bucket_client: string, quota_user: string,
-    quota_user_default: boolean, quota_client_id: string, quota_client_default: boolean,
-    first_seen: timestamp, last_seen: timestamp, rows: bigint>"""
-"""A row of ``SERIES_LIMIT`` has no ``bucket``; one of ``DIM_BUCKET`` has nothing between.
+DECIDED_DDL: Final = (
+    "cluster_id string, dt date, hour int, key string, series_id bigint, first_seen timestamp, "
+    f"last_seen timestamp, valid_from timestamp, valid_to timestamp, {RESOLVED_DDL}"
+)
+"""A series in a span of its hour, ``valid_to`` exclusive, and what ``resolve`` adds."""
 
-``rows`` of the former are of the bucket; it has no times where no member was seen meanwhile.
-"""
-
+_OF_SERIES: Final = ["cluster_id", "dt", "hour", "key", "series_id", "first_seen", "last_seen"]
+_SPAN: Final = ("valid_from", "valid_to")
+_OF_BUCKET: Final = ["cluster_id", "dt", "hour", "bucket_id", "key", "level", *_TAGS]
 _NEVER: Final = 2**62
 _HOURS: Final = 2**32
 _HOUR_US: Final = 3_600_000_000
@@ -71,9 +66,14 @@ def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
         The same columns with level (0 where nothing limits), limit (as stored; null for unlimited),
         bucket_user, bucket_client (the bucket's metric tags, not encoded) and bucket_id.
     """
+    names, number = _different(callers)
     has_time = "ts" in callers.column_names
     times = _micros(callers["ts"]) if has_time else np.zeros(len(callers), np.int64)
-    return _resolved(callers, look_up, look_up.rows_of(callers), times)
+    added = _answers(names, look_up.rows_of(names), number, times, look_up)
+    for name, column in added.items():
+        is_tag = name in _TAGS
+        callers = callers.append_column(name, column.cast(pa.string()) if is_tag else column)
+    return callers
 
 
 def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
@@ -84,56 +84,81 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
         look_up: Of the quotas.
 
     Returns:
-        The columns of ``SERIES``, valid_from and valid_to (timestamp, within the hour, the latter
-        exclusive), and those that ``resolve`` adds.
+        A row for each series and each time of its hour at which its limit changes: the columns of
+        ``DECIDED_DDL``.
     """
-    rows = look_up.rows_of(series)
+    names, number = _different(series)
+    rows = look_up.rows_of(names)
     begins = _hours(series).astype(np.int64) * _HOUR_US
     ends = begins + _HOUR_US
-    changed, times = look_up.changes_within(rows, begins, ends)
+    of_series = {named: found[number] for named, found in rows.items()}
+    changed, times = look_up.changes_within(of_series, begins, ends)
+    series = series.select(_OF_SERIES)
     if len(changed):
         at, since = np.append(np.arange(len(series)), changed), np.append(begins, times)
         order = np.lexsort((since, at))
         order = order[begins_of(at[order], since[order])]
         at, begins = at[order], since[order]
-        series, ends = series.take(at), ends[at]
-        rows = {names: found[at] for names, found in rows.items()}
+        series, ends, number = series.take(pa.array(at)), ends[at], number[at]
         goes_on = np.flatnonzero(at[1:] == at[:-1])
         ends[goes_on] = begins[goes_on + 1]
-    for name, values in (("valid_from", begins), ("valid_to", ends)):
-        series = series.append_column(name, pa.array(values).cast(_TIME))
-    return _resolved(series, look_up, rows, begins)
-
-
-def _resolved(callers: pa.Table, look_up: LookUp, rows: Rows, times: Numbers) -> pa.Table:
-    values, has_value = look_up.find(rows, times)
-    names = {name: callers[name].fill_null("").combine_chunks() for name in ("user", "client_id")}
-    has_user, has_client_id = (pc.not_equal(name, "").to_numpy(False) for name in names.values())
-    decision = decide_levels(has_value, has_user, has_client_id)
-    types = bucket_type(decision, look_up.single_type(rows, times))
-    is_limited = decision.level != NO_LEVEL
-    limits = values[np.maximum(decision.level, 1) - 1, np.arange(len(times))]
-    tags = {
-        name: pc.if_else(types != BUCKET_TYPES[without], names[name], "")
-        for name, without in (("user", Bucket.CLIENT_ID), ("client_id", Bucket.USER))
-    }
-    added = {
-        "level": decision.level,
-        "limit": pa.array(limits, mask=~is_limited),
-        "bucket_user": tags["user"],
-        "bucket_client": tags["client_id"],
-        "bucket_id": _bucket_ids(
-            *(callers[name].combine_chunks() for name in ("cluster_id", "key")), *tags.values()
-        ),
-    }
+    added = {name: pa.array(us).cast(_TIME) for name, us in zip(_SPAN, (begins, ends), strict=True)}
+    added |= _answers(names, rows, number, begins, look_up)
     for name, column in added.items():
-        callers = callers.append_column(name, pa.array(column))
-    return callers
+        series = series.append_column(name, column)
+    return series
 
 
-def _bucket_ids(cluster: pa.Array, key: pa.Array, user: pa.Array, client_id: pa.Array) -> Numbers:
-    """Return what Spark's ``xxhash64`` makes of these columns."""
-    clusters, keys = cluster.dictionary_encode(), key.dictionary_encode()
+def _different(callers: pa.Table) -> tuple[pa.Table, Numbers]:
+    """Return the different names of callers, each column encoded, and which each caller has."""
+    number = np.zeros(len(callers), np.int64)
+    encoded = {}
+    for name in NAMES:
+        encoded[name] = callers[name].fill_null("").combine_chunks().dictionary_encode()
+        number *= len(encoded[name].dictionary)
+        number += encoded[name].indices.to_numpy()
+    number, different = ranked(number)
+    columns = {}
+    for name, column in reversed(encoded.items()):
+        different, codes = np.divmod(different, max(len(column.dictionary), 1))
+        columns[name] = pa.DictionaryArray.from_arrays(codes, column.dictionary)
+    return pa.table(columns), number
+
+
+def _answers(
+    names: pa.Table, rows: Rows, number: Numbers, times: Numbers, look_up: LookUp
+) -> dict[str, pa.Array]:
+    """Return the columns of ``RESOLVED_DDL``, tags encoded, for names by their number at times."""
+    points = len(look_up.types.times)
+    answer, different = ranked(number * points + look_up.numbers_of(times))
+    name, time = np.divmod(different, points)
+    names = names.take(pa.array(name))
+    rows = {named: found[name] for named, found in rows.items()}
+    values, has_value = look_up.find(rows, time)
+    texts = {name: names[name].combine_chunks().cast(pa.string()) for name in ("user", "client_id")}
+    has_user, has_client_id = (pc.not_equal(text, "").to_numpy(False) for text in texts.values())
+    decision = decide_levels(has_value, has_user, has_client_id)
+    types = bucket_type(decision, look_up.single_type(rows, time))
+    limits = values[np.maximum(decision.level, 1) - 1, np.arange(len(time))]
+    user, client_id = (
+        pc.if_else(types != BUCKET_TYPES[without], texts[name], "")
+        for name, without in (("user", Bucket.CLIENT_ID), ("client_id", Bucket.USER))
+    )
+    ids = _bucket_ids(names["cluster_id"], names["key"], user, client_id)
+    return {
+        "level": pa.array(decision.level[answer]),
+        "limit": pa.array(limits[answer], mask=decision.level[answer] == NO_LEVEL),
+        "bucket_user": pa.DictionaryArray.from_arrays(answer, user),
+        "bucket_client": pa.DictionaryArray.from_arrays(answer, client_id),
+        "bucket_id": pa.array(ids[answer]),
+    }
+
+
+def _bucket_ids(
+    cluster: pa.ChunkedArray, key: pa.ChunkedArray, user: pa.Array, client_id: pa.Array
+) -> Numbers:
+    """Return what Spark's ``xxhash64`` makes of these columns, the first two encoded."""
+    clusters, keys = cluster.combine_chunks(), key.combine_chunks()
     number, of_cluster = len(keys.dictionary), hash_texts(clusters.dictionary)
     each = pa.array(np.tile(np.arange(number), len(of_cluster)))
     hashes = hash_texts(keys.dictionary.take(each), np.repeat(of_cluster, number))
@@ -141,49 +166,68 @@ def _bucket_ids(cluster: pa.Array, key: pa.Array, user: pa.Array, client_id: pa.
     return hash_texts(client_id, hash_texts(user, hashes[group]))
 
 
-def limits_and_buckets(decided: pa.Table) -> pa.Table:
-    """Return the rows of ``SERIES_LIMIT``, then those of ``DIM_BUCKET``, of whole hours.
+def limits_and_buckets(decided: pa.Table) -> dict[str, pa.Table]:
+    """Arrange what is decided of all series of hours.
 
     Args:
         decided: As ``decide`` returns it.
 
     Returns:
-        The columns of ``FOUND_DDL``, each kind of rows in its order.
+        By their names the rows of ``SERIES_LIMIT`` and those of ``DIM_BUCKET``, of which a member
+        was seen, in their orders, and what ``REPORTS`` says.
     """
-    cluster_hour = ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided)
-    order = np.lexsort(
-        (_micros(decided["valid_from"]), decided["series_id"].to_numpy(), cluster_hour)
-    )
-    limits = decided.select([*_COMMON, *_OF_LIMIT]).take(order)
-    buckets = _buckets_of(decided, cluster_hour)
-    return pa.concat_tables((limits, buckets), promote_options="default")
+    hour, _ = ranked(ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided))
+    since, until = (_micros(decided[name]) for name in _SPAN)
+    order = np.lexsort((since, decided["series_id"].to_numpy(), hour))
+    level = decided["level"].to_numpy()
+    unlimited = np.count_nonzero(level == NO_LEVEL)
+    return {
+        SERIES_LIMIT.name: decided.select(SERIES_LIMIT.columns).take(pa.array(order)),
+        DIM_BUCKET.name: _buckets_of(decided, hour, since, until),
+        "ids": _ids_of(decided),
+        "decided": pa.table({"rows": [len(decided)], "unlimited": [unlimited]}),
+    }
 
 
-def _buckets_of(decided: pa.Table, cluster_hour: Numbers) -> pa.Table:
-    """Return who spends from each bucket, and which entity's quota limits it."""
-    times = ("first_seen", "last_seen", "valid_from", "valid_to")
-    first, last, since, until = (_micros(decided[name]) for name in times)
-    is_seen = (first < until) & (last >= since)
-    columns = (
-        decided["level"].to_numpy(),
-        decided["bucket_id"].to_numpy(),
-        ranks_of(decided["key"]),
-    )
-    order = np.lexsort((*columns, cluster_hour))
-    begins = begins_of(*(column[order] for column in (*columns, cluster_hour)))
-    first = np.where(is_seen, np.maximum(first, since), _NEVER)[order]
-    last = np.where(is_seen, np.minimum(last, until - _MINUTE_US), -_NEVER)[order]
-    rows = name_entities(decided.select([*_COMMON, *_TAGS]).take(order[begins]))
-    own = {
-        "first_seen": _times(np.minimum.reduceat(first, begins)),
-        "last_seen": _times(np.maximum.reduceat(last, begins)),
-        "rows": pa.array(np.diff(np.append(begins, len(order)))),
+REPORTS: Final = {
+    "ids": "bucket_id bigint, other bigint",
+    "decided": "rows bigint, unlimited bigint",
+}
+"""Ids of buckets with another hash of the same names; how many rows were decided."""
+
+
+def _buckets_of(decided: pa.Table, hour: Numbers, since: Numbers, until: Numbers) -> pa.Table:
+    """Return who spends from each bucket that is seen, and which entity's quota limits it."""
+    first, last = (_micros(decided[name]) for name in ("first_seen", "last_seen"))
+    seen = np.flatnonzero((first < until) & (last >= since))
+    bucket, ids = ranked(decided["bucket_id"].to_numpy()[seen])
+    key = ranks_of(decided["key"])[seen]
+    number = (hour[seen] * (key.max(initial=0) + 1) + key) * max(len(ids), 1) + bucket
+    number = number * (max(LEVELS) + 1) + decided["level"].to_numpy()[seen]
+    order = np.argsort(number)
+    begins = begins_of(number[order])
+    order = seen[order]
+    rows = decided.select(_OF_BUCKET).take(pa.array(order[begins]))
+    times = {
+        "first_seen": np.minimum.reduceat(np.maximum(first, since)[order], begins),
+        "last_seen": np.maximum.reduceat(np.minimum(last, until - _MINUTE_US)[order], begins),
     }
-    of_bucket = {
-        name: own[name] if name in own else rows[name].combine_chunks() for name in _OF_BUCKET
-    }
-    bucket = pa.StructArray.from_arrays([*of_bucket.values()], [*of_bucket])
-    return rows.select(_COMMON).append_column("bucket", bucket)
+    for name, micros in times.items():
+        rows = rows.append_column(name, pa.array(micros).cast(_TIME))
+    for name in _TAGS:
+        tags = rows[name].cast(pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, tags)
+    return name_entities(rows).select(DIM_BUCKET.columns)
+
+
+def _ids_of(decided: pa.Table) -> pa.Table:
+    """Return the ids of buckets, each once for each of different names."""
+    other = np.full(len(decided), SEED)
+    for name in (*_TAGS, "key", "cluster_id"):
+        texts = decided[name].combine_chunks().dictionary_encode()
+        other = hash_numbers(hash_texts(texts.dictionary)[texts.indices.to_numpy()], other)
+    both = pa.table({"bucket_id": decided["bucket_id"], "other": other})
+    return both.group_by(both.column_names, use_threads=False).aggregate([])
 
 
 def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
@@ -208,11 +252,6 @@ def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
     for name, column in added.items():
         buckets = buckets.append_column(name, column)
     return buckets
-
-
-def _times(micros: Numbers) -> pa.Array:
-    """Return times; null where nobody was seen."""
-    return pa.array(micros, mask=np.abs(micros) == _NEVER).cast(_TIME)
 
 
 def _hours(rows: pa.Table) -> Numbers:
