@@ -65,11 +65,14 @@ class Reading:
         columns: Of each table.
         bytes_of_share: About so many bytes of compressed columns are a share.
         by: The columns that tell partitions apart, ``BY_HOUR`` or ``BY_DAY``.
+        together: Whether a call may get several partitions, which their columns tell apart, and
+            each as a whole: about so many bytes of them where tasks read them themselves.
     """
 
     columns: Sequence[Columns]
     bytes_of_share: int
     by: Sequence[str] = BY_HOUR
+    together: bool = False
 
 
 class Share(NamedTuple):
@@ -121,7 +124,10 @@ def by_partition(
         partition = dict(zip(reading.by, values, strict=True))
         shares += [(size, share, own) for share in _shares(partition, size, reading)]
     session = lakes[0].session
-    tasks = _divide(shares, _TASKS_PER_CORE * session.sparkContext.defaultParallelism)
+    cores = session.sparkContext.defaultParallelism
+    if reading.together:
+        shares = _together(shares, reading.bytes_of_share, cores)
+    tasks = _divide(shares, _TASKS_PER_CORE * cores)
     numbers = session.range(0, len(tasks), 1, len(tasks) or 1)
     return ByTasks(numbers, partial(work.read, tasks=tasks, tables=found))
 
@@ -131,8 +137,24 @@ _Folders = Sequence[Sequence[Path]]
 
 
 def _shares(partition: Partition, size: int, reading: Reading) -> list[Share]:
-    number = max(1, -(-size // reading.bytes_of_share))
+    number = 1 if reading.together else max(1, -(-size // reading.bytes_of_share))
     return [Share(partition, each, number) for each in range(number)]
+
+
+def _together(
+    shares: Sequence[tuple[int, Share, _Folders]], most: int, cores: int
+) -> list[tuple[int, Share, _Folders]]:
+    """Join partitions that follow each other, to shares of about so many bytes for all cores."""
+    total, before = sum(size for size, _, _ in shares), 0
+    number = max(cores, -(-total // most))
+    joined: dict[int, tuple[int, Share, _Folders]] = {}
+    for size, share, folders in shares:
+        group = before * number // total
+        former = joined.get(group, (0, share, [() for _ in folders]))
+        both = [[*own, *more] for own, more in zip(former[2], folders, strict=True)]
+        joined[group] = (former[0] + size, former[1], both)
+        before += size
+    return [*joined.values()]
 
 
 def _size(folder: Path) -> int:

@@ -1,10 +1,8 @@
 """Two plans of Spark that find the limit of each name in each hour, as ``resolve`` does."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot, applicable_levels
+from app.pipeline.by_partition import Columns, Reading, by_partition
 from app.pipeline.lake import Lake
-from app.pipeline.resolve.look_up import LookUp
+from app.pipeline.resolve.look_up import NAMES, LookUp
 from app.pipeline.resolve.series import resolve
-from app.pipeline.resolve.tasks import LocalHours
+from app.pipeline.resolve.tasks import BYTES
 from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.tables import QUOTA_VERSION, SERIES, Table
 
@@ -24,7 +23,6 @@ Answer = Mapping[tuple[int, str], tuple[int, int]]
 
 CAP = 10**9
 
-_COLUMNS = ("cluster_id", "key", "user", "client_id")
 _SUMS = "level tinyint, key string, rows bigint, total bigint"
 
 
@@ -39,9 +37,10 @@ def look_ups(session: SparkSession, data: Path, *, table: Table = SERIES, times:
     """
     lake = Lake(session, str(data))
     look_up = LookUp.of(Versions.latest(read_versions(lake)))
-    hours = cast("LocalHours", LocalHours.of([lake], table, lake.partitions(table), _COLUMNS))
-    hours = replace(hours, shares=[*hours.shares] * times)
-    sums = hours.map(lambda rows: _sums(resolve(rows, look_up)), _SUMS).collect()
+    reading = Reading([Columns(table, NAMES)], BYTES, table.partitions, together=True)
+    hours = lake.partitions(table) * times
+    made = by_partition([lake], reading, hours, lambda _, rows: _sums(resolve(rows, look_up)))
+    sums = made.rows(_SUMS).collect()
     answer: dict[tuple[int, str], tuple[int, int]] = {}
     for level, key, *found in sums:
         former = answer.get((level, key), (0, 0))

@@ -6,29 +6,25 @@ hours that it finds there.
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
 
-from app.pipeline.ingest.names import partition_values
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_first
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.options import whole_number
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import (
-    LocalHours,
-    buckets_of,
-    count_decided,
-    find_limits,
-    limits_of,
-)
+from app.pipeline.resolve.series import REPORTS
+from app.pipeline.resolve.tasks import decide, find_limits, require_own_ids
 from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.results import Scope, explain, say_if_empty, say_plan
 from app.pipeline.tables import DIM_BUCKET, QUOTA_VERSION, SERIES, SERIES_LIMIT
+from app.pipeline.task_tables import TaskTables
 
 WRITES: Final = (SERIES_LIMIT, DIM_BUCKET)
 BROADCAST_MAX: Final = 5_000_000
@@ -83,65 +79,42 @@ def run(job: Job) -> None:
         for lake in lakes:
             lake.require(SERIES)
         hours = scope.hours(lakes, SERIES)
-        series, filled = read_series(lakes, hours)
-        versions = read_versions(quotas, scope.cluster)
-        write_limits(job, series, versions, out, Hours(hours, filled)).unpersist()
+        write_limits(job, lakes, hours, read_versions(quotas, scope.cluster), out)
         say_if_empty(job)
     publish(job, hours)
 
 
-class Hours(NamedTuple):
-    """The hours that a run is about, and those of them that have series."""
-
-    about: Sequence[Partition]
-    filled: Sequence[Partition]
-
-
-def read_series(
-    lakes: Sequence[Lake], hours: Sequence[Partition]
-) -> tuple[DataFrame | LocalHours, Sequence[Partition]]:
-    """Return the series of hours, and those of these that have any."""
-    here = LocalHours.of(lakes, SERIES, hours, SERIES.columns)
-    if here is not None:
-        return here, here.filled
-    series = read_first(lakes, SERIES, hours)
-    filled = partition_values(series.select(*SERIES.partitions).distinct())
-    return series.repartition(*SERIES.partitions), filled
-
-
 def write_limits(
-    job: Job, series: DataFrame | LocalHours, versions: pa.Table, out: Lake, hours: Hours
-) -> DataFrame:
-    """Write both tables, count into the report, and return what was found, persisted.
+    job: Job, lakes: Sequence[Lake], hours: Sequence[Partition], versions: pa.Table, out: Lake
+) -> None:
+    """Write both tables, and count into the report.
 
     Args:
         job: Has the options of this job; gets the counts.
-        series: The columns of ``SERIES``; a task has all of an hour.
+        lakes: Where the series are.
+        hours: That the run is about.
         versions: ``quota_version``.
         out: Where to.
-        hours: That the run is about.
-
-    Returns:
-        What ``find_limits`` does.
 
     Raises:
         UsageError: Versions of a quota overlap, or two buckets have the same id.
     """
-    seen = {hour["cluster_id"] for hour in hours.filled}
     model = callback_model(job.options.callback)
-    versions = versions_of_callback(versions, model, seen)
+    versions = versions_of_callback(versions, model, {hour["cluster_id"] for hour in hours})
     chosen = Versions.in_history if job.options.as_of == _HISTORY else Versions.latest
     look_ups = LookUp.shares(chosen(versions), job.options.broadcast_max)
-    found = find_limits(series, look_ups).persist()
-    buckets = buckets_of(found)
-    counted = count_decided(buckets)
-    job.counts["rows_in"], job.counts["unlimited"] = counted.rows, counted.unlimited
-    job.counts["rows_out"] = {}
-    seen_buckets = buckets.where("first_seen is not null")
-    for frame, table in ((limits_of(found), SERIES_LIMIT), (seen_buckets, DIM_BUCKET)):
-        explain(job, table, frame)
-        job.counts["rows_out"][table.name] = out.write(frame, table, hours.about, is_sorted=True)
-    with_quotas = set(versions["cluster_id"].unique().to_pylist())
+    with ExitStack() as opened:
+        made = TaskTables(out, WRITES, REPORTS, opened)
+        found = find_limits(lakes, hours, look_ups, made)
+        explain(job, SERIES_LIMIT, found)
+        made.run(found)
+        require_own_ids(made.reports["ids"], partial(decide, lakes, hours, look_ups))
+        job.counts["rows_out"] = {table.name: made.put(table, hours) for table in WRITES}
+    decided = made.reports["decided"]
+    for name, column in (("rows_in", "rows"), ("unlimited", "unlimited")):
+        job.counts[name] = pc.sum(decided[column]).as_py() or 0
+    seen, with_quotas = (
+        set(rows["cluster_id"].unique().to_pylist()) for rows in (decided, versions)
+    )
     job.with_quotas = sorted(with_quotas)
     job.without_quotas = sorted(seen - with_quotas)
-    return found

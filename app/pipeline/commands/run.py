@@ -217,12 +217,10 @@ def _from_series(
     job: Job, quotas: Lake, out: Lake, ingested: ingest.Ingested
 ) -> Sequence[Partition]:
     """Do all steps after ingest with its hours, and return the days of its incidents."""
-    hours, filled = ingested.hours, ingested.filled
+    hours = ingested.hours
     with _step(job, "resolve") as step:
         versions = read_versions(quotas, job.options.cluster)
-        series, _ = resolve.read_series([out], filled)
-        about = resolve.Hours(hours, filled)
-        resolve.write_limits(step, series, versions, out, about).unpersist()
+        resolve.write_limits(step, [out], hours, versions, out)
     with _step(job, "utilization") as step:
         utilization.write_utilization(step, Facts([out], hours), out)
     with _step(job, "incidents") as step:

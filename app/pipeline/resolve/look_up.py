@@ -150,9 +150,9 @@ class LookUp:
 
     @classmethod
     def shares(cls, versions: Versions, most: int) -> list[Self]:
-        """Divide versions by their users into look-ups of about so many; who has none is in each.
+        """Divide versions by a hash of their users into look-ups of about so many.
 
-        A caller's is that of ``SHARE``.
+        Versions without a user are in each.
         """
         number = max(1, -(-len(versions.names) // max(most, 1)))
         if number == 1:

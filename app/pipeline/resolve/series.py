@@ -44,7 +44,9 @@ DECIDED_DDL: Final = (
 )
 """A series in a span of its hour, ``valid_to`` exclusive, and what ``resolve`` adds."""
 
-_OF_SERIES: Final = ["cluster_id", "dt", "hour", "key", "series_id", "first_seen", "last_seen"]
+OF_SERIES: Final = ("cluster_id", "dt", "hour", "key", "series_id", "first_seen", "last_seen")
+"""The columns of ``SERIES`` that ``decide`` takes, beside names, and returns."""
+
 _SPAN: Final = ("valid_from", "valid_to")
 _OF_BUCKET: Final = ["cluster_id", "dt", "hour", "bucket_id", "key", "level", *_TAGS]
 _NEVER: Final = 2**62
@@ -80,7 +82,7 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
     """Find the limit and the bucket of each series in each hour.
 
     Args:
-        series: The columns of ``SERIES``.
+        series: The columns ``OF_SERIES``, user and client_id.
         look_up: Of the quotas.
 
     Returns:
@@ -93,7 +95,7 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
     ends = begins + _HOUR_US
     of_series = {named: found[number] for named, found in rows.items()}
     changed, times = look_up.changes_within(of_series, begins, ends)
-    series = series.select(_OF_SERIES)
+    series = series.select(OF_SERIES)
     if len(changed):
         at, since = np.append(np.arange(len(series)), changed), np.append(begins, times)
         order = np.lexsort((since, at))
@@ -179,21 +181,26 @@ def limits_and_buckets(decided: pa.Table) -> dict[str, pa.Table]:
     hour, _ = ranked(ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided))
     since, until = (_micros(decided[name]) for name in _SPAN)
     order = np.lexsort((since, decided["series_id"].to_numpy(), hour))
-    level = decided["level"].to_numpy()
-    unlimited = np.count_nonzero(level == NO_LEVEL)
+    counts = decided.select(["cluster_id"])
+    counts = counts.append_column("unlimited", pc.equal(decided["level"], NO_LEVEL))
+    counts = counts.group_by("cluster_id", use_threads=False)
     return {
         SERIES_LIMIT.name: decided.select(SERIES_LIMIT.columns).take(pa.array(order)),
         DIM_BUCKET.name: _buckets_of(decided, hour, since, until),
         "ids": _ids_of(decided),
-        "decided": pa.table({"rows": [len(decided)], "unlimited": [unlimited]}),
+        "decided": counts.aggregate([([], "count_all"), ("unlimited", "sum")]).rename_columns(
+            ["cluster_id", "rows", "unlimited"]
+        ),
     }
 
 
 REPORTS: Final = {
     "ids": "bucket_id bigint, other bigint",
-    "decided": "rows bigint, unlimited bigint",
+    "decided": "cluster_id string, rows bigint, unlimited bigint",
 }
-"""Ids of buckets with another hash of the same names; how many rows were decided."""
+"""Ids of buckets with another hash of the same names; how many rows were decided, and of how many
+nothing limits the series.
+"""
 
 
 def _buckets_of(decided: pa.Table, hour: Numbers, since: Numbers, until: Numbers) -> pa.Table:
@@ -228,6 +235,14 @@ def _ids_of(decided: pa.Table) -> pa.Table:
         other = hash_numbers(hash_texts(texts.dictionary)[texts.indices.to_numpy()], other)
     both = pa.table({"bucket_id": decided["bucket_id"], "other": other})
     return both.group_by(both.column_names, use_threads=False).aggregate([])
+
+
+def doubled_id(ids: pa.Table) -> int | None:
+    """Return an id that different buckets have, if any; ``ids`` of several tasks."""
+    both = ids.group_by("bucket_id").aggregate([("other", "min"), ("other", "max")])
+    doubled = both.filter(pc.field("other_min") != pc.field("other_max"))["bucket_id"]
+    found: int | None = pc.min(doubled).as_py()
+    return found
 
 
 def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.domain.resolution_levels import Slot
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_texts
 from app.pipeline.lake import Lake
-from app.pipeline.local_tables import local_columns
 from app.pipeline.resolve.levels import level_of_slots
 from app.pipeline.tables import QUOTA_VERSION
 from app.pipeline.usage.measures import Numbers, begins_of
@@ -28,9 +28,6 @@ ALWAYS_US, FOREVER_US = (
     for time in (ALWAYS, FOREVER)
 )
 """Both in microseconds."""
-
-SHARE: Final = "pmod(xxhash64(user), {})"
-"""The share of a user of so many."""
 
 _SNAPSHOT: Final = "snapshot"
 _MOST: Final = 2**63
@@ -50,11 +47,7 @@ def read_versions(quotas: Lake, cluster: str | None = None) -> pa.Table:
     """
     quotas.require(QUOTA_VERSION)
     wanted = [{"cluster_id": cluster}] if cluster else None
-    here = local_columns([quotas], QUOTA_VERSION, wanted, _COLUMNS)
-    if here is not None:
-        return here
-    rows = quotas.read_in(QUOTA_VERSION, wanted) if wanted else quotas.read(QUOTA_VERSION)
-    return rows.select(*_COLUMNS).toArrow()
+    return columns_of([quotas], Columns(QUOTA_VERSION, _COLUMNS), wanted)
 
 
 class Texts(NamedTuple):
@@ -175,7 +168,7 @@ class Versions:
         return type(self)(self.texts, *(column[chosen] for column in columns))
 
     def shares(self, number: int) -> Numbers:
-        """Return the share of so many that the user of each is of, as ``SHARE``; -1 of no user."""
+        """Return the share of so many that the user of each is of; -1 of no user."""
         hashes = hash_texts(self.texts.users)
         user = self.names // (self.texts.no_client_id + 1) % (self.texts.no_user + 1)
         shares: Numbers = np.append(hashes % number, -1)[user]

@@ -13,19 +13,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.resolve import Hours, add_arguments, write_limits
+from app.pipeline.commands.resolve import add_arguments, write_limits
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.names import partition_values
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.options import add_common_options
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import count_decided, limits_of
+from app.pipeline.resolve.tasks import require_own_ids
 from app.pipeline.resolve.versions import Versions
 from app.pipeline.results import merge_buckets
 from app.pipeline.tables import (
@@ -46,7 +44,7 @@ from tests.pipeline.resolve.clusters import (
     observation_table,
     quota_table,
 )
-from tests.testkit.bucket_worlds import facts_of_observations, frame, publish, write_arrow
+from tests.testkit.bucket_worlds import facts_of_observations, publish, write_arrow
 
 KEY = QuotaKey.PRODUCER_BYTE_RATE
 TOMORROW = 24 * 60
@@ -54,6 +52,7 @@ MEMBERS, NAMED, RULES, STAYS = "members", "named", "rules", "stays"
 """Clusters: a world for each test, so that a run serves all of them."""
 
 Row = Mapping[str, Any]
+NONE = Path()
 
 
 def seen(
@@ -70,35 +69,37 @@ def value(
 
 
 class Input(NamedTuple):
-    """What a run reads."""
+    """What a run reads: series and minutes below a folder, and quotas."""
 
-    series: DataFrame
-    rates: DataFrame
+    folder: Path
     quotas: pa.Table
 
 
-def frames(spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]) -> Input:
-    facts = facts_of_observations(rows)
-    return Input(
-        frame(spark, SERIES, facts[SERIES]),
-        frame(spark, RATE_MINUTE, facts[RATE_MINUTE]),
-        quota_table(quotas),
-    )
+def publish_input(folder: Path, rows: Sequence[Row], quotas: Sequence[Version]) -> Input:
+    return Input(publish(folder, facts_of_observations(rows)), quota_table(quotas))
 
 
-def write(out: Path, inputs: Input, *options: str) -> Row:
-    """Write what limits the series of the input, and the minutes of its buckets; return counts."""
+def write(spark: SparkSession, out: Path, inputs: Input, *options: str, beside: Path = NONE) -> Row:
+    """Write what limits the series of the input, and the minutes of its buckets; return counts.
+
+    Args:
+        spark: Does it.
+        out: Where to.
+        inputs: What is read.
+        options: Of the command.
+        beside: Another input, so that Spark reads both.
+    """
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_common_options(parser)
     job = Job("resolve", parser.parse_args(options))
-    lake = Lake(inputs.series.sparkSession, str(out))
-    hours = partition_values(inputs.series.select(*SERIES.partitions).distinct())
-    series = inputs.series.repartition(*SERIES.partitions)
-    found = write_limits(job, series, inputs.quotas, lake, Hours(hours, hours))
-    minutes = bucket_minutes(inputs.rates, limits_of(found)).repartition(*BUCKET_MINUTE.partitions)
-    lake.write(minutes, BUCKET_MINUTE)
-    found.unpersist()
+    lakes = [Lake(spark, str(folder)) for folder in (inputs.folder, beside) if folder != NONE]
+    lake, hours = Lake(spark, str(out)), lakes[0].partitions(SERIES)
+    write_limits(job, lakes, hours, inputs.quotas, lake)
+    keys = lakes[0].read(SERIES).select(*SERIES.partitions, "series_id", "key")
+    limits = lake.read_in(SERIES_LIMIT, hours).join(keys, [*SERIES.partitions, "series_id"])
+    minutes = bucket_minutes(lakes[0].read(RATE_MINUTE), limits)
+    lake.write(minutes.repartition(*BUCKET_MINUTE.partitions), BUCKET_MINUTE)
     return job.counts
 
 
@@ -154,8 +155,9 @@ def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
 
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    inputs, out = frames(spark, *worlds()), tmp_path_factory.mktemp("buckets") / "once"
-    return Written(inputs, out, write(out, inputs))
+    inputs, out = (tmp_path_factory.mktemp("buckets") / name for name in ("input", "once"))
+    published = publish_input(inputs, *worlds())
+    return Written(published, out, write(spark, out, published))
 
 
 @pytest.mark.small
@@ -185,7 +187,7 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
 
 @pytest.mark.small
 def test_every_series_is_counted(written: Written):
-    series = written.inputs.series.count()
+    series = pq.read_table(written.inputs.folder / SERIES.name).num_rows
     limits = rows_of(written.out, SERIES_LIMIT)
     unlimited = sum(row["level"] == 0 for row in limits)
     assert written.counts == {
@@ -217,7 +219,7 @@ def test_a_further_day_leaves_the_names_of_the_first(
     out = tmp_path / "further"
     shutil.copytree(written.out, out)
     rows = [seen(STAYS, name, "x", TOMORROW) for name in ("alice", "new")]
-    write(out, frames(spark, rows, worlds()[1]))
+    write(spark, out, publish_input(tmp_path / "input", rows, worlds()[1]))
     merged = merge_buckets(Lake(spark, str(out)).read(DIM_BUCKET)).where(f"cluster_id = '{STAYS}'")
     assert {
         row["bucket_user"]: (row["first_seen"], row["last_seen"])
@@ -240,23 +242,24 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, str(before))
 
 
-def test_no_order_and_no_partitions_change_a_bit(
+def test_what_spark_reads_and_shuffles_changes_no_bit(
     spark: SparkSession, written: Written, tmp_path: Path
 ):
-    series, rates, quotas = written.inputs
     with setting(spark, "spark.sql.shuffle.partitions", "5"):
-        write(tmp_path, Input(series, rates.repartition(5).sort(sf.desc("ts")), quotas))
+        write(spark, tmp_path / "out", written.inputs, beside=tmp_path / "none")
     for table in (BUCKET_MINUTE, SERIES_LIMIT, DIM_BUCKET):
-        assert rows_of(tmp_path, table) == rows_of(written.out, table)
+        assert rows_of(tmp_path / "out", table) == rows_of(written.out, table)
     assert len(written.minutes(RULES)) > 50
     limits = {row["limit"] for row in written.minutes(RULES)}
     assert limits == {None, 1.0, 3.0, 5.0, 9.0}
 
 
-@pytest.mark.long
-def test_look_ups_that_are_too_large_to_broadcast_give_the_same(written: Written, tmp_path: Path):
-    write(tmp_path / "merged", written.inputs, "--broadcast-max", "0", "--as-of", "history")
-    assert rows_of(tmp_path / "merged", BUCKET_MINUTE) == written.minutes()
+def test_more_versions_than_may_be_broadcast_give_the_same(
+    spark: SparkSession, written: Written, tmp_path: Path
+):
+    write(spark, tmp_path, written.inputs, "--broadcast-max", "3", "--as-of", "history")
+    for table in (BUCKET_MINUTE, SERIES_LIMIT, DIM_BUCKET):
+        assert rows_of(tmp_path, table) == rows_of(written.out, table)
 
 
 @pytest.mark.parametrize(("most", "shares"), [("2", 1), ("1", 2)])
@@ -268,11 +271,10 @@ def test_more_versions_than_may_be_broadcast_are_divided_by_user(
     capsys: pytest.CaptureFixture[str],
 ):
     quotas = [value(RULES, number, user=name) for number, name in enumerate("ab", 1)]
-    rows = [seen(RULES, name, "x") for name in "abc"]
-    write(tmp_path, frames(spark, rows, quotas), "--broadcast-max", most, "--explain")
-    plan, _, _ = capsys.readouterr().err.partition("-- dim_bucket")
-    assert ("Union" in plan) is (shares > 1)
-    limits = rows_of(tmp_path, SERIES_LIMIT)
+    inputs = publish_input(tmp_path / "in", [seen(RULES, name, "x") for name in "abc"], quotas)
+    write(spark, tmp_path / "out", inputs, "--broadcast-max", most, "--explain")
+    assert ("Union" in capsys.readouterr().err) is (shares > 1)
+    limits = rows_of(tmp_path / "out", SERIES_LIMIT)
     assert sorted((row["level"], row["limit"] or 0) for row in limits) == [(0, 0), (3, 1), (3, 2)]
 
 
@@ -301,17 +303,18 @@ def test_values_that_hold_at_the_same_time_are_refused(
     spark: SparkSession, tmp_path: Path, until: int | None, as_of: str, sentence: str
 ):
     quotas = value(RULES, 1, 0, until, user="a"), value(RULES, 2, 4, user="a")
+    inputs = publish_input(tmp_path / "in", [seen(RULES, "a", "x")], quotas)
     with pytest.raises(UsageError, match=sentence):
-        write(tmp_path, frames(spark, [seen(RULES, "a", "x")], quotas), "--as-of", as_of)
+        write(spark, tmp_path / "out", inputs, "--as-of", as_of)
 
 
 def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
-    columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id", "level"]
-    buckets = [(RULES, "k", user, "", number, 3) for user, number in (("a", 1), ("b", 2))]
-    decided = spark.createDataFrame(buckets, columns).withColumn("rows", sf.lit(1))
-    assert count_decided(decided) == (2, 0)
-    with pytest.raises(UsageError, match=r"'k', 'b', ''.* have the same bucket_id"):
-        count_decided(decided.withColumn("bucket_id", sf.lit(1)))
+    columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id"]
+    decided = [(RULES, "k", user, "", 1) for user in "bba"]
+    ids = pa.table({"bucket_id": [1, 2, 1], "other": [5, 6, 7]})
+    require_own_ids(ids[:2], lambda: pytest.fail("nothing is the same"))
+    with pytest.raises(UsageError, match=r"'k', 'a', ''.* and .*'b', ''.* have the same bucket_id"):
+        require_own_ids(ids, lambda: spark.createDataFrame(decided, columns))
 
 
 CONSUMED = QuotaKey.CONSUMER_BYTE_RATE

@@ -10,9 +10,9 @@ from hypothesis.strategies import DrawFn, booleans, composite, integers, lists, 
 
 from app.pipeline.hashes import hash_texts
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.series import decide, limits_and_buckets, resolve
+from app.pipeline.resolve.series import decide, doubled_id, limits_and_buckets, resolve
 from app.pipeline.resolve.versions import Versions
-from app.pipeline.tables import SERIES
+from app.pipeline.tables import DIM_BUCKET, SERIES, SERIES_LIMIT
 from tests.pipeline.resolve.clusters import (
     ENTITIES,
     KEYS,
@@ -31,6 +31,7 @@ from tests.testkit.bucket_worlds import arrow_schema
 FEW = settings(deadline=None, max_examples=25)
 NAMES = ("a", "b", "z", "<default>", "")
 CALLERS = tuple(product(NAMES, NAMES))
+SERIES_OF_HOUR = tuple(product(CALLERS, KEYS))
 HOUR = 60
 AT = (-30, 0, 7, 20, 59)
 CLUSTER = "c"
@@ -91,7 +92,7 @@ def test_an_hour_is_cut_where_a_limit_changes_and_every_share_finds_the_same(wor
     versions = Versions.in_history(quota_table(world))
     series = series_of_hour()
     decided = decide(series, LookUp.of(versions)).to_pylist()
-    for number, (caller, key) in enumerate(product(CALLERS, KEYS)):
+    for number, (caller, key) in enumerate(SERIES_OF_HOUR):
         spans = sorted(
             (row for row in decided if row["series_id"] == number),
             key=lambda row: row["valid_from"],
@@ -114,7 +115,8 @@ def test_an_hour_is_cut_where_a_limit_changes_and_every_share_finds_the_same(wor
 
 
 def rows_of(users: list[str], decided: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in decided if row["user"] in users]
+    chosen = {number for number, ((user, _), _) in enumerate(SERIES_OF_HOUR) if user in users}
+    return [row for row in decided if row["series_id"] in chosen]
 
 
 def series_of_hour() -> pa.Table:
@@ -131,16 +133,29 @@ def series_of_hour() -> pa.Table:
             "first_seen": minute(0),
             "last_seen": minute(HOUR - 1),
         }
-        for number, ((user, client), key) in enumerate(product(CALLERS, KEYS))
+        for number, ((user, client), key) in enumerate(SERIES_OF_HOUR)
     ]
     return pa.Table.from_pylist(rows, schema=arrow_schema(SERIES))
 
 
 def test_each_series_is_of_one_bucket_and_no_hour_needs_quotas():
     decided = decide(series_of_hour(), LookUp.of(Versions.latest(quota_table([]))))
-    found = limits_and_buckets(decided).to_pylist()
-    limits = [row for row in found if row["bucket"] is None]
+    found = limits_and_buckets(decided)
+    limits = found[SERIES_LIMIT.name].to_pylist()
     assert {(row["level"], row["limit"]) for row in limits} == {(0, None)}
-    buckets = [row["bucket"] for row in found if row["bucket"]]
-    assert sum(bucket["rows"] for bucket in buckets) == len(limits) == len(CALLERS) * len(KEYS)
-    assert {bucket["bucket_client"] for bucket in buckets} == set(NAMES)
+    buckets = found[DIM_BUCKET.name].to_pylist()
+    assert {row["bucket_id"] for row in buckets} == {row["bucket_id"] for row in limits}
+    assert {row["bucket_client"] for row in buckets} == set(NAMES)
+    number = len(CALLERS) * len(KEYS)
+    assert found["decided"].to_pylist() == [
+        {"cluster_id": CLUSTER, "rows": number, "unlimited": number}
+    ]
+
+
+def test_an_id_of_different_buckets_is_found_in_whichever_tasks_they_are():
+    decided = decide(series_of_hour(), LookUp.of(Versions.latest(quota_table([]))))
+    ids = limits_and_buckets(decided)["ids"]
+    assert doubled_id(pa.concat_tables([ids, ids])) is None
+    same = ids.set_column(0, "bucket_id", pa.array([7] * len(ids)))
+    assert doubled_id(same) == 7
+    assert doubled_id(pa.concat_tables([same[:1], same[1:2]])) == 7
