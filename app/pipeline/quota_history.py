@@ -46,10 +46,7 @@ class AuditEntry:
 
     Attributes:
         alteration_id: Of the alteration, or of the record of what others made.
-        cluster_id: Whose entity.
         at: When it was begun, under the entity's lock.
-        entity: What was altered.
-        ops: What was asked for.
         before: The entity's values then; null where they are not recorded.
         after: Its values afterwards; null where they are not recorded.
         outcome: What became of it, so far.
@@ -78,7 +75,7 @@ def read_audit_log(url: str, cluster: str | None) -> Iterator[AuditEntry]:
 
     Args:
         url: Of the database; the service's role suffices.
-        cluster: Whose entries; null is those of all clusters.
+        cluster: Null is all clusters.
 
     Raises:
         UsageError: The address cannot be read.
@@ -167,11 +164,7 @@ def entity_of_columns(row: Mapping[str, Any]) -> ClientQuotaEntity:
 
 
 def snapshots_of(rows: Iterable[Mapping[str, Any]]) -> list[Snapshot]:
-    """Return what the snapshots say of each entity that any of them has, in order of time.
-
-    Args:
-        rows: ``quota_snapshot``.
-    """
+    """Return what rows of ``quota_snapshot`` say of each entity, in order of time."""
     taken: dict[str, set[datetime]] = {}
     seen: dict[tuple[str, ClientQuotaEntity], dict[datetime, dict[str, float]]] = {}
     for row in rows:
@@ -242,48 +235,53 @@ class EntityHistory:
     """Folds all that was recorded of one entity, in order of time.
 
     Attributes:
-        versions: The values that have ended, as rows of ``quota_version`` without the names.
-        conflicts: What the log does not explain: time and sentence.
-        failed: By key what the newest alteration would have set, where it failed.
+        names: The columns that name the cluster and the entity.
+        versions: The values that have ended, as rows of ``quota_version``.
+        conflicts: Rows of ``quota_conflict``.
+        failed: Rows of ``quota_failed`` by key.
     """
 
+    names: Mapping[str, Any]
     versions: list[dict[str, Any]] = field(default_factory=list)
-    conflicts: list[tuple[datetime, str]] = field(default_factory=list)
-    failed: dict[str, tuple[float | None, AuditEntry]] = field(default_factory=dict)
+    conflicts: list[dict[str, Any]] = field(default_factory=list)
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
     _current: dict[str, _Current] = field(default_factory=dict)
     _is_seen: bool = False
     _doubtful: list[AuditEntry] = field(default_factory=list)
     _last_sent: datetime | None = None
 
-    def add(self, fact: AuditEntry | Snapshot) -> None:
-        """Take the next fact; it is not earlier than the one before."""
-        if isinstance(fact, Snapshot):
-            self._add_snapshot(fact)
-        else:
-            self._add_entry(fact)
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield all versions, those that still hold with an open end."""
+        yield from self.versions
+        yield from (self._version(key, item, None) for key, item in self._current.items())
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return all versions, those that still hold with an open end."""
-        return [*self.versions, *(_version(key, item, None) for key, item in self._current.items())]
-
-    def _add_snapshot(self, snapshot: Snapshot) -> None:
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the next fact, a snapshot; it is not earlier than the one before."""
         if self._last_sent is not None and snapshot.at - self._last_sent < SETTLING:
             return
         if self._differs(snapshot.values):
             self._settle_doubts(snapshot.values)
         if self._is_seen and self._differs(snapshot.values):
             sentence = f"a snapshot shows {_text(snapshot.values)}, the log {_text(self._values())}"
-            self.conflicts.append((snapshot.at, sentence))
+            self._add_conflict(snapshot.at, sentence)
         self._doubtful.clear()
         self._set(snapshot.values, snapshot.at, SNAPSHOT)
 
-    def _add_entry(self, entry: AuditEntry) -> None:
+    def add_entry(self, entry: AuditEntry) -> None:
+        """Take the next fact, an entry; it is not earlier than the one before."""
         if entry.before is not None:
             self._reconcile(entry, entry.before)
         for op in entry.ops:
             self.failed.pop(op.key, None)
             if entry.outcome in _FAILED:
-                self.failed[op.key] = (None if op.value is None else float(op.value), entry)
+                self.failed[op.key] = {
+                    **self.names,
+                    "key": op.key,
+                    "value": None if op.value is None else float(op.value),
+                    "at": entry.at,
+                    "outcome": entry.outcome.value,
+                    "alteration_id": str(entry.alteration_id),
+                }
         if entry.outcome in _DOUBTFUL:
             self._doubtful.append(entry)
         if entry.outcome in _MADE | _DOUBTFUL:
@@ -302,7 +300,7 @@ class EntityHistory:
             self._settle_doubts(before)
         if self._differs(before):
             sentence = f"an alteration found {_text(before)}, the log says {_text(self._values())}"
-            self.conflicts.append((entry.at, sentence))
+            self._add_conflict(entry.at, sentence)
             self._set(before, entry.at, INFERRED)
         self._doubtful.clear()
 
@@ -325,9 +323,25 @@ class EntityHistory:
             if current is not None:
                 del self._current[key]
                 if current.since < at:
-                    self.versions.append(_version(key, current, at))
+                    self.versions.append(self._version(key, current, at))
             if value is not None:
                 self._current[key] = _Current(value, at, origin, entry)
+
+    def _version(self, key: str, current: _Current, until: datetime | None) -> dict[str, Any]:
+        entry = current.entry
+        return {
+            **self.names,
+            "key": key,
+            "value": current.value,
+            "valid_from": current.since,
+            "valid_to": until,
+            "origin": current.origin,
+            "audit_seq": None if entry is None else entry.seq,
+            "alteration_id": None if entry is None else str(entry.alteration_id),
+        }
+
+    def _add_conflict(self, at: datetime, sentence: str) -> None:
+        self.conflicts.append({**self.names, "at": at, "conflict": sentence})
 
     def _values(self) -> dict[str, float]:
         return {key: item.value for key, item in self._current.items()}
@@ -346,49 +360,26 @@ class QuotaHistory:
         for fact in heapq.merge(*streams, key=lambda fact: fact.at):
             if fact.entity.types <= _TYPES and _is_text(fact.entity):
                 position = (fact.cluster_id, fact.entity)
-                self._entities.setdefault(position, EntityHistory()).add(fact)
+                if position not in self._entities:
+                    names = {"cluster_id": fact.cluster_id, **entity_columns(fact.entity)}
+                    self._entities[position] = EntityHistory(names)
+                history = self._entities[position]
+                if isinstance(fact, Snapshot):
+                    history.add_snapshot(fact)
+                else:
+                    history.add_entry(fact)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Return rows of ``quota_version``."""
-        for (cluster_id, entity), history in self._entities.items():
-            names = entity_columns(entity)
-            for version in history.rows():
-                yield {"cluster_id": cluster_id, **names, **version}
+        return [row for history in self._entities.values() for row in history.rows()]
 
-    def conflicts(self) -> Iterator[dict[str, Any]]:
+    def conflicts(self) -> list[dict[str, Any]]:
         """Return rows of ``quota_conflict``, in order of time within each entity."""
-        for (cluster_id, entity), history in self._entities.items():
-            names = entity_columns(entity)
-            for at, sentence in history.conflicts:
-                yield {"cluster_id": cluster_id, "at": at, **names, "conflict": sentence}
+        return [row for history in self._entities.values() for row in history.conflicts]
 
-    def failed(self) -> Iterator[dict[str, Any]]:
+    def failed(self) -> list[dict[str, Any]]:
         """Return rows of ``quota_failed``."""
-        for (cluster_id, entity), history in self._entities.items():
-            names = entity_columns(entity)
-            for key, (value, entry) in history.failed.items():
-                yield {
-                    "cluster_id": cluster_id,
-                    **names,
-                    "key": key,
-                    "value": value,
-                    "at": entry.at,
-                    "outcome": entry.outcome.value,
-                    "alteration_id": str(entry.alteration_id),
-                }
-
-
-def _version(key: str, current: _Current, until: datetime | None) -> dict[str, Any]:
-    entry = current.entry
-    return {
-        "key": key,
-        "value": current.value,
-        "valid_from": current.since,
-        "valid_to": until,
-        "origin": current.origin,
-        "audit_seq": None if entry is None else entry.seq,
-        "alteration_id": None if entry is None else str(entry.alteration_id),
-    }
+        return [row for history in self._entities.values() for row in history.failed.values()]
 
 
 def _is_text(entity: ClientQuotaEntity) -> bool:

@@ -11,12 +11,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from pyspark.sql import functions as sf
-
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import read_all, schema_of
+from app.pipeline.lake import schema_of
 from app.pipeline.quota_history import (
     AuditEntry,
     QuotaHistory,
@@ -59,22 +58,19 @@ def run(job: Job) -> None:
         job.counts["rows_in"] = 0
         log = _counted(job, read_audit_log(url, job.options.cluster))
         history = QuotaHistory(log, snapshots_of(_snapshots(job)))
-        versions, conflicts = list(history.rows()), list(history.conflicts())
-        failed = list(history.failed())
-        clusters = [
-            {"cluster_id": name} for name in sorted({row["cluster_id"] for row in versions})
-        ]
-        written = (
-            (QUOTA_VERSION, versions),
-            (QUOTA_CONFLICT, conflicts),
-            (QUOTA_FAILED, failed),
-        )
-        for table, rows in written:
+        written = {
+            QUOTA_VERSION: history.rows(),
+            QUOTA_CONFLICT: history.conflicts(),
+            QUOTA_FAILED: history.failed(),
+        }
+        found = sorted({row["cluster_id"] for row in written[QUOTA_VERSION]})
+        clusters = [{"cluster_id": name} for name in found]
+        for table, rows in written.items():
             frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
             explain(job, table, frame)
             job.lake().write(frame, table, clusters)
-    job.counts["rows_out"] = {table.name: len(rows) for table, rows in written}
-    _report(job, conflicts)
+    job.counts["rows_out"] = {table.name: len(rows) for table, rows in written.items()}
+    _report(job, written[QUOTA_CONFLICT])
 
 
 def _counted(job: Job, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
@@ -99,12 +95,10 @@ def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
         )
         raise UsageError(message)
     if lakes:
-        rows = read_all(lakes, QUOTA_SNAPSHOT)
-        if job.options.cluster is not None:
-            rows = rows.where(sf.col("cluster_id") == job.options.cluster)
-        snapshots = rows.select("snapshot_id").distinct().sort("snapshot_id").collect()
-        job.read["snapshots"] = [row.snapshot_id for row in snapshots]
-        yield from rows.toArrow().to_pylist()
+        wanted = [{"cluster_id": job.options.cluster}] if job.options.cluster else None
+        rows = columns_of(lakes, Columns(QUOTA_SNAPSHOT, QUOTA_SNAPSHOT.columns), wanted)
+        job.read["snapshots"] = sorted(rows["snapshot_id"].unique().to_pylist())
+        yield from rows.to_pylist()
 
 
 def _report(job: Job, conflicts: list[dict[str, Any]]) -> None:

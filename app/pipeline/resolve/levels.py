@@ -1,6 +1,7 @@
 """The eight levels over columns, all made from the one table of the domain."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,19 +28,17 @@ Names = tuple[bool, bool]
 
 NO_NAMES: Final[Names] = (False, False)
 
-
-def _levels_by_names() -> Mapping[Names, Sequence[int]]:
-    found: dict[Names, list[int]] = {}
-    for row in PRECEDENCE:
-        names = (row.user is Slot.NAMED, row.client_id is Slot.NAMED)
-        found.setdefault(names, []).append(row.level)
-    return found
-
-
-LEVELS_BY_NAMES: Final = _levels_by_names()
+LEVELS_BY_NAMES: Final[Mapping[Names, Sequence[int]]] = {
+    (user, client_id): [
+        row.level
+        for row in PRECEDENCE
+        if ((row.user is Slot.NAMED), (row.client_id is Slot.NAMED)) == (user, client_id)
+    ]
+    for user, client_id in product((True, False), repeat=2)
+}
 """The levels whose entities name the same: a caller needs four look-ups, not one for each level."""
 
-_CALLERS: Final = tuple((user, client_id) for user in ("", "u") for client_id in ("", "c"))
+_CALLERS: Final = tuple(product(("", "u"), ("", "c")))
 """A caller for each combination of empty names."""
 
 _APPLIES: Final = np.array(
@@ -51,16 +50,12 @@ _DEFAULT_USER: Final = next(
 )
 
 
-def _table_of_levels(values: Mapping[int, int]) -> Numbers:
-    table = np.zeros(max(LEVELS) + 1, np.int8)
-    for level, value in values.items():
-        table[level] = value
-    return table
-
-
-TYPE_OF_LEVEL: Final = _table_of_levels({row.level: BUCKET_TYPES[row.bucket] for row in PRECEDENCE})
-USER_SLOT: Final = _table_of_levels({row.level: row.user for row in PRECEDENCE})
-CLIENT_ID_SLOT: Final = _table_of_levels({row.level: row.client_id for row in PRECEDENCE})
+TYPE_OF_LEVEL, USER_SLOT, CLIENT_ID_SLOT = (
+    np.array([0, *values], np.int8)
+    for values in zip(
+        *((BUCKET_TYPES[row.bucket], row.user, row.client_id) for row in PRECEDENCE), strict=True
+    )
+)
 """By level; 0 at level 0, as of an entity without either type."""
 
 

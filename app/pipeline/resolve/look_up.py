@@ -17,6 +17,7 @@ from app.pipeline.resolve.levels import (
     BUCKET_TYPES,
     LEVELS,
     LEVELS_BY_NAMES,
+    NO_LEVEL,
     NO_NAMES,
     SEVERAL_TYPES,
     TYPE_OF_LEVEL,
@@ -58,75 +59,36 @@ class _Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Types:
-    """Of which type the rules of each cluster and key are, and when.
-
-    Attributes:
-        times: At which any version begins or ends, in microseconds, in order.
-        points: The groups at a time where the number of their rules changes, in order.
-        single: The only type of which a group has rules from there on, or 0.
-    """
-
-    times: Numbers
-    points: Numbers
-    single: Numbers
-
-    @classmethod
-    def of(cls, versions: Versions) -> Self:
-        """Count rules."""
-        times = _distinct(versions.since, versions.until, np.array((ALWAYS_US, FOREVER_US)))
-        group = versions.texts.group_of(versions.names) * len(times)
-        begins, ends = (
-            group + np.searchsorted(times, time) for time in (versions.since, versions.until)
-        )
-        points = _distinct(begins, ends)
-        steps = np.zeros((len(BUCKET_TYPES) + 1, len(points)), int)
-        types = TYPE_OF_LEVEL[versions.level]
-        np.add.at(steps, (types, np.searchsorted(points, begins)), 1)
-        np.add.at(steps, (types, np.searchsorted(points, ends)), -1)
-        is_there = np.cumsum(steps, axis=1) > 0
-        single = np.where(is_there.sum(axis=0) == 1, is_there.argmax(axis=0), SEVERAL_TYPES)
-        return cls(times, points, single.astype(np.int8))
-
-    def at(self, groups: Numbers, time: Numbers) -> Numbers:
-        """Return the only type of groups at the times of these numbers."""
-        last = np.searchsorted(self.points, groups * len(self.times) + time, "right") - 1
-        # Before the first rule of a group all of the former one have ended.
-        single: Numbers = self.single[last]
-        return single
-
-
-@dataclass(frozen=True, slots=True)
 class LookUp:
     """What is stored for each pair of names, and when.
 
     Attributes:
         texts: What the names are numbers of.
+        times: At which any version begins or ends, in microseconds, in order.
         names: Those that have a row, in order: of each entity, and none for each cluster and key.
         groups: The row without names of each cluster and key, -1 for none.
-        levels: The values of each level.
-        types: Those of the rules.
+        levels: The values of each level, and at ``NO_LEVEL`` the only type that the rules of a
+            cluster and key have.
         changes: Rows at a time where anything changes that is found, in order.
     """
 
     texts: Texts
+    times: Numbers
     names: pa.Array
     groups: Numbers
     levels: Mapping[int, _Values]
-    types: Types
     changes: Numbers
 
     @classmethod
-    def of(cls, versions: Versions, types: Types | None = None) -> Self:
+    def of(cls, versions: Versions, types: "_Types | None" = None) -> Self:
         """Arrange versions.
 
         Args:
             versions: All, or a share of them.
             types: Of all; null where these are all.
         """
-        texts, types = versions.texts, types or Types.of(versions)
-        times = types.times
-        group = types.points // len(times)
+        texts = versions.texts
+        times, group, time, single = types or _types_of(versions)
         without = texts.number(_distinct(group), texts.no_user, texts.no_client_id)
         names = _distinct(versions.names, without)
         groups = np.full(texts.groups, _NOTHING)
@@ -135,18 +97,16 @@ class LookUp:
         begins, ends = (
             row + np.searchsorted(times, time) for time in (versions.since, versions.until)
         )
-        levels = {
-            level: _Values(begins[chosen], ends[chosen], versions.value[chosen])
-            for level in LEVELS
-            if len(chosen := np.flatnonzero(versions.level == level))
-        }
-        changed = begins_of(group, types.single)
-        of_types = groups[group[changed]] * len(times) + types.points[changed] % len(times)
-        of_levels = (values.changes() for values in levels.values())
-        changes = _distinct(of_types, *of_levels)
+        points = groups[group] * len(times) + time
+        values = {NO_LEVEL: _Values(points, np.append(points[1:], points[-1:]), single)}
+        for level in LEVELS:
+            at = np.flatnonzero(versions.level == level)
+            values[level] = _Values(begins[at], ends[at], versions.value[at])
+        levels = {level: each for level, each in values.items() if len(each.begins)}
+        changes = _distinct(*(each.changes() for each in levels.values()), points[:0])
         number = changes % len(times)
         is_within = (number > 0) & (number < len(times) - 1)
-        return cls(texts, pa.array(names), groups, levels, types, changes[is_within])
+        return cls(texts, times, pa.array(names), groups, levels, changes[is_within])
 
     @classmethod
     def shares(cls, versions: Versions, most: int) -> list[Self]:
@@ -157,7 +117,7 @@ class LookUp:
         number = max(1, -(-len(versions.names) // max(most, 1)))
         if number == 1:
             return [cls.of(versions)]
-        types, share = Types.of(versions), versions.shares(number)
+        types, share = _types_of(versions), versions.shares(number)
         return [
             cls.of(versions.only((share < 0) | (share == each)), types) for each in range(number)
         ]
@@ -190,54 +150,64 @@ class LookUp:
     def changes_within(self, rows: Rows, begins: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
         """Return which callers have a change between two times, and when; maybe twice."""
         callers, times = [np.empty(0, int)], [np.empty(0, int)]
-        first, last = self.numbers_of(begins), np.searchsorted(self.types.times, ends)
+        first, last = self.numbers_of(begins), np.searchsorted(self.times, ends)
         for found in rows.values() if len(self.changes) else ():
             at = np.flatnonzero(found >= 0)
-            low, high = (found[at] * len(self.types.times) + time[at] for time in (first, last))
+            low, high = (found[at] * len(self.times) + time[at] for time in (first, last))
             begin = np.searchsorted(self.changes, low, "right")
             counts = np.maximum(np.searchsorted(self.changes, high) - begin, 0)
             offsets = np.cumsum(counts) - counts
             numbers = np.arange(counts.sum()) + np.repeat(begin - offsets, counts)
             callers.append(np.repeat(at, counts))
-            times.append(self.types.times[self.changes[numbers] % len(self.types.times)])
+            times.append(self.times[self.changes[numbers] % len(self.times)])
         return np.concatenate(callers), np.concatenate(times)
 
     def find(self, rows: Rows, time: Numbers) -> tuple[Numbers, Numbers]:
-        """Return what is stored at each of ``LEVELS`` (rows) for callers at a time, and whether.
+        """Return what callers find at each of ``levels`` (rows), and whether anything is stored.
 
         Args:
             rows: As ``rows_of`` returns them.
             time: The number of a time, for each of them.
         """
-        values = np.zeros((len(LEVELS), len(time)))
+        values = np.zeros((len(LEVELS) + 1, len(time)))
         has_value = np.zeros(values.shape, bool)
         for names, levels in LEVELS_BY_NAMES.items():
             at = np.flatnonzero(rows[names] >= 0)
             # What is in order is found sooner.
             at = at[np.argsort(rows[names][at])]
-            points = rows[names][at] * len(self.types.times) + time[at]
-            for level in levels:
+            points = rows[names][at] * len(self.times) + time[at]
+            for level in (*levels, NO_LEVEL) if names == NO_NAMES else levels:
                 if level in self.levels:
-                    number = LEVELS.index(level)
-                    values[number, at], has_value[number, at] = self.levels[level].find(points)
+                    values[level, at], has_value[level, at] = self.levels[level].find(points)
         return values, has_value
-
-    def single_type(self, rows: Rows, time: Numbers) -> Numbers:
-        """Return the only type of which there are rules for the keys of callers, or 0.
-
-        Args:
-            rows: As ``rows_of`` returns them.
-            time: The number of a time, for each of them.
-        """
-        single = np.full(len(time), SEVERAL_TYPES, np.int8)
-        at = np.flatnonzero(rows[NO_NAMES] >= 0)
-        groups = self.texts.group_of(self.names.to_numpy()[rows[NO_NAMES][at]])
-        single[at] = self.types.at(groups, time[at])
-        return single
 
     def numbers_of(self, times: Numbers) -> Numbers:
         """Return the numbers of times, between which nothing changes."""
-        return np.searchsorted(self.types.times, times, "right") - 1
+        return np.searchsorted(self.times, times, "right") - 1
+
+
+_Types = tuple[Numbers, Numbers, Numbers, Numbers]
+
+
+def _types_of(versions: Versions) -> _Types:
+    """Return all times, and of which type the rules of each cluster and key are, and when.
+
+    The latter are the group, the number of a time at which the number of its rules changes, and the
+    only type that they have from there on, or ``SEVERAL_TYPES``; in order.
+    """
+    times = _distinct(versions.since, versions.until, np.array((ALWAYS_US, FOREVER_US)))
+    group = versions.texts.group_of(versions.names) * len(times)
+    begins, ends = (
+        group + np.searchsorted(times, time) for time in (versions.since, versions.until)
+    )
+    points = _distinct(begins, ends)
+    steps = np.zeros((len(BUCKET_TYPES) + 1, len(points)), int)
+    types = TYPE_OF_LEVEL[versions.level]
+    np.add.at(steps, (types, np.searchsorted(points, begins)), 1)
+    np.add.at(steps, (types, np.searchsorted(points, ends)), -1)
+    is_there = np.cumsum(steps, axis=1) > 0
+    single = np.where(is_there.sum(axis=0) == 1, is_there.argmax(axis=0), SEVERAL_TYPES)
+    return times, points // len(times), points % len(times), single.astype(float)
 
 
 def _indices(values: pa.Array, among: pa.Array) -> Numbers:

@@ -131,7 +131,7 @@ def _answers(
     names: pa.Table, rows: Rows, number: Numbers, times: Numbers, look_up: LookUp
 ) -> dict[str, pa.Array]:
     """Return the columns of ``RESOLVED_DDL``, tags encoded, for names by their number at times."""
-    points = len(look_up.types.times)
+    points = len(look_up.times)
     answer, different = ranked(number * points + look_up.numbers_of(times))
     name, time = np.divmod(different, points)
     names = names.take(pa.array(name))
@@ -139,9 +139,9 @@ def _answers(
     values, has_value = look_up.find(rows, time)
     texts = {name: names[name].combine_chunks().cast(pa.string()) for name in ("user", "client_id")}
     has_user, has_client_id = (pc.not_equal(text, "").to_numpy(False) for text in texts.values())
-    decision = decide_levels(has_value, has_user, has_client_id)
-    types = bucket_type(decision, look_up.single_type(rows, time))
-    limits = values[np.maximum(decision.level, 1) - 1, np.arange(len(time))]
+    decision = decide_levels(has_value[[*LEVELS]], has_user, has_client_id)
+    types = bucket_type(decision, values[NO_LEVEL])
+    limits = values[decision.level, np.arange(len(time))]
     user, client_id = (
         pc.if_else(types != BUCKET_TYPES[without], texts[name], "")
         for name, without in (("user", Bucket.CLIENT_ID), ("client_id", Bucket.USER))

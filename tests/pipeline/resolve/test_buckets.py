@@ -281,7 +281,8 @@ def test_more_versions_than_may_be_broadcast_are_divided_by_user(
 def test_a_look_up_has_a_row_for_names_with_a_quota_alone():
     quotas = [value(RULES, 1, user=name) for name in "abc"] + [value(RULES, 2, client_id="x")]
     look_up = LookUp.of(Versions.latest(quota_table(quotas)))
-    assert {level: len(held.values) for level, held in look_up.levels.items()} == {3: 3, 7: 1}
+    number = {level: len(held.values) for level, held in look_up.levels.items() if level}
+    assert number == {3: 3, 7: 1}
     rows = look_up.rows_of(observation_table([seen(RULES, "a", "x"), seen(RULES, "z", "z")]))
     found = {names: (row >= 0).tolist() for names, row in rows.items()}
     assert found == {
