@@ -109,10 +109,10 @@ def write_limits(
         explain(job, SERIES_LIMIT, found)
         made.run(found)
         require_own_ids(made.reports["ids"], partial(decide, lakes, hours, look_ups))
+        decided = made.reports["decided"]
+        for name, column in (("rows_in", "rows"), ("unlimited", "unlimited")):
+            job.counts[name] = pc.sum(decided[column]).as_py() or 0
         job.counts["rows_out"] = {table.name: made.put(table, hours) for table in WRITES}
-    decided = made.reports["decided"]
-    for name, column in (("rows_in", "rows"), ("unlimited", "unlimited")):
-        job.counts[name] = pc.sum(decided[column]).as_py() or 0
     seen, with_quotas = (
         set(rows["cluster_id"].unique().to_pylist()) for rows in (decided, versions)
     )

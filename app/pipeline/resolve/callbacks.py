@@ -56,7 +56,7 @@ def versions_of_callback(
     Args:
         versions: ``quota_version``.
         model: As ``callback_model`` returns it.
-        clusters: Those whose series are resolved.
+        clusters: Whose series are resolved.
     """
     if not isinstance(model, StrimziStatic):
         return versions
@@ -70,10 +70,7 @@ def versions_of_callback(
             "key": quota_type.key.value,
             "value": limit,
             "valid_from": ALWAYS,
-            "valid_to": None,
             "origin": "inferred",
-            "audit_seq": None,
-            "alteration_id": None,
         }
         for cluster in sorted(clusters)
         for quota_type, limit in model.limits.items()

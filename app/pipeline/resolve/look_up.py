@@ -115,12 +115,8 @@ class LookUp:
         Versions without a user are in each.
         """
         number = max(1, -(-len(versions.names) // max(most, 1)))
-        if number == 1:
-            return [cls.of(versions)]
-        types, share = _types_of(versions), versions.shares(number)
-        return [
-            cls.of(versions.only((share < 0) | (share == each)), types) for each in range(number)
-        ]
+        types = _types_of(versions)
+        return [cls.of(each, types) for each in versions.divided(number)]
 
     def rows_of(self, callers: pa.Table) -> Rows:
         """Find the rows of callers, which have the columns ``NAMES``."""

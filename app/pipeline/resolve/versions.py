@@ -1,5 +1,6 @@
 """Quota versions as resolution needs them: the level of the entity, and when each holds."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
@@ -31,8 +32,6 @@ ALWAYS_US, FOREVER_US = (
 
 _SNAPSHOT: Final = "snapshot"
 _MOST: Final = 2**63
-
-
 _COLUMNS: Final = (
     *("cluster_id", "user", "user_default", "client_id", "client_default"),
     *("key", "value", "valid_from", "valid_to", "origin"),
@@ -92,9 +91,7 @@ class Versions:
         texts: What ``names`` number.
         names: Of the entity, with its cluster and key.
         level: Of the entity, 1 to 8.
-        value: As stored.
-        since: In microseconds.
-        until: The same, exclusive.
+        since: In microseconds, as is ``until``, which is exclusive.
     """
 
     texts: Texts
@@ -106,10 +103,7 @@ class Versions:
 
     @classmethod
     def latest(cls, rows: pa.Table) -> Self:
-        """Return the values that hold now, as if they had always held.
-
-        Args:
-            rows: ``quota_version``.
+        """Return the values of ``quota_version`` that hold now, as if they had always held.
 
         Raises:
             UsageError: An entity has two values of a key, so that an observation would count twice.
@@ -120,13 +114,10 @@ class Versions:
 
     @classmethod
     def in_history(cls, rows: pa.Table) -> Self:
-        """Return which value held when.
+        """Return which value of ``quota_version`` held when.
 
         Where a snapshot saw the entity first, its values hold from the beginning of time; an entity
         whose creation is in the log had none before.
-
-        Args:
-            rows: ``quota_version``.
 
         Raises:
             UsageError: Two values of a key of an entity hold at the same time.
@@ -162,17 +153,14 @@ class Versions:
         versions._refuse_overlaps()
         return versions
 
-    def only(self, chosen: Numbers) -> Self:
-        """Return those of which a claim holds."""
-        columns = (self.names, self.level, self.value, self.since, self.until)
-        return type(self)(self.texts, *(column[chosen] for column in columns))
-
-    def shares(self, number: int) -> Numbers:
-        """Return the share of so many that the user of each is of; -1 of no user."""
-        hashes = hash_texts(self.texts.users)
+    def divided(self, number: int) -> Iterator[Self]:
+        """Yield shares by a hash of the user; what names no user is in each of them."""
         user = self.names // (self.texts.no_client_id + 1) % (self.texts.no_user + 1)
-        shares: Numbers = np.append(hashes % number, -1)[user]
-        return shares
+        share = np.append(hash_texts(self.texts.users) % number, -1)[user]
+        columns = (self.names, self.level, self.value, self.since, self.until)
+        for each in range(number):
+            chosen = (share < 0) | (share == each)
+            yield type(self)(self.texts, *(column[chosen] for column in columns))
 
     def _refuse_overlaps(self) -> None:
         """Make sure that a key never has two values at a time."""
