@@ -306,8 +306,8 @@ def _sections(figures: Figures) -> Iterator[str]:
         f"{figures.names:,} names. All arms on the same files and two cores, in turn, "
         f"{len(figures.seconds[LOOK_UPS])} rounds after one that is thrown away. Each makes its "
         "tables of quotas within the run, and counts rows and sums limits by level and key; all "
-        "answers are equal. All look up each name of each hour, as `resolve` does: the table "
-        "`series`, never a minute."
+        "answers are equal. All find the limit of each name of each hour in the table `series`, "
+        "never of a minute, as `resolve` does, which looks equal names up once in a task."
     )
     rows = []
     for arm, seconds in figures.seconds.items():
