@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -68,53 +68,29 @@ def level_of_slots(user: Numbers, client_id: Numbers) -> Numbers:
     return levels
 
 
-class Decision(NamedTuple):
-    """What limits callers.
-
-    Attributes:
-        level: 0 where nothing does.
-        hit: The first level with a value, whether it limits or not.
-    """
-
-    level: Numbers
-    hit: Numbers
-
-
-def decide_levels(has_value: Numbers, has_user: Numbers, has_client_id: Numbers) -> Decision:
-    """Return which level limits each caller.
+def decide_levels(
+    has_value: Numbers, has_user: Numbers, has_client_id: Numbers, single_type: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return which level limits each caller, 0 for none, and the number of its type of bucket.
 
     Args:
         has_value: Whether something is stored at each of ``LEVELS`` (rows) under the names of a
             caller (columns) or their defaults.
         has_user: Whether the user's name is not empty.
         has_client_id: Whether the client-id is not empty.
+        single_type: The only type of rules that the key has, or ``SEVERAL_TYPES``.
 
-    Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
+    Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1, and its ``quotaMetricTags``:
+    a single type of rules decides alone, several try the levels; no rule, or rules for other names
+    only, leaves the client-id.
     """
     caller = has_user * 2 + has_client_id
-    hit = _first(has_value)
-    level = _first(has_value & _APPLIES[:, caller])
+    hit, level = (
+        np.select(list(found), [np.int8(level) for level in LEVELS], np.int8(NO_LEVEL))
+        for found in (has_value, has_value & _APPLIES[:, caller])
+    )
     # The default user's value selects a bucket without a name, where nothing is found.
     level[(caller == _ONLY_CLIENT_ID) & (hit == _DEFAULT_USER)] = NO_LEVEL
-    return Decision(level, hit)
-
-
-def _first(has_value: Numbers) -> Numbers:
-    conditions = list(has_value)
-    return np.select(conditions, [np.int8(level) for level in LEVELS], np.int8(NO_LEVEL))
-
-
-def bucket_type(decision: Decision, single_type: Numbers) -> Numbers:
-    """Return the number of the type of bucket that each caller spends from.
-
-    Args:
-        decision: What limits them.
-        single_type: The only type of rules that the key has; 0 for several or none.
-
-    Source: ``quotaMetricTags``: a single type of rules decides alone, several try the levels; no
-    rule, or rules for other names only, leaves the client-id.
-    """
-    level, hit = decision
     conditions = [level != NO_LEVEL, single_type != SEVERAL_TYPES, hit != NO_LEVEL]
     types = [TYPE_OF_LEVEL[level], single_type, TYPE_OF_LEVEL[hit]]
-    return np.select(conditions, types, BUCKET_TYPES[Bucket.CLIENT_ID])
+    return level, np.select(conditions, types, BUCKET_TYPES[Bucket.CLIENT_ID])

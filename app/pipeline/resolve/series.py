@@ -19,7 +19,6 @@ from app.pipeline.resolve.levels import (
     LEVELS,
     NO_LEVEL,
     USER_SLOT,
-    bucket_type,
     decide_levels,
 )
 from app.pipeline.resolve.look_up import NAMES, LookUp, Rows
@@ -49,7 +48,6 @@ OF_SERIES: Final = ("cluster_id", "dt", "hour", "key", "series_id", "first_seen"
 
 _SPAN: Final = ("valid_from", "valid_to")
 _OF_BUCKET: Final = ["cluster_id", "dt", "hour", "bucket_id", "key", "level", *_TAGS]
-_NEVER: Final = 2**62
 _HOURS: Final = 2**32
 _HOUR_US: Final = 3_600_000_000
 _MINUTE_US: Final = 60_000_000
@@ -139,17 +137,16 @@ def _answers(
     values, has_value = look_up.find(rows, time)
     texts = {name: names[name].combine_chunks().cast(pa.string()) for name in ("user", "client_id")}
     has_user, has_client_id = (pc.not_equal(text, "").to_numpy(False) for text in texts.values())
-    decision = decide_levels(has_value[[*LEVELS]], has_user, has_client_id)
-    types = bucket_type(decision, values[NO_LEVEL])
-    limits = values[decision.level, np.arange(len(time))]
+    level, types = decide_levels(has_value[[*LEVELS]], has_user, has_client_id, values[NO_LEVEL])
+    limits = values[level, np.arange(len(time))]
     user, client_id = (
         pc.if_else(types != BUCKET_TYPES[without], texts[name], "")
         for name, without in (("user", Bucket.CLIENT_ID), ("client_id", Bucket.USER))
     )
     ids = _bucket_ids(names["cluster_id"], names["key"], user, client_id)
     return {
-        "level": pa.array(decision.level[answer]),
-        "limit": pa.array(limits[answer], mask=decision.level[answer] == NO_LEVEL),
+        "level": pa.array(level[answer]),
+        "limit": pa.array(limits[answer], mask=level[answer] == NO_LEVEL),
         "bucket_user": pa.DictionaryArray.from_arrays(answer, user),
         "bucket_client": pa.DictionaryArray.from_arrays(answer, client_id),
         "bucket_id": pa.array(ids[answer]),
