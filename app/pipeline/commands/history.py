@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import pyarrow.compute as pc
+
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import UsageError
@@ -95,8 +97,9 @@ def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
         )
         raise UsageError(message)
     if lakes:
-        wanted = [{"cluster_id": job.options.cluster}] if job.options.cluster else None
-        rows = columns_of(lakes, Columns(QUOTA_SNAPSHOT, QUOTA_SNAPSHOT.columns), wanted)
+        rows = columns_of(lakes, Columns(QUOTA_SNAPSHOT, QUOTA_SNAPSHOT.columns))
+        if job.options.cluster is not None:
+            rows = rows.filter(pc.field("cluster_id") == job.options.cluster)
         job.read["snapshots"] = sorted(rows["snapshot_id"].unique().to_pylist())
         yield from rows.to_pylist()
 
