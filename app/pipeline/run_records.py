@@ -8,13 +8,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
+from app.pipeline.options import read_file
 from app.pipeline.results import Reach
 
 URL_VARIABLE: Final = "QUOTAS_PIPELINE_DATABASE_URL"
@@ -68,16 +68,11 @@ def database_of(job: Job) -> str:
     file: str | None = job.options.pg
     if file and "://" in file:
         message = (
-            "--pg takes a file that holds the address; on the command line others see it. Put it "
+            "--pg takes a file that holds the address, since others can read command lines: put it "
             f"into a file, or set {URL_VARIABLE} and give --pg alone."
         )
         raise UsageError(message)
-    try:
-        url = Path(file).read_text().strip() if file else os.environ.get(URL_VARIABLE, "")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        message = f"--pg names a file that holds the address, which cannot be read: {reason}."
-        raise UsageError(message) from error
+    url = (read_file("--pg", file) if file else os.environ.get(URL_VARIABLE, "")).strip()
     if not url:
         message = f"Set {URL_VARIABLE}, or name a file that holds postgresql://… after --pg."
         raise UsageError(message)

@@ -9,14 +9,12 @@ has. A run that has the last hour of a day ends with ``rightsize`` and ``stale``
 import argparse
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Any, Final
 
-from app.domain.quota_drift import Quota
-from app.pipeline.advice.capacity import Capacity, read_capacity
+from app.pipeline.advice.capacity import read_capacity
 from app.pipeline.advice.drift import read_desired
 from app.pipeline.advice.evidence import Evidence
 from app.pipeline.advice.stale import read_inventory
@@ -53,6 +51,13 @@ from app.pipeline.usage.facts import Facts
 
 _MINUTE: Final = timedelta(minutes=1)
 _HOUR: Final = timedelta(hours=1)
+_FILES: Final[Mapping[str, Callable[[str], Any]]] = {
+    "capacity": read_capacity,
+    "inventory": read_inventory,
+    "desired": read_desired,
+}
+"""Options of advice that name a file, which is read before Spark is started."""
+
 _WRITES = (*ingest.WRITES, *resolve.WRITES, *utilization.WRITES, THROTTLE_INCIDENT)
 
 
@@ -92,7 +97,8 @@ def run(job: Job) -> None:
     """
     rules = ingest.rules_of(job)
     job.require_options(quotas=True)
-    sources = _AdviceSources.of(job)
+    named = {name: getattr(job.options, name) for name in _FILES}
+    files = {name: _FILES[name](file) for name, file in named.items() if file}
     callback_model(job.options.callback)
     with job.spark():
         quotas, out = job.quotas(), job.lake()
@@ -113,34 +119,16 @@ def run(job: Job) -> None:
             days = _from_series(job, quotas, out, ingested)
     publish(job, ingested.hours, days)
     with job.spark():
-        _advise(job, sources, quotas, out, ingested.hours)
+        _advise(job, files, quotas, out, ingested.hours)
     draw_if_asked(job, [out])
     summarize(job, [out], days)
-
-
-@dataclass(frozen=True, slots=True)
-class _AdviceSources:
-    """What advice takes from files, which are read before Spark is started."""
-
-    capacities: Mapping[int, Capacity] | None
-    inventory: frozenset[str] | None
-    desired: Mapping[Quota, float | None] | None
-
-    @classmethod
-    def of(cls, job: Job) -> Self:
-        options = job.options
-        return cls(
-            read_capacity(options.capacity) if options.capacity else None,
-            read_inventory(options.inventory) if options.inventory else None,
-            read_desired(options.desired) if options.desired else None,
-        )
 
 
 _LAST_HOUR: Final = "23"
 
 
 def _advise(
-    job: Job, sources: _AdviceSources, quotas: Lake, out: Lake, hours: Sequence[Partition]
+    job: Job, files: Mapping[str, Any], quotas: Lake, out: Lake, hours: Sequence[Partition]
 ) -> None:
     """Write and publish the advice, once for each day: that of an hour would be the same."""
     if any(hour["hour"] == _LAST_HOUR for hour in hours):
@@ -152,16 +140,16 @@ def _advise(
         publish_advice(job, (RECOMMENDATION,), evidence.clusters, reach)
         with _step(job, "stale") as step:
             seen = Evidence.of([out], scope, stale.DAYS, SERIES)
-            stale.write_stale(step, seen, quotas, stale.DAYS, sources.inventory)
+            stale.write_stale(step, seen, quotas, stale.DAYS, files.get("inventory"))
         publish_advice(job, stale.WRITES, seen.clusters, reach)
-        if sources.capacities is not None:
+        if "capacity" in files:
             with _step(job, "overcommit") as step:
                 evidence = Evidence.of([out], scope, overcommit.DAYS)
-                overcommit.write_commits(step, evidence, sources.capacities)
+                overcommit.write_commits(step, evidence, files["capacity"])
             publish_advice(job, (BROKER_COMMIT,), evidence.clusters, reach)
-    if sources.desired is not None:
+    if "desired" in files:
         with _step(job, "drift") as step:
-            clusters, reach = drift.write_drift(step, quotas, sources.desired)
+            clusters, reach = drift.write_drift(step, quotas, files["desired"])
         publish_advice(job, (DRIFT_FINDING,), clusters, reach)
 
 

@@ -7,7 +7,6 @@ plain names, and all the odd ones that Kafka allows; some minutes are over their
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +44,7 @@ _ROWS_A_TASK: Final = 1_000_000
 _ENTITIES_A_TASK: Final = 250_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """Sizes, and what follows from them.
 
@@ -55,6 +54,16 @@ class Plan:
         entities: Distinct entities of quota_version.
         cluster: The cluster id.
         start: Of the first minute, UTC.
+        brokers: With the ids 1 and up: so many that the data are about a month's.
+        hot_series: Brokers and keys of the hot pair, which is seen in each minute on all of them.
+        hot_rows: Rows of the hot pair.
+        minutes: From the first to the last.
+        days: That the minutes are of.
+        session_minutes: How long a pair is seen on one broker at most.
+        hot_sessions: Sessions of the hot pair, which follow each other.
+        sessions: Those of other pairs.
+        pairs_a_day: Other pairs of a day: half of them come every day, the others once.
+        clients: Distinct client-ids.
     """
 
     seed: int
@@ -63,56 +72,22 @@ class Plan:
     cluster: str
     start: datetime
 
-    @cached_property
-    def brokers(self) -> int:
-        """Brokers with the ids 1 and up: so many that the data are about a month's."""
+    def __post_init__(self) -> None:
         a_broker = _HOT_SHARE * len(KEYS) * _DAY * _DAYS
-        return min(100, max(3, -(-self.observations // a_broker)))
+        self.brokers = min(100, max(3, _ceil_div(self.observations, a_broker)))
+        self.hot_series = self.brokers * len(KEYS)
+        self.hot_rows = _ceil_div(self.observations, _HOT_SHARE)
+        self.minutes = _ceil_div(self.hot_rows, self.hot_series)
+        self.days = _ceil_div(self.minutes, _DAY)
+        self.session_minutes = min(self.minutes, _SESSION_MINUTES)
+        self.hot_sessions = self.hot_series * _ceil_div(self.minutes, self.session_minutes)
+        self.sessions = _ceil_div(self.observations - self.hot_rows, self.session_minutes)
+        self.pairs_a_day = max(2, _ceil_div(self.sessions, _SESSIONS_A_PAIR * self.days))
+        self.clients = max(16, self.pairs_a_day * self.days // 8)
 
-    @property
-    def hot_series(self) -> int:
-        """Brokers and keys of the hot pair, which is seen in each minute on all of them."""
-        return self.brokers * len(KEYS)
 
-    @property
-    def hot_rows(self) -> int:
-        """Rows of the hot pair."""
-        return -(-self.observations // _HOT_SHARE)
-
-    @property
-    def minutes(self) -> int:
-        """From the first to the last minute."""
-        return -(-self.hot_rows // self.hot_series)
-
-    @property
-    def days(self) -> int:
-        """Days that the minutes are of."""
-        return -(-self.minutes // _DAY)
-
-    @property
-    def session_minutes(self) -> int:
-        """How long a pair is seen on one broker at most."""
-        return min(self.minutes, _SESSION_MINUTES)
-
-    @property
-    def hot_sessions(self) -> int:
-        """Sessions of the hot pair, which follow each other."""
-        return self.hot_series * -(-self.minutes // self.session_minutes)
-
-    @property
-    def sessions(self) -> int:
-        """Sessions of other pairs."""
-        return -(-(self.observations - self.hot_rows) // self.session_minutes)
-
-    @property
-    def pairs_a_day(self) -> int:
-        """Other pairs of a day: half of them come every day, the others once."""
-        return max(2, -(-self.sessions // (_SESSIONS_A_PAIR * self.days)))
-
-    @property
-    def clients(self) -> int:
-        """Distinct client-ids."""
-        return max(16, self.pairs_a_day * self.days // 8)
+def _ceil_div(number: int, by: int) -> int:
+    return -(-number // by)
 
 
 _ODD_USERS: Final = {
@@ -194,7 +169,7 @@ _KEY_SETS: Final = (0b0001, 0b0011, 0b0011, 0b0111, 0b0100, 0b1010, 0b0010, 0b01
 
 def quotas(session: SparkSession, plan: Plan) -> DataFrame:
     """Return quota_version: as many entities as planned, each with one to three keys."""
-    numbers = session.range(0, plan.entities, 1, -(-plan.entities // _ENTITIES_A_TASK))
+    numbers = session.range(0, plan.entities, 1, _ceil_div(plan.entities, _ENTITIES_A_TASK))
     first, block = len(_DEFAULTS), len(_LEVELS)
     # The numbers of a level's entities follow each other, whatever lies between them.
     of_level = [
@@ -262,7 +237,7 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
 
     One scrape a minute: the greatest rate is the average, and ``samples`` is 1.
     """
-    tasks = -(-plan.observations // _ROWS_A_TASK)
+    tasks = _ceil_div(plan.observations, _ROWS_A_TASK)
     numbers = session.range(0, plan.hot_sessions + plan.sessions, 1, tasks)
     named = _name(plan, _assign(plan, numbers))
     limited = resolve(named, LookUp.of(Versions.latest(quotas(session, plan).toArrow())))
