@@ -24,6 +24,7 @@ from app.pipeline.lake import Lake, Partition, days_of
 from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of
 from app.pipeline.run_records import connect, database_of, record_published, record_run
 from app.pipeline.tables import (
+    BEGIN_OF_HOUR,
     BROKER_COMMIT,
     BUCKET_HOUR,
     BY_CLUSTER,
@@ -223,8 +224,7 @@ def _read_day(lake: Lake, table: Table, day: Partition) -> pa.Table:
     elif table is DIM_BUCKET:
         rows = merge_buckets(rows)
     elif table is BUCKET_HOUR:
-        time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)")
-        rows = rows.withColumn("hour", time)
+        rows = rows.withColumn("hour", sf.expr(BEGIN_OF_HOUR))
     return rows.select(*TWIN_COLUMNS.get(table, table.columns)).toArrow()
 
 

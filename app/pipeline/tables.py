@@ -13,6 +13,9 @@ BY_DAY: Final = ("cluster_id", "dt")
 BY_HOUR: Final = ("cluster_id", "dt", "hour")
 """What a run replaces: ``hour`` is 0 to 23. Days are summed up anew from their hours."""
 
+BEGIN_OF_HOUR: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
+"""In SQL."""
+
 BY_RUN: Final = ("cluster_id", "run_id")
 """What a run about a question replaces: its own answer."""
 

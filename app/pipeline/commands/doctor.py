@@ -29,6 +29,7 @@ from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
+    BEGIN_OF_HOUR,
     BUCKET_HOUR,
     DRIFT_FINDING,
     QUARANTINE,
@@ -71,12 +72,12 @@ _TIMEOUT_S: Final = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which service to ask."""
     parser.add_argument(
-        "--server", metavar="URL", help="of the service, to ask whether brokers decide otherwise"
+        "--server", metavar="URL", help="the service, to ask whether brokers have a callback"
     )
-    parser.add_argument("--token-file", metavar="FILE", help="holds a token for it")
+    parser.add_argument("--token-file", metavar="FILE", help="file with a token for the service")
     parser.epilog = (
-        "--input names folders with metrics, quotas or results: before a run, too. A finding is a "
-        "warning or a failure. --dry-run leaves Spark and the tables alone."
+        "--input names folders with metrics, quotas or results, also before a run. A finding is a "
+        "warning or a failure. --dry-run checks neither Spark nor tables."
     )
 
 
@@ -181,7 +182,6 @@ _MAY_BE_EMPTY: Final = (
 
 _TO_MINUTE: Final = "%Y-%m-%d %H:%M UTC"
 _TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")
-_HOUR: Final = "timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)"
 
 
 def _tables(lakes: Sequence[Lake]) -> Iterator[Check]:
@@ -196,7 +196,7 @@ def _tables(lakes: Sequence[Lake]) -> Iterator[Check]:
 
 
 def _rows(lake: Lake, table: Table) -> tuple[str, str]:
-    hour = _HOUR if "hour" in table.columns else "cast(null as timestamp)"
+    hour = BEGIN_OF_HOUR if "hour" in table.columns else "cast(null as timestamp)"
     time = next((name for name in _TIMES if name in table.columns), hour)
     figures = ("count(*)", f"min({time})", f"max({time})")
     try:

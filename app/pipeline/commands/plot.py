@@ -16,7 +16,7 @@ from app.pipeline.tables import RATE_MINUTE, UTILIZATION_DAILY, WHATIF_TIMELINE
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take the common options alone."""
-    parser.epilog = "--out DIR (or --plot DIR) names the folder of this machine for the pictures."
+    parser.epilog = "--out DIR or --plot DIR is the folder for the pictures, on this machine."
 
 
 def run(job: Job) -> None:

@@ -74,17 +74,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last",
         type=_hours,
         metavar="HOURS",
-        help="the newest whole hours of the input alone: 1h, 6h, 1d",
+        help="read only the newest whole hours of the input: 1h, 6h, 1d",
     )
     chosen.add_argument(
         "--since-last",
         action="store_true",
-        help="the whole hours of the input after the newest in --out; of a server the newest hour "
-        "where --out has none",
+        help="read the whole hours of the input after the newest in --out; if there is none, all "
+        "hours, or the newest of a server",
     )
     parser.epilog = (
         "--format and --input are those of ingest, --quotas those of resolve. A finding is a "
-        "bucket's day over its limit on some broker, an incident, or one of the advice."
+        "bucket's day over its limit on some broker, an incident, or advice."
     )
 
 

@@ -26,7 +26,7 @@ _CHOSEN: Final = ("--format", "parquet", "--cluster", "synth", "--last", "1d")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take the common options alone."""
-    parser.epilog = "It takes about two minutes, and no option is needed."
+    parser.epilog = "It takes about two minutes and needs no option."
 
 
 def run(job: Job) -> None:

@@ -37,7 +37,7 @@ from app.pipeline.pictures.style import (
     write_title,
 )
 from app.pipeline.summary import NearLimit, Results, Row, entity_name
-from app.pipeline.tables import BUCKET_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
+from app.pipeline.tables import BEGIN_OF_HOUR, BUCKET_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
 from app.pipeline.usage.buckets import bucket_minutes
 from app.pipeline.usage.measures import is_violating, throttle_ms
 
@@ -93,8 +93,7 @@ def _hourly_shares(results: Results, worst: Sequence[NearLimit]) -> list[Row]:
         & (sf.col("dt") > last - timedelta(days=_DAYS))
         & (sf.col("limit") > 0)
     )
-    time = sf.expr("timestamp_seconds(unix_date(dt) * 86400L + hour * 3600)").alias("hour")
-    hours = chosen.groupBy("cluster_id", "bucket_id", time)
+    hours = chosen.groupBy("cluster_id", "bucket_id", sf.expr(BEGIN_OF_HOUR).alias("hour"))
     shares = hours.agg(sf.max(sf.col("rate_max") / sf.col("limit")).alias("share"))
     rows: list[Row] = shares.sort("hour").toArrow().to_pylist()
     return rows
