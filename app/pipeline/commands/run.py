@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from app.pipeline.advice.capacity import read_capacity
@@ -37,7 +37,7 @@ from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish, publish_advice
 from app.pipeline.resolve.callbacks import callback_model
 from app.pipeline.resolve.versions import read_versions
-from app.pipeline.results import Scope
+from app.pipeline.results import Scope, end_of
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BROKER_COMMIT,
@@ -166,12 +166,13 @@ def _hours(text: str) -> int:
 
 
 def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
-    """Set ``--from`` and ``--to`` to the hours that ``--last`` and ``--since-last`` mean.
+    """Set ``--from`` and ``--to`` to the hours of ``--last`` or ``--since-last``, if there are any.
 
-    Return whether there are any.
+    An hour is whole once the input has a time of its last minute. Times of the future are ignored:
+    the clock that made them is wrong.
 
-    An hour is whole once the input has a time of its last minute. What is of the future is no time
-    of a clock that is right.
+    Returns:
+        Whether there are any.
 
     Raises:
         UsageError: ``--from`` or ``--to`` is given, too.
@@ -189,16 +190,12 @@ def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
         return True
     # It has a file an hour, the minutes have several.
     stored = Scope(options.cluster).hours([out], SERIES) if out.has(SERIES) else ()
-    of_cluster = {hour["cluster_id"]: _begin(hour) for hour in stored}
-    options.since = min(of_cluster.values()) + _HOUR if of_cluster else None
+    of_cluster = {hour["cluster_id"]: end_of(hour) for hour in stored}
+    options.since = min(of_cluster.values(), default=None)
     if not of_cluster and options.format == PROMETHEUS:
         # A server does not say where its points begin.
         options.since = options.until - _HOUR
     return options.since is None or options.since < options.until
-
-
-def _begin(hour: Partition) -> datetime:
-    return datetime.fromisoformat(hour["dt"]).replace(hour=int(hour["hour"]), tzinfo=UTC)
 
 
 def _from_series(
