@@ -107,7 +107,7 @@ def by_partition(
     found = [
         local
         for columns in reading.columns
-        if lakes[0].folder_of_tasks(columns.table) and lakes[0].has(columns.table)
+        if lakes[0].folder_of_tasks(columns.table)
         if (local := local_partitions(lakes, columns.table, partitions, columns.names))
     ]
     work = _Work(reading, [columns.schema for columns in reading.columns], make)

@@ -93,11 +93,15 @@ def list_files(reader: DataFrameReader, path: str) -> DataFrame:
     except SPARK_ERRORS as error:
         if not any(trace in str(error) for trace in _OTHER_FOLDERS):
             raise
-        message = (
-            f"{path} has folders of an earlier version: name another --out, or remove the table, "
-            "which `utilization` and `incidents` write anew."
-        )
-        raise UsageError(message) from error
+        raise of_an_earlier_version(path) from error
+
+
+def of_an_earlier_version(path: str) -> UsageError:
+    """Say that a table has folders that no run of this version writes."""
+    return UsageError(
+        f"{path} has folders of an earlier version: name another --out, or remove the table, "
+        "which `utilization` and `incidents` write anew."
+    )
 
 
 def newest_revisions(rows: DataFrame, table: Table) -> DataFrame:
@@ -189,13 +193,6 @@ def partitions_below(
         value = unquote(text)
         if level == name and (wanted is None or wanted & {value, None}):
             yield from partitions_below(path, below, within, (*values, value))
-
-
-def partitions_here(
-    folder: Path, table: Table, within: Sequence[Mapping[str, str]] | None
-) -> list[dict[str, str]]:
-    """Return the partitions of a folder of this machine, and maybe others than those within."""
-    return [*folders_here(folder, table.partitions, within).values()]
 
 
 def folders_here(

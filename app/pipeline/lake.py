@@ -38,7 +38,6 @@ from app.pipeline.folders import (
     folders_here,
     list_files,
     newest_revisions,
-    partitions_here,
     retried,
     revision_of,
     values_of,
@@ -160,13 +159,13 @@ class Lake:
             return in_order(row.asDict() for row in values.distinct().collect())
         here = self._here(table)
         if here is not None:
-            listed = in_order(partitions_here(here, table, within))
+            listed = in_order(folders_here(here, table.partitions, within).values())
         else:
             rows = self._rows(table) if within is None else self._folders(table, within)
             files = files_behind(rows)
             found = {tuple(values_of(file, table.partitions).items()) for file in files}
             listed = in_order(dict(item) for item in found)
-        return listed if within is None else _among(listed, within, table)
+        return listed if within is None else among(listed, within, table)
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
         """Return the files of partitions: as long as they are the same, so are the rows."""
@@ -442,10 +441,10 @@ def without(partitions: Iterable[Partition], others: Iterable[Partition]) -> lis
     return [item for item in partitions if tuple(item.items()) not in left_out]
 
 
-def _among(
+def among(
     listed: Iterable[Partition], within: Iterable[Partition], table: Table
 ) -> list[Partition]:
-    """Return those that are of one of the partitions, as far as these name columns."""
+    """Return those partitions that are of one of the partitions, as far as these name columns."""
     wanted = {
         tuple((name, value) for name, value in item.items() if name in table.partitions)
         for item in within
