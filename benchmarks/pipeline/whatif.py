@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.throttling import CREDITS_S, LATEST_S, TOKEN_KEY
-from app.pipeline.lake import Lake
-from app.pipeline.local_tables import local_partitions
+from app.pipeline.by_partition import Columns, columns_of
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.spark import spark_session
 from app.pipeline.tables import RATE_MINUTE, SERIES
 from app.pipeline.whatif.minutes import RATES, throttled_buckets
@@ -87,7 +88,7 @@ def main() -> int:
     with spark_session("benchmark", master=f"local[{_CORES}]", settings={}) as session:
         limits = _limits(session, lake).toArrow()
         arms: Mapping[str, Callable[[], Answer]] = {
-            "whatif, Arrow": lambda: _in_spark(session, lake, limits),
+            "whatif, Arrow": lambda: _in_arrow(session, lake, limits),
             "DuckDB, windows": lambda: _in_duckdb(lake, limits),
         }
         seconds: dict[str, list[float]] = {name: [] for name in arms}
@@ -116,20 +117,23 @@ def _limits(session: SparkSession, folder: Path) -> DataFrame:
     return own.select("series_id", (sf.round(sf.col("average") * _HEADROOM, 3)).alias("limit"))
 
 
-def _in_spark(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
-    lake = Lake(session, str(folder))
-    rates = local_partitions([lake], RATE_MINUTE, lake.partitions(RATE_MINUTE), RATES)
-    if rates is None:
-        message = "The lake is not in a folder of this machine."
-        raise SystemExit(message)
-    members = session.createDataFrame(limits).selectExpr(
-        *("series_id", "series_id as bucket_id", "true as in_now", "true as in_new"),
-        *("cast(null as double) as limit_now", "`limit` as limit_new", "false as has_tokens"),
-    )
-    found = throttled_buckets(rates, members, shares=1)
+def _in_arrow(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
+    lake, names = Lake(session, str(folder)), limits["series_id"]
+    members = {
+        "series_id": names,
+        "bucket_id": names,
+        **dict.fromkeys(("in_now", "in_new"), pa.repeat(True, len(names))),
+        "limit_now": pa.nulls(len(names), pa.float64()),
+        "limit_new": limits["limit"],
+        "has_tokens": pa.repeat(False, len(names)),
+    }
+
+    def read(hour: Partition) -> pa.Table:
+        return columns_of([lake], Columns(RATE_MINUTE, RATES), [hour])
+
+    found, _ = throttled_buckets(read, lake.partitions(RATE_MINUTE), pa.table(members))
     figures = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
-    row = found.agg(sf.count(sf.lit(1)), *(sf.sum(name) for name in figures)).collect()[0]
-    return tuple(row)
+    return (len(found), *(pc.sum(found[name]).as_py() for name in figures))
 
 
 def _in_duckdb(folder: Path, limits: pa.Table) -> Answer:

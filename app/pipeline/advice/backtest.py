@@ -22,10 +22,8 @@ _MINUTES: Final = 60
 def with_back_tests(advice: pa.Table, evidence: Evidence) -> pa.Table:
     """Fill in for how long values would have throttled buckets, in seconds on all brokers.
 
-    Args:
-        advice: ``RECOMMENDATION``. Of what is to change, ``throttled_s_now`` is under the limit,
-            most likely, and ``throttled_s_low``, ``…_mid``, ``…_high`` under the value.
-        evidence: Has hours of buckets.
+    Of what is to change, ``throttled_s_now`` is under the limit, most likely, and
+    ``throttled_s_low``, ``…_mid``, ``…_high`` under the value.
     """
     changes = advice.filter(pc.field("value").is_valid())
     if not changes.num_rows:
@@ -50,13 +48,10 @@ def with_back_tests(advice: pa.Table, evidence: Evidence) -> pa.Table:
 
 
 def back_tests_of(hours: pa.Table) -> pa.Table:
-    """Return for how long the values of buckets would have throttled them, in 10^-6 s.
+    """Return for how long values would have throttled buckets, in 10^-6 s.
 
-    Args:
-        hours: All of their hours, with ``value_now`` and ``value_new``.
-
-    Returns:
-        ``bucket_id``, ``now``, and ``low``, ``mid``, ``high`` under the new value.
+    ``now`` is under ``value_now`` of their hours, ``low``, ``mid`` and ``high`` are under
+    ``value_new``.
     """
     hour = hours_of_epoch(hours)
     bucket, broker = (hours[name].to_numpy() for name in ("bucket_id", "broker_id"))
@@ -64,28 +59,22 @@ def back_tests_of(hours: pa.Table) -> pa.Table:
     ordered, hour = hours.take(order).combine_chunks(), hour[order]
     bucket = bucket[order]
     rows = begins_of(bucket, broker[order])
-    minutes, firsts = _minutes_of(ordered, hour, rows)
+    minutes = _minutes_of(ordered, hour, rows)
     has_tokens = pc.equal(ordered["key"], TOKEN_KEY.value).to_numpy()[rows]
-    seconds = [
-        replay(minutes, ordered[name].to_numpy()[rows], has_tokens)
-        for name in ("value_now", "value_new")
-    ]
-    sums = [_sum(replayed, firsts) for replayed in seconds]
+    figures = []
+    for name in ("value_now", "value_new"):
+        replayed = replay(minutes, ordered[name].to_numpy()[rows], has_tokens)
+        figures.append(np.add.reduceat(replayed.throttled + replayed.idle, minutes.begins, axis=1))
     buckets = begins_of(bucket[rows])
-    found = (np.add.reduceat(each, buckets) for each in (sums[0][1], *sums[1]))
+    found = np.add.reduceat(np.stack([figures[0][1], *figures[1]]), buckets, axis=1)
     return pa.table([bucket[rows[buckets]], *found], ["bucket_id", "now", "low", "mid", "high"])
 
 
-def _sum(replayed: Any, firsts: Numbers) -> list[Numbers]:
-    """Return the low, the middle and the high figure of each series, in 10^-6 s."""
-    return [np.add.reduceat(throttled + replayed.idle, firsts) for throttled in replayed.throttled]
-
-
-def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> tuple[Minutes, Numbers]:
-    """Return the minutes of series, and where each begins.
+def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> Minutes:
+    """Return the minutes of series: of hours in order of bucket, broker and time.
 
     Args:
-        hours: In order of bucket, broker and time.
+        hours: All of them.
         hour: Of the epoch.
         rows: Where the hours of a series begin.
     """
@@ -93,10 +82,9 @@ def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> tuple[Minutes,
     row, minute = np.nonzero(bits)
     bins: Any = hours["bins"].combine_chunks()
     maximum = np.minimum(rates_of_bins(bins.flatten()), hours["rate_max"].to_numpy()[row])
-    offsets = bins.offsets.to_numpy()
-    sums = np.add.reduceat(maximum, offsets[:-1] - offsets[0])
+    begins = bins.offsets.to_numpy()[:-1] - bins.offsets[0].as_py()
+    sums = np.add.reduceat(maximum, begins)
     total = hours["rate_avg"].to_numpy() * hours["minutes"].to_numpy()
     scale = np.divide(total, sums, out=np.zeros(len(sums)), where=sums > 0)
     average = np.minimum(maximum * scale[row], maximum)
-    firsts = offsets[:-1][rows] - offsets[0]
-    return Minutes(firsts, hour[row] * _MINUTES + minute, average, maximum), firsts
+    return Minutes(begins[rows], hour[row] * _MINUTES + minute, average, maximum)

@@ -21,14 +21,7 @@ _COLUMNS: Final = ("broker_id", "nic_in_bps", "nic_out_bps", "threads", "replica
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one broker can do; null: nobody says.
-
-    Attributes:
-        nic_in: Bytes/s.
-        nic_out: Bytes/s.
-        threads: Of I/O and network together.
-        replication_factor: Of the partitions, on average.
-    """
+    """What one broker can do; null: nobody says. Network in bytes/s, threads of I/O and network."""
 
     nic_in: float | None = None
     nic_out: float | None = None
@@ -41,10 +34,6 @@ def capacity_of(capacities: Mapping[int, Capacity], broker: int) -> Capacity:
     return capacities.get(broker) or capacities.get(DEFAULT_BROKER) or Capacity()
 
 
-class _FaultError(Exception):
-    """What is wrong, with the member."""
-
-
 def read_capacity(file: str) -> dict[int, Capacity]:
     """Read the capacity of brokers by their ids; ``DEFAULT_BROKER`` is that of all others.
 
@@ -52,15 +41,15 @@ def read_capacity(file: str) -> dict[int, Capacity]:
         UsageError: A member is missing or wrong; the sentence names it.
     """
     text = read_file("--capacity", file)
-    try:
-        brokers = _of_json(text) if text.lstrip()[:1] in {"{", "["} else _of_csv(text)
-    except _FaultError as fault:
-        message = f"The file of --capacity is wrong: {fault}."
-        raise UsageError(message) from fault
+    brokers = _of_json(text) if text.lstrip()[:1] in {"{", "["} else _of_csv(text)
     if not brokers:
         message = "The file of --capacity has no broker."
         raise UsageError(message)
     return brokers
+
+
+def _fault(what: str) -> UsageError:
+    return UsageError(f"The file of --capacity is wrong: {what}.")
 
 
 def _of_json(text: str) -> dict[int, Capacity]:
@@ -71,20 +60,20 @@ def _of_json(text: str) -> dict[int, Capacity]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise _FaultError(f"it is not JSON ({error})") from error
+        raise _fault(f"it is not JSON ({error})") from error
     items = document.get("brokerCapacities") if isinstance(document, dict) else None
     if not isinstance(items, list):
-        raise _FaultError("brokerCapacities must be a list")
+        raise _fault("brokerCapacities must be a list")
     return _once(_broker(f"brokerCapacities[{number}]", item) for number, item in enumerate(items))
 
 
 def _broker(pointer: str, item: Any) -> tuple[str, int, Capacity]:
     if not isinstance(item, dict):
-        raise _FaultError(f"{pointer} must be an object")
+        raise _fault(f"{pointer} must be an object")
     broker_id = _whole(f"{pointer}.brokerId", item.get("brokerId"))
     capacity = item.get("capacity")
     if not isinstance(capacity, dict):
-        raise _FaultError(f"{pointer}.capacity must be an object")
+        raise _fault(f"{pointer}.capacity must be an object")
     nic_in, nic_out = (
         _number(f"{pointer}.capacity.{name}", capacity.get(name)) * _KB
         for name in ("NW_IN", "NW_OUT")
@@ -98,10 +87,10 @@ def _of_csv(text: str) -> dict[int, Capacity]:
     rows.fieldnames = heading
     missing = [name for name in _COLUMNS[:3] if name not in heading]
     if missing:
-        raise _FaultError(f"its first line lacks the column {missing[0]}")
+        raise _fault(f"its first line lacks the column {missing[0]}")
     unknown = [name for name in heading if name not in _COLUMNS]
     if unknown:
-        raise _FaultError(f"the column {unknown[0]!r} is none of {', '.join(_COLUMNS)}")
+        raise _fault(f"the column {unknown[0]!r} is none of {', '.join(_COLUMNS)}")
     return _once(_line(f"line {number}", row) for number, row in enumerate(rows, 2))
 
 
@@ -118,7 +107,7 @@ def _once(brokers: Iterator[tuple[str, int, Capacity]]) -> dict[int, Capacity]:
     found: dict[int, Capacity] = {}
     for pointer, broker_id, capacity in brokers:
         if broker_id in found:
-            raise _FaultError(f"{pointer}: broker {broker_id} stands there twice")
+            raise _fault(f"{pointer}: broker {broker_id} stands there twice")
         found[broker_id] = capacity
     return found
 
@@ -129,7 +118,7 @@ def _whole(pointer: str, value: Any) -> int:
     except ValueError:
         number = None
     if number is None or isinstance(value, bool) or not DEFAULT_BROKER <= number < 2**31:
-        raise _FaultError(f"{pointer} must be a broker's id, or {DEFAULT_BROKER} for all others")
+        raise _fault(f"{pointer} must be a broker's id, or {DEFAULT_BROKER} for all others")
     return number
 
 
@@ -139,5 +128,5 @@ def _number(pointer: str, value: Any) -> float:
     except ValueError:
         number = 0.0
     if isinstance(value, bool) or not 0 < number < float("inf"):
-        raise _FaultError(f"{pointer} must be a number above 0")
+        raise _fault(f"{pointer} must be a number above 0")
     return number

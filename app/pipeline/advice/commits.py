@@ -1,8 +1,7 @@
 """``broker_commit``: limits and use of each broker's buckets beside its capacity."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
@@ -43,56 +42,32 @@ _ROWS_AT_ONCE: Final = 50_000
 """Hours whose minutes are spread at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Promised:
-    """What a broker's buckets of one key have and use; sums of all of them."""
-
-    limits: float = 0.0
-    p99s: float = 0.0
-    buckets: int = 0
-    unlimited: int = 0
-    units: float = 0.0
-    unlimited_units: float = 0.0
-
-
 def commit_rows(
     evidence: Evidence, capacities: Mapping[int, Capacity], factor: float
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of ``BROKER_COMMIT``.
 
-    Args:
-        evidence: Has hours of buckets.
-        capacities: Of brokers by id.
-        factor: How many replicas a partition has, where the capacity does not say.
+    The factor is how many replicas a partition has, where the capacity does not say.
     """
     if not evidence.hours:
         return
     promised = _promised(evidence)
-    factors = {
-        position: capacity_of(capacities, position[1]).replication_factor or factor
-        for position in promised
-    }
+    factors = {at: capacity_of(capacities, at[1]).replication_factor or factor for at in promised}
     needed = _needed(evidence, factors)
     for cluster, broker in sorted(promised):
         since, until = evidence.period(cluster)
         of_keys, own = promised[cluster, broker], factors[cluster, broker]
         capacity = capacity_of(capacities, broker)
-        replicated = _replicated_to_each(promised, factors, cluster)
-        for direction, key, most in (
-            ("in", _PRODUCE, capacity.nic_in),
-            ("out", _FETCH, capacity.nic_out),
-            ("request", _REQUEST, capacity.threads and capacity.threads * 100),
+        produced = of_keys[_PRODUCE]
+        for direction, key, most, copied in (
+            ("in", _PRODUCE, capacity.nic_in, _copied_to_each(promised, factors, cluster)),
+            ("out", _FETCH, capacity.nic_out, [(own - 1) * each for each in produced[:2]]),
+            ("request", _REQUEST, capacity.threads and capacity.threads * 100, (0.0, 0.0)),
         ):
-            found = of_keys.get(key, _Promised())
-            produced = of_keys.get(_PRODUCE, _Promised())
-            more = {
-                "in": replicated,
-                "out": ((own - 1) * produced.limits, (own - 1) * produced.p99s),
-                "request": (0.0, 0.0),
-            }[direction]
+            limits, p99s, buckets, unlimited, units, unlimited_units = of_keys[key]
             sums = {
-                "limits": found.limits + more[0],
-                "p99_sum": found.p99s + more[1],
+                "limits": limits + copied[0],
+                "p99_sum": p99s + copied[1],
                 "p99_of_sums": needed.get((cluster, broker, direction), 0.0),
             }
             yield {
@@ -101,12 +76,11 @@ def commit_rows(
                 "direction": direction,
                 "capacity": most,
                 "limits_sum": sums["limits"],
-                "p99_sum": sums["p99_sum"],
-                "p99_of_sums": sums["p99_of_sums"],
+                **sums,
                 **{f"{name}_ratio": most and value / most for name, value in sums.items()},
-                "unlimited_share": found.unlimited_units / found.units if found.units else None,
-                "buckets": found.buckets,
-                "unlimited_buckets": found.unlimited,
+                "unlimited_share": unlimited_units / units if units else None,
+                "buckets": int(buckets),
+                "unlimited_buckets": int(unlimited),
                 "replication_factor": own,
                 "over": most and sums["limits"] > most,
                 "since": since,
@@ -115,38 +89,31 @@ def commit_rows(
 
 
 _Broker = tuple[str, int]
+_Promised = Mapping[_Broker, Mapping[str, Sequence[float]]]
+"""The ``_SUMS`` of each broker's buckets, by key."""
 
 
-def _replicated_to_each(
-    promised: Mapping[_Broker, Mapping[str, _Promised]],
-    factors: Mapping[_Broker, float],
-    cluster: str,
-) -> tuple[float, float]:
+def _copied_to_each(
+    promised: _Promised, factors: Mapping[_Broker, float], cluster: str
+) -> Sequence[float]:
     """Return what is replicated to each broker of a cluster: followers are spread evenly."""
-    brokers = sorted(position for position in promised if position[0] == cluster)
-    produced = [(factors[each] - 1, promised[each].get(_PRODUCE, _Promised())) for each in brokers]
-    limits = sum(copies * each.limits for copies, each in produced)
-    p99s = sum(copies * each.p99s for copies, each in produced)
-    return limits / len(brokers), p99s / len(brokers)
+    brokers = sorted(at for at in promised if at[0] == cluster)
+    copies = [((factors[at] - 1), promised[at][_PRODUCE]) for at in brokers]
+    return [sum(factor * each[of] for factor, each in copies) / len(brokers) for of in (0, 1)]
 
 
 _OF_KEY: Final = ("cluster_id", "broker_id", "key")
 _SUMS: Final = ("limits", "p99s", "buckets", "unlimited", "units", "unlimited_units")
 
 
-def _promised(evidence: Evidence) -> dict[_Broker, dict[str, _Promised]]:
-    """Return what each broker's buckets have and use, by key."""
-    found: dict[_Broker, dict[str, _Promised]] = defaultdict(dict)
+def _promised(evidence: Evidence) -> _Promised:
+    found: dict[_Broker, dict[str, Sequence[float]]] = defaultdict(
+        lambda: defaultdict(lambda: [0.0] * len(_SUMS))
+    )
     for row in _sums_of(evidence.map_buckets(promises_of)).to_pylist():
-        promised = _Promised(
-            limits=int(row["limits"]) / _MICRO,
-            p99s=int(row["p99s"]) / _MICRO,
-            buckets=int(row["buckets"]),
-            unlimited=int(row["unlimited"]),
-            units=float(row["units"]),
-            unlimited_units=float(row["unlimited_units"]),
-        )
-        found[row["cluster_id"], row["broker_id"]][row["key"]] = promised
+        sums = [float(row[name]) for name in _SUMS[2:]]
+        whole = [int(row[name]) / _MICRO for name in _SUMS[:2]]
+        found[row["cluster_id"], row["broker_id"]][row["key"]] = [*whole, *sums]
     return found
 
 

@@ -8,20 +8,19 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from pyspark.sql import functions as sf
-
 from app.documents.faults import UnreadableDocumentError
 from app.documents.quotas import read_yaml
 from app.documents.tables import is_csv, read_csv
 from app.domain.alterations import exact_float
 from app.domain.quota_drift import Failed, Quota, States, drifts
 from app.pipeline.advice.output import quota_columns
+from app.pipeline.advice.use import grouped
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import SETTLING, SNAPSHOT, entity_of_columns
-from app.pipeline.results import Scope
 from app.pipeline.tables import (
     QUOTA_CONFLICT,
     QUOTA_FAILED,
@@ -58,15 +57,7 @@ def read_desired(file: str) -> dict[Quota, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is stored of one cluster.
-
-    Attributes:
-        versions: Rows of ``quota_version``.
-        snapshot: Rows of the newest ``quota_snapshot``.
-        taken: When snapshots were taken, the oldest first.
-        failed: Rows of ``quota_failed``.
-        conflicts: Rows of ``quota_conflict``.
-    """
+    """Rows of what is stored of one cluster: of snapshots the newest, and when each was taken."""
 
     versions: Sequence[Row]
     snapshot: Sequence[Row]
@@ -77,42 +68,32 @@ class Sources:
 
 def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
     """Read what is stored of each cluster."""
-    versions = _by_cluster(job, quotas, QUOTA_VERSION)
-    failed = _by_cluster(job, quotas, QUOTA_FAILED)
-    conflicts = _by_cluster(job, quotas, QUOTA_CONFLICT)
+
+    def read(table: Table, days: Sequence[Partition] | None = None) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in columns_of([quotas], Columns(table, table.columns), days).to_pylist():
+            if job.options.cluster in {None, row["cluster_id"]}:
+                found[row["cluster_id"]].append(row)
+        return found
+
+    versions, failed, conflicts = map(read, (QUOTA_VERSION, QUOTA_FAILED, QUOTA_CONFLICT))
+    times = columns_of([quotas], Columns(QUOTA_SNAPSHOT, ("cluster_id", "taken_at")))
     taken: dict[str, list[datetime]] = defaultdict(list)
-    newest: dict[str, list[Row]] = {}
-    if quotas.has(QUOTA_SNAPSHOT):
-        rows = Scope.of(job).of_cluster(quotas.read(QUOTA_SNAPSHOT))
-        times = rows.select("cluster_id", "taken_at").distinct().sort("taken_at")
-        for row in times.toArrow().to_pylist():
+    for row in grouped(times, times.column_names, {}).sort_by("taken_at").to_pylist():
+        if job.options.cluster in {None, row["cluster_id"]}:
             taken[row["cluster_id"]].append(row["taken_at"])
-        last = rows.groupBy("cluster_id").agg(sf.max("taken_at").alias("taken_at"))
-        found = rows.join(sf.broadcast(last), ["cluster_id", "taken_at"]).toArrow().to_pylist()
-        newest = _grouped(found)
+    newest = [{"cluster_id": name, "dt": f"{at[-1]:%Y-%m-%d}"} for name, at in taken.items()]
+    snapshots = read(QUOTA_SNAPSHOT, newest)
     return {
         name: Sources(
-            versions.get(name, []),
-            newest.get(name, []),
-            taken.get(name, []),
-            failed.get(name, []),
-            conflicts.get(name, []),
+            versions[name],
+            [row for row in snapshots[name] if row["taken_at"] == max(taken[name])],
+            taken[name],
+            failed[name],
+            conflicts[name],
         )
-        for name in sorted({*versions, *newest})
+        for name in sorted({*versions, *taken})
     }
-
-
-def _by_cluster(job: Job, quotas: Lake, table: Table) -> dict[str, list[Row]]:
-    if not quotas.has(table):
-        return {}
-    return _grouped(Scope.of(job).of_cluster(quotas.read(table)).toArrow().to_pylist())
-
-
-def _grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        found[row["cluster_id"]].append(row)
-    return found
 
 
 def drift_rows(

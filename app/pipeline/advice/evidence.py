@@ -17,12 +17,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from app.pipeline.advice.use import (
     MOST_DAYS,
     grouped,
-    number_of_day,
     reported_minutes,
     with_reported,
 )
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, read_all, read_first
+from app.pipeline.lake import Lake, Partition, days_of, read_first
 from app.pipeline.local_tables import local_columns
 from app.pipeline.results import Reach, Scope, broker_coverage, end_of, reach_of
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, DIM_BUCKET, Table
@@ -42,15 +41,14 @@ Function = Callable[[pa.Table], pa.Table]
 """Takes and returns columns; without rows, too, which shows the columns that it returns."""
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of a table: columns of this process, or what only Spark's tasks can read.
 
     Functions are the same for both: they take the columns, or those of a task.
     """
 
-    def __init__(self, found: pa.Table | DataFrame) -> None:
-        """Name the rows; nothing is read."""
-        self._found = found
+    _found: pa.Table | DataFrame
 
     def map(self, function: Function) -> pa.Table:
         """Return what a function makes of all rows, or of shares of them, one after the other."""
@@ -59,11 +57,9 @@ class Rows:
         return _in_tasks(self._found, function)
 
     def reduce(self, function: Function, prepare: Function = lambda rows: rows) -> pa.Table:
-        """Return what a function makes of all rows together.
+        """Return what a function makes of all rows together, each of which is prepared once.
 
-        Args:
-            function: Is called with its own results, too, where these are of shares of the rows.
-            prepare: Is called once with each row.
+        Of shares of the rows it is called with its own results, too.
         """
         found = self.map(lambda share: function(prepare(share)))
         return found if isinstance(self._found, pa.Table) else function(found)
@@ -106,39 +102,18 @@ def _in_threads(rows: pa.Table, function: Function) -> pa.Table:
 
 
 def rows_of(
-    lakes: Sequence[Lake],
-    table: Table,
-    partitions: Sequence[Partition] | None,
-    names: Sequence[str],
+    lakes: Sequence[Lake], table: Table, partitions: Sequence[Partition], names: Sequence[str]
 ) -> Rows:
-    """Return rows of a table; of lakes that overlap the first counts.
-
-    Args:
-        lakes: Where they are.
-        table: Which.
-        partitions: Of which; null is everywhere, and then all lakes must have the table.
-        names: Of the columns.
-
-    Raises:
-        UsageError: A lake lacks the table.
-    """
-    found: pa.Table | DataFrame | None = local_columns(lakes, table, partitions, names)
-    if found is None:
-        is_all = partitions is None
-        rows = read_all(lakes, table) if is_all else read_first(lakes, table, partitions or ())
-        found = rows.select(*names)
-    return Rows(found)
+    """Return columns of partitions of a table; of lakes that overlap the first counts."""
+    here = local_columns(lakes, table, partitions, names)
+    if here is not None:
+        return Rows(here)
+    return Rows(read_first(lakes, table, partitions).select(*names))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hours that have data.
-
-    Attributes:
-        lakes: Where they are.
-        hours: Which, of all clusters.
-        newest: The last day of each cluster.
-    """
+    """Hours that have data, of all clusters, and the last day of each cluster."""
 
     lakes: Sequence[Lake]
     hours: Sequence[Partition]
@@ -150,11 +125,7 @@ class Evidence:
     ) -> "Evidence":
         """Find the newest days of each cluster, or those of the scope where it has a beginning.
 
-        Args:
-            lakes: Where the tables are.
-            scope: Which hours may count.
-            days: How many, up to the newest one that has an hour.
-            table: Has an hour wherever there are data.
+        A table says which hours have data.
         """
         found = scope.hours(lakes, table)
         newest: dict[str, date] = {}
@@ -193,13 +164,7 @@ class Evidence:
     def rows(
         self, table: Table, names: Sequence[str], hours: Sequence[Partition] | None = None
     ) -> Rows:
-        """Return rows of these hours; of lakes that overlap the first counts.
-
-        Args:
-            table: Which; of days it is those that the hours are of.
-            names: Of the columns.
-            hours: Some of these; without them all.
-        """
+        """Return columns of all hours or some of them, or of the days that they are of."""
         partitions = self.hours if hours is None else hours
         if table.partitions == BY_DAY:
             partitions = days_of(partitions)
@@ -213,9 +178,8 @@ class Evidence:
     def map_buckets(self, function: Function) -> pa.Table:
         """Return what a function makes of the hours of buckets, of each of all of its hours.
 
-        Args:
-            function: Takes ``bucket_hours`` with ``age`` (days before the cluster's newest) and
-                ``reported`` (minutes in which the broker reported anything in that hour).
+        They have ``age``, too (days before the cluster's newest), and ``reported`` (minutes in
+        which the broker reported anything in that hour).
         """
         reported, newest = self.bucket_hours.reduce(reported_minutes), self.newest
         return self.bucket_hours.map_buckets(
@@ -236,14 +200,11 @@ class Evidence:
 def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
     """Add ``bucket_user`` and ``bucket_client`` to buckets.
 
-    Args:
-        evidence: Has names of buckets.
-        buckets: Has ``bucket_id`` and ``last_day``, a day on which the bucket was there, in days
-            since the epoch.
+    They have ``last_day``, on which the bucket was there, in days since the epoch.
     """
     tags = ["bucket_user", "bucket_client"]
-    days = set(buckets["last_day"].to_pylist())
-    hours = [hour for hour in evidence.hours if number_of_day(hour["dt"]) in days]
+    days = {f"{day}" for day in buckets["last_day"].cast(pa.int32()).cast(pa.date32()).to_pylist()}
+    hours = [hour for hour in evidence.hours if hour["dt"] in days]
     ids = buckets["bucket_id"].combine_chunks()
 
     def named(names: pa.Table) -> pa.Table:

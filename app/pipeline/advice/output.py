@@ -1,26 +1,58 @@
-"""The tables of advice, as they are written."""
+"""What jobs of advice share: they read the newest days, then write and publish their tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.job import Job
-from app.pipeline.lake import Partition, schema_of
-from app.pipeline.tables import Table
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.by_partition import Columns
+from app.pipeline.job import READS, Job
+from app.pipeline.lake import Lake, Partition
+from app.pipeline.publishing import SERVED, publish_advice
+from app.pipeline.quota_history import entity_columns
+from app.pipeline.results import Scope, say_plan
+from app.pipeline.tables import QUOTA_VERSION, Table
 
 
-def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
-    """Return the columns that name the entity of a quota; those of none are empty."""
-    names = {} if entity is None else entity.as_dict()
-    columns: dict[str, Any] = {}
-    for kind, column in (("user", "quota_user"), ("client-id", "quota_client")):
-        name = "quota_user" if kind == "user" else "quota_client_id"
-        columns[name] = names.get(kind) or ""
-        columns[f"{column}_default"] = kind in names and names[kind] is None
-    return columns
+def advise(job: Job, write: Callable[[Evidence], None], *, quotas: bool = False) -> None:
+    """Write and publish what a job says of the newest days of its input.
+
+    Args:
+        job: Its first table has an hour wherever there are data.
+        write: Writes its tables, and counts into the report.
+        quotas: Whether it reads ``quota_version`` of ``--quotas``.
+
+    Raises:
+        UsageError: An input lacks a table.
+    """
+    with job.spark():
+        lakes = lakes_of(job, quotas=quotas)
+        if lakes is None:
+            return
+        evidence = Evidence.of(lakes, Scope.of(job), job.options.days, READS[job.name][0])
+        write(evidence)
+        reach = evidence.reach() if job.options.pg is not None else None
+    publish_advice(job, SERVED[job.name], evidence.clusters, reach)
+
+
+def lakes_of(job: Job, *, quotas: bool = False) -> list[Lake] | None:
+    """Return the inputs, all of which have what the job reads; null where it is to say a plan.
+
+    Raises:
+        UsageError: An input lacks a table.
+    """
+    if job.options.dry_run:
+        say_plan(job, SERVED[job.name])
+        if quotas:
+            job.counts["would_read"].append(job.quotas().address(QUOTA_VERSION))
+        return None
+    lakes = job.lakes()
+    for lake in lakes:
+        for table in READS[job.name]:
+            lake.require(table)
+    return lakes
 
 
 def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Partition]) -> None:
@@ -38,28 +70,24 @@ def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Part
 
 def rows_to_table(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return rows as columns of a table; what is missing is null."""
-    written = list(rows)
-    return whole_table(table, {name: [row.get(name) for row in written] for name in table.columns})
+    return pa.Table.from_pylist([*rows], Columns(table, table.columns).schema)
 
 
-def whole_table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
-    """Return columns as a table has them.
-
-    Args:
-        table: Which.
-        columns: By name; one value stands for all rows, and what is missing is null.
-    """
-    number = max((len(column) for column in columns.values()), default=0)
-    if any(not len(column) for column in columns.values()):
-        number = 0
+def whole_table(table: Table, columns: Mapping[str, Any], **same: Any) -> pa.Table:
+    """Return columns as a table has them: of a name, else a value of all rows, else null."""
+    number = len(next(iter(columns.values()), ()))
     whole = {}
-    for each in schema_of(table):
-        kind = to_arrow_type(each.dataType)
-        values = columns.get(each.name, [None])
-        if len(values) != number:
-            values = [values[0]] * number if len(values) else []
+    for field in Columns(table, table.columns).schema:
+        values = columns.get(field.name)
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            whole[each.name] = values.cast(kind)
+            whole[field.name] = values.cast(field.type)
         else:
-            whole[each.name] = pa.array(values, kind)
+            listed = [same.get(field.name)] * number if values is None else values
+            whole[field.name] = pa.array(listed, field.type)
     return pa.table(whole)
+
+
+def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:
+    """Return the columns that name the entity of a quota; those of none are empty."""
+    columns = entity_columns(entity or ClientQuotaEntity.of({}))
+    return {f"quota_{name}": value for name, value in columns.items()}

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pyarrow.compute as pc
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
-from app.domain.resolution_levels import Slot
 from app.domain.right_sizes import (
     Action,
     Figures,
@@ -25,15 +23,13 @@ from app.pipeline.advice.backtest import with_back_tests
 from app.pipeline.advice.evidence import Evidence, tags_of
 from app.pipeline.advice.judgement import (
     ACTIONS,
-    CLIENT_SLOTS,
     REASONS,
-    USER_SLOTS,
-    Advice,
     advise,
     numbered,
 )
 from app.pipeline.advice.output import whole_table
 from app.pipeline.advice.use import MOST_DAYS, UseOnBrokers
+from app.pipeline.resolve.series import name_entities
 from app.pipeline.tables import RECOMMENDATION
 from app.pipeline.usage.measures import Numbers, begins_of
 
@@ -129,131 +125,72 @@ def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
     return np.bincount(days // MOST_DAYS, minlength=len(buckets)).astype(np.int32)
 
 
-_OF_USE: Final = (
-    *("key", "bucket_id", "level", "limit", "broker_id", "brokers", "p95", "peak"),
-    *("cluster_total", "days", "coverage", "minutes", "throttled_minutes"),
-)
-
-
 def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Table:
-    """Return ``RECOMMENDATION`` of all clusters, with back-tests.
-
-    Args:
-        evidence: Has hours of buckets.
-        uses: As ``uses_of`` returns them.
-        rules: How advice is given.
-    """
+    """Return ``RECOMMENDATION`` of all clusters, with back-tests, from what ``uses_of`` returns."""
     clusters = uses["cluster_id"].to_numpy(zero_copy_only=False)
-    tables = []
+    tables = [whole_table(RECOMMENDATION, {})]
     for cluster in sorted(set(clusters.tolist())):
         own = uses.filter(pa.array(clusters == cluster)).combine_chunks()
         since, until = evidence.period(cluster)
-        columns = recommended(own, rules)
-        columns |= {"cluster_id": [cluster], "since": [since], "until": [until]}
-        tables.append(whole_table(RECOMMENDATION, columns))
-    table = pa.concat_tables(tables) if tables else whole_table(RECOMMENDATION, {})
-    return with_back_tests(table, evidence)
+        of_all = {"cluster_id": cluster, "since": since, "until": until}
+        tables.append(whole_table(RECOMMENDATION, recommended(own, rules), **of_all))
+    return with_back_tests(pa.concat_tables(tables), evidence)
 
 
 def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
     """Return the columns of ``RECOMMENDATION`` of one cluster but for its period and back-tests."""
     (user, client), _ = numbered(uses["bucket_user"], uses["bucket_client"])
     (key,), keys = numbered(uses["key"])
-    use: dict[str, Numbers] = {
-        name: uses[name].to_numpy()
-        for name in uses.column_names
-        if name not in {"cluster_id", "key", "bucket_user", "bucket_client"}
-    }
+    texts = {"cluster_id", "key", "bucket_user", "bucket_client"}
+    use = {name: uses[name].to_numpy() for name in uses.column_names if name not in texts}
     advice = advise({**use, "key": key, "user": user, "client": client}, keys, rules)
-    chosen = uses.take(pa.array(advice.row))
+    chosen = name_entities(uses.take(advice["row"]))
     limit, rate, median = (chosen[name].to_numpy() for name in ("limit", "rate", "median"))
-    factor = np.maximum(advice.value / limit, limit / advice.value)
+    value = advice["value"]
     with np.errstate(over="ignore"):
         skew = np.divide(rate, median, out=np.full(len(rate), np.nan), where=median > 0)
-    text = _Text(chosen, advice, rules)
-    reasons = text.reasons()
+    reasons, bodies = _texts(chosen, advice, rules)
     return {
-        **{name: chosen[name] for name in (*_OF_USE, "bucket_user", "bucket_client")},
-        **text.entities(),
+        **{name: chosen[name] for name in chosen.column_names if name in RECOMMENDATION.columns},
+        **{name: advice[name] for name in ("buckets", "target", "saving")},
         "percentile": chosen["rate"],
-        "buckets": advice.buckets,
-        "action": pa.array(ACTIONS).take(pa.array(advice.action)),
+        "action": pa.array(ACTIONS).take(pa.array(advice["action"])),
         "reason": reasons,
-        "value": pa.array(advice.value, from_pandas=True),
-        "target": advice.target,
-        "factor": pa.array(factor, from_pandas=True),
+        "value": pa.array(value, from_pandas=True),
+        "factor": pa.array(np.maximum(value / limit, limit / value), from_pandas=True),
         "skew": pa.array(skew, from_pandas=True),
         "censored": chosen["throttled_minutes"].to_numpy() > 0,
-        "saving": advice.saving,
-        "body": text.bodies(reasons),
+        "body": bodies,
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """Names, sentences and bodies of what is advised.
-
-    Attributes:
-        chosen: The rows of ``uses_of`` that the advice is about.
-        advice: In the order of these rows.
-        rules: How advice is given.
-    """
-
-    chosen: pa.Table
-    advice: Advice
-    rules: SizingRules
-
-    def entities(self) -> Mapping[str, Any]:
-        """Return the columns that name the entities that limit now, as ``quota_columns`` does."""
-        level, columns = self.chosen["level"].to_numpy(), {}
-        for column, flag, tag, slots in (
-            ("quota_user", "quota_user_default", "bucket_user", USER_SLOTS),
-            ("quota_client_id", "quota_client_default", "bucket_client", CLIENT_SLOTS),
-        ):
-            is_named = pa.array(slots[level] == Slot.NAMED)
-            columns[column] = pc.if_else(is_named, self.chosen[tag], "")
-            columns[flag] = pa.array(slots[level] == Slot.DEFAULT)
-        return columns
-
-    def reasons(self) -> list[str]:
-        """Return the sentences."""
-        advice, chosen = self.advice, self.chosen
-        judged = {name: getattr(advice, name).tolist() for name in ("days", "coverage", "target")}
-        columns = [
-            judged[name] if name in judged else chosen[name].to_pylist() for name in Figures._fields
-        ]
-        found = [
-            sentence(REASONS[why], Figures(*row), self.rules)
-            for why, *row in zip(advice.why.tolist(), *columns, strict=True)
-        ]
-        for row in np.flatnonzero(self.advice.is_default).tolist():
-            limiting, own = self._entities(row)
-            is_hiding = bool(self.advice.is_hiding[row])
-            no_own = bool(self.advice.no_own[row])
-            words = own_value_in_words(limiting, None if no_own else own, is_hiding=is_hiding)
-            found[row] = f"{found[row]} {words}"
-        return found
-
-    def bodies(self, reasons: Sequence[str]) -> list[str | None]:
-        """Return what ``POST /quotas/alterations`` takes, as JSON; null without a change."""
-        found: list[str | None] = [None] * len(reasons)
-        for row in np.flatnonzero(~np.isnan(self.advice.value)).tolist():
-            limiting, own = self._entities(row)
-            has_own = bool(self.advice.has_own[row])
-            because = (Action(ACTIONS[self.advice.action[row]]), reasons[row])
-            body = sizing_body(
-                own if has_own else limiting,
-                self.chosen["key"][row].as_py(),
-                float(self.advice.value[row]),
-                None if has_own else self.chosen["limit"][row].as_py(),
-                because,
-            )
-            found[row] = json.dumps(body, ensure_ascii=False)
-        return found
-
-    def _entities(self, row: int) -> tuple[ClientQuotaEntity, ClientQuotaEntity]:
-        """Return the entity that limits the bucket of a row, and that of the bucket alone."""
-        level = self.chosen["level"][row].as_py()
-        user, client = (self.chosen[name][row].as_py() for name in ("bucket_user", "bucket_client"))
-        limiting = entity_at(level, user, client)
-        return limiting or ClientQuotaEntity.of({}), own_entity_at(level, user, client)
+def _texts(
+    chosen: pa.Table, advice: Mapping[str, Numbers], rules: SizingRules
+) -> tuple[list[str], list[str | None]]:
+    """Return the sentences, and what ``POST /quotas/alterations`` takes; null without a change."""
+    columns = [
+        advice[name].tolist() if name in advice else chosen[name].to_pylist()
+        for name in Figures._fields
+    ]
+    reasons = [
+        sentence(REASONS[why], Figures(*row), rules)
+        for why, *row in zip(advice["why"].tolist(), *columns, strict=True)
+    ]
+    bodies: list[str | None] = [None] * len(reasons)
+    has_own, no_own, is_hiding = (advice[name] for name in ("has_own", "no_own", "is_hiding"))
+    is_default, is_change = has_own | no_own | is_hiding, ~np.isnan(advice["value"])
+    names = ("level", "bucket_user", "bucket_client", "key", "limit")
+    for row in np.flatnonzero(is_default | is_change).tolist():
+        *bucket, key, limit = (chosen[name][row].as_py() for name in names)
+        limiting = entity_at(*bucket) or ClientQuotaEntity.of({})
+        own = own_entity_at(*bucket)
+        if is_default[row]:
+            its_own = None if no_own[row] else own
+            words = own_value_in_words(limiting, its_own, is_hiding=bool(is_hiding[row]))
+            reasons[row] = f"{reasons[row]} {words}"
+        if is_change[row]:
+            entity, before = (own, None) if has_own[row] else (limiting, limit)
+            because = (Action(ACTIONS[advice["action"][row]]), reasons[row])
+            body = sizing_body(entity, key, float(advice["value"][row]), before, because)
+            bodies[row] = json.dumps(body, ensure_ascii=False)
+    return reasons, bodies

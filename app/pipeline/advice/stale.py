@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 from app.domain.alterations import quota_value_json
 from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
-from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.domain.resolution_levels import Slot
 from app.domain.right_sizes import log_reason
 from app.domain.stale_quotas import ANONYMOUS, KINDS, Cause, Stored, stale_reason
 from app.pipeline.advice.evidence import Evidence
-from app.pipeline.advice.judgement import CLIENT_SLOTS, USER_SLOTS, numbered
+from app.pipeline.advice.judgement import numbered
 from app.pipeline.advice.output import whole_table
 from app.pipeline.advice.unused import (
     CAUSES,
     NEVER,
-    Judgement,
-    Names,
     SeenColumns,
     StoredColumns,
     Unused,
@@ -33,19 +31,14 @@ from app.pipeline.advice.use import grouped
 from app.pipeline.errors import UsageError
 from app.pipeline.options import read_file
 from app.pipeline.quota_history import AUDIT
+from app.pipeline.resolve.levels import CLIENT_ID_SLOT, USER_SLOT, level_of_slots
 from app.pipeline.tables import SERIES, SERIES_LIMIT, STALE_QUOTA
+from app.pipeline.usage.incidents import PAIR
 from app.pipeline.usage.measures import Numbers
 from app.pipeline.whatif.model import MICRO
 
 _LONG_ENOUGH: Final = 0.9
 """So many of the days must have data."""
-
-_PAIR: Final = "pair"
-OF_VERSION: Final = (
-    *("cluster_id", "user", "user_default", "client_id", "client_default", "key", "value"),
-    *("valid_from", "valid_to", "origin"),
-)
-"""The columns of ``QUOTA_VERSION`` that ``stale_values`` needs."""
 
 
 def stale_values(
@@ -58,7 +51,7 @@ def stale_values(
 
     Args:
         evidence: Has who was seen.
-        versions: ``OF_VERSION`` of those that have no end.
+        versions: As ``read_versions`` returns them, those that have no end.
         days: Without traffic make a value unused.
         inventory: The users that there are; null where nobody says.
     """
@@ -74,9 +67,8 @@ def stale_values(
         found = ClusterColumns(own, seen.filter(of_cluster), inventory)
         is_long = with_data >= _LONG_ENOUGH * days
         columns = found.stale_values(days, is_long=is_long, is_recent=is_recent)
-        columns |= {"cluster_id": [cluster], "days": [with_data]}
-        columns |= {"since": [since], "until": [until]}
-        tables.append(whole_table(STALE_QUOTA, columns))
+        of_all = {"cluster_id": cluster, "days": with_data, "since": since, "until": until}
+        tables.append(whole_table(STALE_QUOTA, columns, **of_all))
     return pa.concat_tables(tables)
 
 
@@ -89,15 +81,11 @@ class ClusterColumns:
         users, self._users = numbered(versions["user"], seen["user"])
         clients, self._clients = numbered(versions["client_id"], seen["client_id"])
         keys, self._keys = numbered(versions["key"], seen["key"])
-        self._names = Names(len(self._keys), len(self._users), len(self._clients))
-        slots = np.array([Slot.ABSENT, Slot.NAMED, Slot.DEFAULT], object)
         user, client = (
-            slots[np.where(versions[flag].to_numpy(zero_copy_only=False), 2, number != 0)]
+            np.select([versions[flag].to_numpy(), number != 0], [Slot.DEFAULT, Slot.NAMED])
             for flag, number in (("user_default", users[0]), ("client_default", clients[0]))
         )
-        level = np.zeros(versions.num_rows, np.int64)
-        for row in PRECEDENCE:
-            level[(user == row.user) & (client == row.client_id)] = row.level
+        level = level_of_slots(user, client).astype(np.int64)
         # Others are of addresses.
         chosen = np.flatnonzero(level)
         self._stored = StoredColumns(
@@ -122,8 +110,9 @@ class ClusterColumns:
             is_long: Whether the data are of so many.
             is_recent: Of each version, whether it is younger than the data.
         """
-        judgement = Judgement(is_long, self._is_absent(), is_recent[self._chosen])
-        found = find_unused(self._stored, self._seen, self._names, judgement)
+        sizes = len(self._keys), len(self._users), len(self._clients)
+        may_be_silent = is_long & ~is_recent[self._chosen]
+        found = find_unused(self._stored, self._seen, sizes, self._is_absent(), may_be_silent)
         stored = self._stored
         level, user, client = (
             column[found.row] for column in (stored.level, stored.user, stored.client)
@@ -135,10 +124,10 @@ class ClusterColumns:
         return {
             "kind": kinds,
             "key": keys,
-            "quota_user": self._named(self._users, user),
-            "quota_user_default": pa.array(USER_SLOTS[level] == Slot.DEFAULT),
-            "quota_client_id": self._named(self._clients, client),
-            "quota_client_default": pa.array(CLIENT_SLOTS[level] == Slot.DEFAULT),
+            "quota_user": _of_different(self._users.__getitem__, user),
+            "quota_user_default": pa.array(USER_SLOT[level] == Slot.DEFAULT),
+            "quota_client_id": _of_different(self._clients.__getitem__, client),
+            "quota_client_default": pa.array(CLIENT_ID_SLOT[level] == Slot.DEFAULT),
             "level": level,
             "value": value,
             "reason": reasons,
@@ -153,9 +142,6 @@ class ClusterColumns:
             return np.zeros(len(self._stored.user), bool)
         there = {"", ANONYMOUS, *self._inventory}
         return np.array([name not in there for name in self._users])[self._stored.user]
-
-    def _named(self, names: Sequence[str], numbers: Numbers) -> pa.Array:
-        return _of_different(names.__getitem__, numbers)
 
     def _reasons(self, found: Unused, days: int) -> tuple[pa.Array, pa.Array]:
         """Return the sentences, and those of the bodies."""
@@ -190,11 +176,11 @@ class ClusterColumns:
         """Return entities as JSON."""
         members = []
         for kind, slots, names, number in (
-            ("client-id", CLIENT_SLOTS, self._clients, client),
-            ("user", USER_SLOTS, self._users, user),
+            ("client-id", CLIENT_ID_SLOT, self._clients, client),
+            ("user", USER_SLOT, self._users, user),
         ):
             slot = slots[level]
-            named = _texts(self._named(names, number))
+            named = _texts(_of_different(names.__getitem__, number))
             name = pc.if_else(pa.array(slot == Slot.NAMED), named, "null")
             member = pc.binary_join_element_wise(f'"{kind}": ', name, "")
             members.append(pc.if_else(pa.array(slot == Slot.ABSENT), None, member))
@@ -212,14 +198,7 @@ _json: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _bodies(reasons: pa.Array, entities: pa.Array, keys: pa.Array, values: Numbers) -> pa.Array:
-    """Return what ``alteration_body`` does of values to remove, as JSON.
-
-    Args:
-        reasons: As the log has them.
-        entities: As JSON.
-        keys: Of the values.
-        values: That must hold.
-    """
+    """Return what ``alteration_body`` does of values to remove, as JSON; entities are JSON, too."""
     reason, key = (_texts(column) for column in (reasons, keys))
     before = _of_different(lambda value: _json(quota_value_json(value)), values)
     return pc.binary_join_element_wise(
@@ -243,24 +222,19 @@ def _of_different(text: Callable[[Any], str], values: Numbers) -> pa.Array:
 
 def _seen(evidence: Evidence) -> pa.Table:
     """Return who was seen with which key, at which level, and when last at any."""
-    series = evidence.rows(SERIES, ("series_id", *_NAMES, "last_seen")).reduce(_last_of_each)
-    limits = evidence.rows(SERIES_LIMIT, ("series_id", "level")).reduce(_each_once)
+    series = evidence.rows(SERIES, ("series_id", *_NAMES, "last_seen")).reduce(
+        lambda rows: grouped(rows, ["series_id"], {"last_seen": "max"}, _NAMES)
+    )
+    limits = evidence.rows(SERIES_LIMIT, ("series_id", "level")).reduce(
+        lambda rows: grouped(rows, ["series_id", "level"], {})
+    )
     row = pc.index_in(limits["series_id"], series["series_id"])
     found = series.take(row).append_column("level", limits["level"].cast(pa.int64()))
-    is_pair = pc.equal(found["grain"], _PAIR)
+    is_pair = pc.equal(found["grain"], PAIR)
     return found.append_column("is_pair", is_pair).filter(row.is_valid())
 
 
 _NAMES: Final = ("cluster_id", "key", "user", "client_id", "grain")
-
-
-def _last_of_each(series: pa.Table) -> pa.Table:
-    """Return each series once, as it was seen last: its names are always the same."""
-    return grouped(series, ["series_id"], {"last_seen": "max"}, _NAMES)
-
-
-def _each_once(limits: pa.Table) -> pa.Table:
-    return grouped(limits, limits.column_names, {})
 
 
 def read_inventory(file: str) -> frozenset[str]:

@@ -24,13 +24,7 @@ _UNCOVERED: Final = (0, 5, 6, 8)
 
 
 def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator[dict[str, Any]]:
-    """Yield rows of ``UNCOVERED_CLIENT``: of each cluster and key those that used most.
-
-    Args:
-        evidence: Has days of buckets.
-        top: How many of each key.
-        rules: Of the value that is advised.
-    """
+    """Yield rows of ``UNCOVERED_CLIENT``: of each cluster and key those that used most."""
     periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
     for row in tags_of(evidence, _largest(evidence, top)).to_pylist():
         since, until = periods[row["cluster_id"]]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from app.domain.idle_values import HIDING, HIDING_CLIENTS, covers
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.domain.stale_quotas import HIDES_CLIENTS, MOST_WINNERS, Cause
-from app.pipeline.advice.judgement import CLIENT_SLOTS, USER_SLOTS
+from app.pipeline.resolve.levels import CLIENT_ID_SLOT, USER_SLOT
 from app.pipeline.usage.measures import Numbers, begins_of
 
 _LEVELS: Final = len(PRECEDENCE) + 1
@@ -24,22 +24,6 @@ NEVER: Final = np.iinfo(np.int64).min
 CAUSES: Final = tuple(Cause)
 _NUMBERS: Final = {cause: number for number, cause in enumerate(Cause)}
 _NONE: Final = -1
-
-
-class Names(NamedTuple):
-    """How many keys, users and client-ids there are; 0 stands for an empty or absent name."""
-
-    keys: int
-    users: int
-    clients: int
-
-    def positions(self, key: Numbers, level: Numbers, user: Numbers, client: Numbers) -> Numbers:
-        """Return the positions of names at levels; a name that the level does not name is 0."""
-        named_user = np.where((USER_SLOTS == Slot.NAMED)[level], user, 0)
-        named_client = np.where((CLIENT_SLOTS == Slot.NAMED)[level], client, 0)
-        of_level = key * _LEVELS + level
-        found: Numbers = (of_level * self.users + named_user) * self.clients + named_client
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +84,32 @@ class Unused(NamedTuple):
     last: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What is known beside the values and who was seen.
+def find_unused(
+    stored: StoredColumns,
+    seen: SeenColumns,
+    sizes: tuple[int, int, int],
+    is_absent: Numbers,
+    may_be_silent: Numbers,
+) -> Unused:
+    """Return each value that does nothing once.
 
-    Attributes:
-        is_long: Whether the data are of enough days; else only the levels and the inventory tell.
+    Args:
+        stored: All values.
+        seen: Who was seen.
+        sizes: How many keys, users and client-ids there are.
         is_absent: Of each value, whether the inventory lacks its user.
-        is_recent: Of each value, whether it is younger than the data.
+        may_be_silent: Of each value, whether the data are of enough days, and it is not younger:
+            else only the levels and the inventory tell.
     """
-
-    is_long: bool
-    is_absent: Numbers
-    is_recent: Numbers
-
-
-def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: Judgement) -> Unused:
-    """Return each value that does nothing once."""
-    index = _Index(stored, names)
+    index = _Index(stored, sizes)
     hiding, same, is_hidden_for_clients = _by_level(stored, index)
     traffic = _traffic(stored, seen, index)
-    is_silent = rules.is_long & ~rules.is_recent & ~traffic.is_effective & ~traffic.is_hidden
-    is_default = (USER_SLOTS != Slot.NAMED) & (CLIENT_SLOTS != Slot.NAMED)
+    is_silent = may_be_silent & ~traffic.is_effective & ~traffic.is_hidden
+    is_default = (USER_SLOT != Slot.NAMED) & (CLIENT_ID_SLOT != Slot.NAMED)
     conditions = {
         Cause.GOES_BEFORE: hiding != _NONE,
         Cause.SAME_EFFECT: (same != _NONE) & ~is_hidden_for_clients,
-        Cause.NOT_IN_INVENTORY: rules.is_absent & ~traffic.has_user,
+        Cause.NOT_IN_INVENTORY: is_absent & ~traffic.has_user,
         Cause.NO_FALLBACK: is_silent & is_default[stored.level],
         Cause.NOT_SEEN: is_silent & (traffic.last == NEVER),
         Cause.OTHERS_FIRST: is_silent & traffic.has_winners,
@@ -151,14 +135,22 @@ def find_unused(stored: StoredColumns, seen: SeenColumns, names: Names, rules: J
 
 
 class _Index:
-    """The values by position."""
+    """The values by position; of names 0 stands for an empty or absent name."""
 
-    def __init__(self, stored: StoredColumns, names: Names) -> None:
-        self.names = names
+    def __init__(self, stored: StoredColumns, sizes: tuple[int, int, int]) -> None:
+        self.keys, self.users, self._clients = sizes
         self._stored = stored
         self._positions = pa.array(
-            names.positions(stored.key, stored.level, stored.user, stored.client)
+            self.positions(stored.key, stored.level, stored.user, stored.client)
         )
+
+    def positions(self, key: Numbers, level: Numbers, user: Numbers, client: Numbers) -> Numbers:
+        """Return the positions of names at levels; a name that the level does not name is 0."""
+        named_user = np.where((USER_SLOT == Slot.NAMED)[level], user, 0)
+        named_client = np.where((CLIENT_ID_SLOT == Slot.NAMED)[level], client, 0)
+        of_level = key * _LEVELS + level
+        found: Numbers = (of_level * self.users + named_user) * self._clients + named_client
+        return found
 
     def rows_at(self, positions: Numbers) -> Numbers:
         """Return the row of the value at each position; -1 for none."""
@@ -177,7 +169,7 @@ class _Index:
             return np.full(len(rows), _NONE)
         levels = np.full(len(rows), level)
         user, client = stored.user[rows], stored.client[rows]
-        return self.rows_at(self.names.positions(stored.key[rows], levels, user, client))
+        return self.rows_at(self.positions(stored.key[rows], levels, user, client))
 
 
 def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, Numbers]:
@@ -189,7 +181,7 @@ def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, N
     count = len(stored.level)
     hiding, same = np.full(count, _NONE), np.full(count, _NONE)
     for_clients = np.zeros(count, bool)
-    is_taken = np.zeros((index.names.keys, _LEVELS), bool)
+    is_taken = np.zeros((index.keys, _LEVELS), bool)
     is_taken[stored.key, stored.level] = True
     for row in PRECEDENCE:
         rows = np.flatnonzero(stored.level == row.level)
@@ -207,11 +199,7 @@ def _by_level(stored: StoredColumns, index: _Index) -> tuple[Numbers, Numbers, N
 def _same_effect(stored: StoredColumns, index: _Index, rows: Numbers, is_taken: Numbers) -> Numbers:
     """Return the next value for all the same connections, where it has the same effect.
 
-    Args:
-        stored: All values.
-        index: The same.
-        rows: Which, all of one level.
-        is_taken: By key and level whether there is a value.
+    The rows are of one level; ``is_taken`` says by key and level whether there is a value.
     """
     row = PRECEDENCE[int(stored.level[rows[0]]) - 1]
     same, is_open = np.full(len(rows), _NONE), np.ones(len(rows), bool)
@@ -251,31 +239,27 @@ class _Traffic:
 
 
 def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffic:
-    names, count = index.names, len(stored.level)
+    count = len(stored.level)
     last = np.full(count, NEVER)
     pairs = []
     for row in PRECEDENCE:
-        may_name = np.ones(len(seen.key), bool)
-        if row.user is not Slot.ABSENT:
-            may_name &= seen.user != 0
-        if row.client_id is not Slot.ABSENT:
-            may_name &= seen.client != 0
+        may_name = (row.user is Slot.ABSENT) | (seen.user != 0)
+        may_name &= (row.client_id is Slot.ABSENT) | (seen.client != 0)
         levels = np.full(len(seen.key), row.level)
-        found = index.rows_at(names.positions(seen.key, levels, seen.user, seen.client))
+        found = index.rows_at(index.positions(seen.key, levels, seen.user, seen.client))
         at = np.flatnonzero(may_name & (found != _NONE))
         np.maximum.at(last, found[at], seen.last[at])
         won = at[(seen.level[at] > 0) & (seen.level[at] < row.level)]
         pairs.append(np.stack([found[won], won]))
     effective = np.zeros(count, bool)
     limited = np.flatnonzero(seen.level > 0)
-    positions = names.positions(seen.key, seen.level, seen.user, seen.client)
+    positions = index.positions(seen.key, seen.level, seen.user, seen.client)
     rows = index.rows_at(positions[limited])
     effective[rows[rows != _NONE]] = True
-    hidden = np.zeros(names.keys, bool)
+    hidden = np.zeros(index.keys, bool)
     hidden[seen.key[~seen.is_pair & (seen.client == 0)]] = True
-    users = np.zeros(names.users, bool)
-    users[seen.user] = True
-    users[0] = False
+    users = np.zeros(index.users, bool)
+    users[seen.user[seen.user != 0]] = True
     won = np.concatenate(pairs, axis=1)
     has_winners = np.zeros(count, bool)
     has_winners[won[0]] = True
@@ -286,17 +270,14 @@ def _traffic(stored: StoredColumns, seen: SeenColumns, index: _Index) -> _Traffi
 def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Winners:
     """Return the entities that limited those who were seen, the first ``MOST_WINNERS`` of a value.
 
-    Args:
-        seen: Who was.
-        value: Rows of values.
-        won: The row of ``seen`` for each.
+    Rows of values come with the rows of who was seen.
     """
     level = seen.level[won].astype(np.int64)
-    ranks = []
-    for slots, name in ((USER_SLOTS, seen.user[won]), (CLIENT_SLOTS, seen.client[won])):
-        slot = slots[level]
-        # As ``sort_key``: absent before the default before names.
-        ranks.append(np.select([slot == Slot.ABSENT, slot == Slot.DEFAULT], [0, 1], name + 2))
+    # As ``sort_key``: absent before the default before names.
+    ranks = [
+        slot + np.where(slot == Slot.NAMED, name[won], 0)
+        for slot, name in ((USER_SLOT[level], seen.user), (CLIENT_ID_SLOT[level], seen.client))
+    ]
     order = np.lexsort((ranks[1], ranks[0], value))
     columns = [column[order] for column in (value, level, *ranks)]
     different = begins_of(columns[0], *columns[2:])
@@ -305,4 +286,5 @@ def _winners(seen: SeenColumns, value: Numbers, won: Numbers) -> Winners:
     counts = np.diff(np.append(begins, len(columns[0])))
     is_first = np.arange(len(columns[0])) - np.repeat(begins, counts) < MOST_WINNERS
     value, level, user, client = (column[is_first] for column in columns)
-    return Winners(value, level, np.maximum(user - 2, 0), np.maximum(client - 2, 0))
+    names = (np.maximum(rank - Slot.NAMED, 0) for rank in (user, client))
+    return Winners(value, level, *names)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
-from app.pipeline.usage.measures import Numbers, begins_of
+from app.pipeline.usage.measures import Numbers, begins_of, ranks_of
 
 _BIN_BITS: Final = 20
 _AGE_BITS: Final = 10
@@ -34,14 +34,6 @@ def hours_of_epoch(hours: pa.Table) -> Numbers:
     return times
 
 
-def number_of_day(day: str) -> int:
-    """Return the number of an ISO date since the epoch."""
-    return (date.fromisoformat(day) - _EPOCH).days
-
-
-_EPOCH: Final = date(1970, 1, 1)
-
-
 def grouped(
     rows: pa.Table, by: Sequence[str], how: Mapping[str, str], same: Sequence[str] = ()
 ) -> pa.Table:
@@ -49,7 +41,7 @@ def grouped(
 
     Args:
         rows: Have the columns.
-        by: What groups are by.
+        by: Those that groups are by.
         how: By column, Arrow's function of the values: ``max``, ``sum``.
         same: Columns whose values are the same in a group.
     """
@@ -103,11 +95,7 @@ def ends_of(begins: Numbers, number: int) -> Numbers:
 
 
 def reported_minutes(hours: pa.Table) -> pa.Table:
-    """Return the bits of the minutes in which brokers reported anything.
-
-    Args:
-        hours: Have ``cluster_id, dt, hour, broker_id, present``, as ``BUCKET_HOUR`` has it.
-    """
+    """Return the bits of the minutes in which brokers reported anything."""
     of_broker = ["cluster_id", "dt", "hour", "broker_id"]
     groups, firsts = groups_of(hours, of_broker)
     present = np.zeros(len(firsts), np.int64)
@@ -118,13 +106,10 @@ def reported_minutes(hours: pa.Table) -> pa.Table:
 def with_reported(hours: pa.Table, reported: pa.Table, newest: Mapping[str, date]) -> pa.Table:
     """Add ``age`` and ``reported`` to hours, as ``Evidence.map_buckets`` says.
 
-    Args:
-        hours: Have the columns of ``reported_minutes``.
-        reported: What that returns of all hours.
-        newest: The last day of each cluster.
+    What was reported are the ``reported_minutes`` of all hours.
     """
     clusters = pa.array(newest, pa.string())
-    last = np.array([number_of_day(f"{day}") for day in newest.values()], np.int64)
+    last = np.array([*newest.values()], "datetime64[D]").astype(np.int64)
     of_cluster = pc.index_in(hours["cluster_id"], clusters).to_numpy()
     age = last[of_cluster] - hours["dt"].cast(pa.int32()).to_numpy()
     at = pc.index_in(*(_broker_hours(rows, clusters) for rows in (hours, reported)))
@@ -156,14 +141,8 @@ class UseOnBrokers:
 
     @classmethod
     def of(cls, hours: pa.Table) -> "UseOnBrokers":
-        """Put hours in order.
-
-        Args:
-            hours: A group of ``grouped_hours``.
-        """
-        encoded = hours["key"].combine_chunks().dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        key = np.argsort(np.argsort(np.array(names)))[encoded.indices.to_numpy()]
+        """Put hours in order."""
+        key = ranks_of(hours["key"])
         columns = [_numbers(hours, name) for name in ("hour", "age", "broker_id", "bucket_id")]
         columns[1] = -columns[1]
         order = np.lexsort([*columns, key])
@@ -216,17 +195,14 @@ class UseOnBrokers:
         for percent in percents:
             rank = before + (percent * (totals - before) + 99) // 100
             at = packed[np.searchsorted(reached, rank)] >> _AGE_BITS & 2**_BIN_BITS - 1
-            found.append(np.minimum(_middles(at), peak))
+            middles = pa.array(np.where(at == 0, ZERO_BIN, at - _OFFSET))
+            found.append(np.minimum(rates_of_bins(middles), peak))
         return found
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
     column: Numbers = table[name].to_numpy()
     return column
-
-
-def _middles(codes: Numbers) -> Numbers:
-    return rates_of_bins(pa.array(np.where(codes == 0, ZERO_BIN, codes - _OFFSET)))
 
 
 def rates_of_bins(bins: pa.Array) -> Numbers:

@@ -11,14 +11,12 @@ from typing import Final
 from app.pipeline.advice.capacity import DEFAULT_BROKER, Capacity, read_capacity
 from app.pipeline.advice.commits import commit_rows
 from app.pipeline.advice.evidence import Evidence
-from app.pipeline.advice.output import rows_to_table, write_advice
+from app.pipeline.advice.output import advise, rows_to_table, write_advice
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import number_option
-from app.pipeline.publishing import publish_advice
-from app.pipeline.results import Scope, say_plan
-from app.pipeline.tables import BROKER_COMMIT, BUCKET_HOUR
+from app.pipeline.tables import BROKER_COMMIT
 
 DAYS: Final = 7
 """So many days are looked at, unless ``--days`` says otherwise."""
@@ -60,17 +58,7 @@ def run(job: Job) -> None:
         message = "--capacity is missing: name a capacity.json of Cruise Control, or a CSV."
         raise UsageError(message)
     capacities = read_capacity(job.options.capacity)
-    with job.spark():
-        if job.options.dry_run:
-            say_plan(job, (BROKER_COMMIT,))
-            return
-        lakes = job.lakes()
-        for lake in lakes:
-            lake.require(BUCKET_HOUR)
-        evidence = Evidence.of(lakes, Scope.of(job), job.options.days)
-        write_commits(job, evidence, capacities)
-        reach = evidence.reach() if job.options.pg is not None else None
-    publish_advice(job, (BROKER_COMMIT,), evidence.clusters, reach)
+    advise(job, lambda evidence: write_commits(job, evidence, capacities))
 
 
 def write_commits(job: Job, evidence: Evidence, capacities: Mapping[int, Capacity]) -> None:

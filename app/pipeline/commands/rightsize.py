@@ -6,26 +6,24 @@ the advice about their clusters. Nothing is applied: each row has the body that 
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
 from app.domain.right_sizes import Action, SizingRules
 from app.pipeline.advice.evidence import Evidence
-from app.pipeline.advice.output import whole_table, write_advice
+from app.pipeline.advice.output import advise, write_advice
 from app.pipeline.advice.sizes import advice_of, uses_of
 from app.pipeline.advice.use import MOST_DAYS
 from app.pipeline.job import Job
 from app.pipeline.options import number_option, whole_number
-from app.pipeline.publishing import publish_advice
-from app.pipeline.results import Scope, say_plan
 from app.pipeline.summary import columns, key_name
-from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, RECOMMENDATION
+from app.pipeline.tables import RECOMMENDATION
 
 DAYS: Final = 14
 """So many days are looked at, unless ``--days`` says otherwise."""
@@ -110,30 +108,17 @@ def run(job: Job) -> None:
         UsageError: ``--input`` or ``--out`` is missing, or an input lacks a table.
     """
     job.require_options()
-    with job.spark():
-        if job.options.dry_run:
-            say_plan(job, (RECOMMENDATION,))
-            return
-        lakes = job.lakes()
-        for lake in lakes:
-            lake.require(BUCKET_HOUR)
-            lake.require(DIM_BUCKET)
-        evidence = Evidence.of(lakes, Scope.of(job), job.options.days)
-        write_sizes(job, evidence)
-        reach = evidence.reach() if job.options.pg is not None else None
-    publish_advice(job, (RECOMMENDATION,), evidence.clusters, reach)
+    advise(job, partial(write_sizes, job))
 
 
 def write_sizes(job: Job, evidence: Evidence) -> None:
     """Write the advice that follows from some hours, and count it into the report."""
     evidence.say_if_empty(job)
-    rules = rules_of(job)
-    advice, judged = whole_table(RECOMMENDATION, {}), 0
-    if evidence.hours:
-        uses = uses_of(evidence, rules, job.options.halving_days)
-        advice, judged = advice_of(evidence, uses, rules), uses.num_rows
+    rules = SizingRules(**{name: getattr(job.options, name) for name in _OPTIONS})
+    uses = uses_of(evidence, rules, job.options.halving_days)
+    advice = advice_of(evidence, uses, rules)
     write_advice(job, RECOMMENDATION, advice, evidence.clusters)
-    job.counts["rows_in"] = judged
+    job.counts["rows_in"] = uses.num_rows
     actions = advice["action"].to_pylist()
     job.counts["advice"] = {action.value: actions.count(action) for action in Action}
     job.findings += actions.count(Action.RAISE) + actions.count(Action.LOWER)
@@ -141,6 +126,7 @@ def write_sizes(job: Job, evidence: Evidence) -> None:
 
 
 _LISTED: Final = 10
+_OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "skew_aware")
 
 
 def _lines(advice: pa.Table) -> Iterator[str]:
@@ -155,7 +141,7 @@ def _lines(advice: pa.Table) -> Iterator[str]:
         [
             (
                 row["action"],
-                f"{_entity(row)}",
+                show_entity(json.loads(row["body"])["alterations"][0]["entity"]),
                 key_name(row["key"]),
                 value_in_words(row["key"], row["limit"]),
                 value_in_words(row["key"], row["value"]),
@@ -163,23 +149,4 @@ def _lines(advice: pa.Table) -> Iterator[str]:
             )
             for row in largest
         ],
-    )
-
-
-def _entity(row: Mapping[str, Any]) -> ClientQuotaEntity:
-    """Return the entity whose value is to be set."""
-    (alteration,) = json.loads(row["body"])["alterations"]
-    return ClientQuotaEntity.of(alteration["entity"])
-
-
-def rules_of(job: Job) -> SizingRules:
-    """Return the rules that the options ask for."""
-    options = job.options
-    return SizingRules(
-        percentile=options.percentile,
-        margin=options.margin,
-        floor=options.floor,
-        step_max=options.step_max,
-        tolerate=options.tolerate,
-        skew_aware=options.skew_aware,
     )

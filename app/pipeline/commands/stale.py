@@ -12,29 +12,18 @@ from typing import Final
 import pyarrow.compute as pc
 
 from app.domain.right_sizes import SizingRules
-from app.pipeline.advice.evidence import Evidence, rows_of
-from app.pipeline.advice.output import rows_to_table, write_advice
-from app.pipeline.advice.stale import OF_VERSION, read_inventory, stale_values
+from app.pipeline.advice.evidence import Evidence
+from app.pipeline.advice.output import advise, rows_to_table, write_advice
+from app.pipeline.advice.stale import read_inventory, stale_values
 from app.pipeline.advice.uncovered import uncovered_rows
-from app.pipeline.advice.use import grouped
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
-from app.pipeline.publishing import publish_advice
-from app.pipeline.results import Scope, say_plan
-from app.pipeline.tables import (
-    DIM_BUCKET,
-    QUOTA_VERSION,
-    SERIES,
-    SERIES_LIMIT,
-    STALE_QUOTA,
-    UNCOVERED_CLIENT,
-    UTILIZATION_DAILY,
-)
+from app.pipeline.resolve.versions import read_versions
+from app.pipeline.tables import STALE_QUOTA, UNCOVERED_CLIENT
 
 WRITES: Final = (STALE_QUOTA, UNCOVERED_CLIENT)
-READS: Final = (SERIES, SERIES_LIMIT, DIM_BUCKET, UTILIZATION_DAILY)
 
 DAYS: Final = 30
 """So many days are looked at, unless ``--days`` says otherwise."""
@@ -74,21 +63,12 @@ def run(job: Job) -> None:
     """
     job.require_options(quotas=True)
     inventory = read_inventory(job.options.inventory) if job.options.inventory else None
-    with job.spark():
-        quotas = job.quotas()
-        if job.options.dry_run:
-            say_plan(job, WRITES)
-            job.counts["would_read"].append(quotas.address(QUOTA_VERSION))
-            return
-        lakes = job.lakes()
-        for lake in lakes:
-            for table in READS:
-                lake.require(table)
-        evidence = Evidence.of(lakes, Scope.of(job), job.options.days, SERIES)
-        job.with_quotas = write_stale(job, evidence, quotas, job.options.days, inventory)
+
+    def write(evidence: Evidence) -> None:
+        job.with_quotas = write_stale(job, evidence, job.quotas(), job.options.days, inventory)
         job.without_quotas = sorted(set(evidence.newest) - set(job.with_quotas))
-        reach = evidence.reach() if job.options.pg is not None else None
-    publish_advice(job, WRITES, evidence.clusters, reach)
+
+    advise(job, write, quotas=True)
 
 
 def write_stale(
@@ -100,11 +80,11 @@ def write_stale(
         The clusters that ever had quotas.
     """
     evidence.say_if_empty(job)
-    ever = rows_of([quotas], QUOTA_VERSION, None, OF_VERSION)
+    ever = read_versions(quotas)
     is_current = pc.field("valid_to").is_null()
     if job.options.cluster is not None:
         is_current &= pc.field("cluster_id") == job.options.cluster
-    versions = ever.map(lambda rows: rows.filter(is_current))
+    versions = ever.filter(is_current)
     stale = stale_values(evidence, versions, days, inventory)
     write_advice(job, STALE_QUOTA, stale, evidence.clusters)
     uncovered = uncovered_rows(evidence, job.options.top, SizingRules())
@@ -121,5 +101,4 @@ def write_stale(
         job.say(
             f"of {names} there are data of fewer than {days} days: who was not seen is not judged."
         )
-    clusters = ever.reduce(lambda rows: grouped(rows, ["cluster_id"], {}))
-    return sorted(clusters["cluster_id"].to_pylist())
+    return sorted(ever["cluster_id"].unique().to_pylist())

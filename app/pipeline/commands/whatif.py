@@ -6,27 +6,31 @@ recommendations. Nothing is changed by it.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from app.documents.text import pad, width_of
+from app.domain.alterations import Quotas
 from app.domain.quantities import value_in_words
+from app.domain.throttling import TOKEN_KEY
+from app.pipeline.advice.evidence import rows_of
+from app.pipeline.advice.output import lakes_of, rows_to_table, whole_table, write_advice
+from app.pipeline.advice.use import grouped
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
-from app.pipeline.job import READS, Job
-from app.pipeline.lake import Lake, Partition, read_first
-from app.pipeline.local_tables import local_partitions
+from app.pipeline.job import Job
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.options import whole_number
 from app.pipeline.pictures import draw_timelines
-from app.pipeline.publishing import publish_advice
-from app.pipeline.results import Reach, Scope, explain, say_if_empty, say_plan
-from app.pipeline.summary import bucket_name, key_name
+from app.pipeline.publishing import SERVED, publish_advice
+from app.pipeline.resolve.versions import read_versions
+from app.pipeline.results import Reach, Scope, end_of, say_if_empty
+from app.pipeline.summary import bucket_name, columns, key_name
 from app.pipeline.tables import (
-    QUOTA_VERSION,
     RATE_MINUTE,
     RECOMMENDATION,
     SERIES,
@@ -35,22 +39,14 @@ from app.pipeline.tables import (
     WHATIF_TIMELINE,
 )
 from app.pipeline.usage.measures import BYTE_KEYS
-from app.pipeline.whatif.buckets import INDETERMINATE, Touched, find_touched
-from app.pipeline.whatif.minutes import (
-    MINUTES_OF_TASK,
-    RATES,
-    Rates,
-    throttled_buckets,
-    throttled_minutes,
-)
+from app.pipeline.whatif.buckets import INDETERMINATE, find_touched
+from app.pipeline.whatif.minutes import RATES, throttled_buckets, throttled_minutes
 from app.pipeline.whatif.proposal import (
     Proposal,
     quotas_of,
     read_alterations,
     read_recommendations,
 )
-
-WRITES: Final = (WHATIF_RUN, WHATIF_ENTITY, WHATIF_TIMELINE)
 
 _DELIVERY_TIMEOUT_S: Final = 120
 _TIMELINES: Final = 20
@@ -100,34 +96,68 @@ def run(job: Job) -> None:
             or breaks a rule, or the input has several clusters.
         InfrastructureError: Spark fails.
     """
-    scope = Scope.of(job)
     job.require_options(quotas=True)
     with job.spark():
-        if job.options.dry_run:
-            say_plan(job, WRITES)
-            job.counts["would_read"].append(job.quotas().address(QUOTA_VERSION))
+        lakes = lakes_of(job, quotas=True)
+        if lakes is None:
             return
-        lakes, out = job.lakes(), job.lake()
-        for lake in lakes:
-            for table in READS[job.name]:
-                lake.require(table)
-        hours = scope.hours(lakes, RATE_MINUTE)
-        cluster = _cluster(hours)
-        versions = job.quotas().read(QUOTA_VERSION).where("valid_to is null")
-        job.with_quotas = sorted(
-            row[0] for row in versions.select("cluster_id").distinct().collect()
-        )
-        job.without_quotas = [cluster] if cluster and cluster not in job.with_quotas else []
-        now = versions.where(sf.col("cluster_id") == sf.lit(cluster)).drop("valid_from", "valid_to")
-        now = now.withColumn("valid_to", sf.lit(None).cast("timestamp")).persist()
-        proposal = _proposal(job, now)
-        job.read["alterations"] = proposal.as_json()
-        job.counts["alterations"] = len(proposal.alterations)
-        of_run = _write(job, lakes, out, hours, (proposal, now))
+        hours = Scope.of(job).hours(lakes, RATE_MINUTE)
+        of_run = _write(job, lakes, hours)
         say_if_empty(job)
         if job.options.plot:
-            draw_timelines(job, [out], job.options.plot, job.run_id)
-    publish_advice(job, WRITES, of_run, Reach(_end(hours), None))
+            draw_timelines(job, [job.lake()], job.options.plot, job.run_id)
+    reach = Reach(end_of(hours[-1]) if hours else None, None)
+    publish_advice(job, SERVED[job.name], of_run, reach)
+
+
+def _write(job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]) -> Sequence[Partition]:
+    """Write the tables, count into the report, and return their partitions."""
+    cluster = _cluster(hours)
+    now = _current_versions(job, cluster)
+    proposal = _proposal(job, quotas_of(now))
+    job.read["alterations"] = proposal.as_json()
+    job.counts["alterations"] = len(proposal.alterations)
+    own = {"cluster_id": cluster or "", "run_id": job.run_id}
+    of_run = [own] if hours else []
+
+    is_altered = pc.field("key").isin(proposal.keys)
+    series = rows_of(lakes, SERIES, hours, ("series_id", *_OF_SERIES)).reduce(
+        lambda rows: grouped(rows.filter(is_altered), ["series_id"], {}, _OF_SERIES)
+    )
+    versions = (now, proposal.versions(now, own["cluster_id"]))
+    touched = find_touched(series, versions, (proposal.before, proposal.proposed()))
+
+    def read(hour: Partition) -> pa.Table:
+        return columns_of(lakes, Columns(RATE_MINUTE, RATES), [hour])
+
+    summed, job.counts["rows_in"] = throttled_buckets(read, hours, touched.members)
+    entities = _entities(summed, touched.buckets, job.options.delivery_timeout)
+    found = _count(entities)
+    worst = _worst(entities, ("throttled_s_new_high", "throttled_s_now"))
+    worst = worst.slice(0, job.options.timelines)
+    is_listed = pc.is_in(touched.members["bucket_id"], worst["bucket_id"].combine_chunks())
+    minutes = throttled_minutes(read, hours, touched.members.filter(is_listed))
+    row = {
+        **own,
+        "data_from": hours and end_of(hours[0]) - timedelta(hours=1),
+        "data_through": hours and end_of(hours[-1]),
+        "delivery_timeout_s": float(job.options.delivery_timeout),
+        "alterations": proposal.as_json(),
+        **found,
+    }
+    for table, rows in (
+        (WHATIF_ENTITY, whole_table(WHATIF_ENTITY, _by_name(entities), **own)),
+        (WHATIF_TIMELINE, whole_table(WHATIF_TIMELINE, _timelines(minutes, worst), **own)),
+        (WHATIF_RUN, rows_to_table(WHATIF_RUN, [row] if hours else [])),
+    ):
+        write_advice(job, table, rows, of_run)
+    job.counts |= {name: value for name, value in found.items() if name != "minutes"}
+    job.findings = found["longer"]
+    job.summary = list(_lines(entities, found))
+    return of_run
+
+
+_OF_SERIES: Final = ("cluster_id", "key", "user", "client_id", "grain")
 
 
 def _cluster(hours: Sequence[Partition]) -> str | None:
@@ -140,183 +170,125 @@ def _cluster(hours: Sequence[Partition]) -> str | None:
     return clusters[0] if clusters else None
 
 
-def _proposal(job: Job, now: DataFrame) -> Proposal:
-    before = quotas_of(now)
+def _current_versions(job: Job, cluster: str | None) -> pa.Table:
+    """Return the quotas of the cluster, and note which clusters have some."""
+    current = read_versions(job.quotas()).filter(pc.field("valid_to").is_null())
+    job.with_quotas = sorted(current["cluster_id"].unique().to_pylist())
+    job.without_quotas = [cluster] if cluster and cluster not in job.with_quotas else []
+    return current.filter(pc.field("cluster_id") == cluster)
+
+
+def _proposal(job: Job, before: Quotas) -> Proposal:
     if job.options.alterations:
         proposal = read_alterations(job.options.alterations, before)
     else:
         lake = Lake(job.session, job.options.recommendations)
-        rows = Scope.of(job).of_cluster(lake.read(RECOMMENDATION)).where("body is not null")
-        proposal = read_recommendations(rows.toArrow().to_pylist(), before)
+        lake.require(RECOMMENDATION)
+        rows = columns_of([lake], Columns(RECOMMENDATION, ("cluster_id", "body"))).to_pylist()
+        wanted = job.options.cluster
+        bodies = [row["body"] for row in rows if wanted in {None, row["cluster_id"]}]
+        proposal = read_recommendations(bodies, before)
     if not proposal.keys:
         message = "Nothing of what is proposed limits a user or client-id, so no traffic changes."
         raise UsageError(message)
     return proposal
 
 
-def _write(
-    job: Job,
-    lakes: Sequence[Lake],
-    out: Lake,
-    hours: Sequence[Partition],
-    proposed: tuple[Proposal, DataFrame],
-) -> Sequence[Partition]:
-    """Write the tables, count into the report, and return their partitions."""
-    proposal, now = proposed
-    cluster = _cluster(hours) or ""
-    series = read_first(lakes, SERIES, hours).where(sf.col("key").isin(proposal.keys))
-    names = ("cluster_id", "series_id", "key", "user", "client_id", "grain")
-    touched = find_touched(
-        series.select(*names).distinct(),
-        (now, proposal.versions(now, cluster)),
-        (proposal.before, proposal.proposed()),
-    )
-    here = local_partitions(lakes, RATE_MINUTE, hours, RATES)
-    rates = here or read_first(lakes, RATE_MINUTE, hours)
-    job.counts["rows_in"] = rates.count()
-    shares = 1 + job.counts["rows_in"] // MINUTES_OF_TASK
-    summed = throttled_buckets(rates, touched.members, shares=shares)
-    rows = _entities(summed, touched, job.options.delivery_timeout)
-    own = {
-        "cluster_id": sf.lit(cluster),
-        "run_id": sf.lit(job.run_id),
+_OF_NEW: Final = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
+
+
+def _entities(summed: pa.Table, buckets: pa.Table, timeout_s: int) -> pa.Table:
+    """Return the columns of ``WHATIF_ENTITY`` but the run's, and what is clear of the buckets."""
+    own = buckets.take(pc.index_in(summed["bucket_id"], buckets["bucket_id"]))
+    rows = {name: table[name] for table in (own, summed) for name in table.column_names}
+    rows |= _where_clear(rows, *_OF_NEW, "minutes_throttled", "highest", "refused")
+    rows |= _where_clear(rows, "throttled_s_now", "minutes_throttled_now")
+    is_bytes = pc.is_in(rows["key"], pa.array(BYTE_KEYS))
+    delay = pc.coalesce(pc.divide(rows["highest"], rows["limit_new"]), 0.0)
+    highest = pc.trunc(pc.min_element_wise(rows["highest"], _MOST, skip_nulls=False))
+    is_clear = pc.and_(is_bytes, rows["knows_new"])
+    has_tokens = pc.equal(rows["key"], TOKEN_KEY.value)
+    rows |= {
+        "max_delay_s": pc.if_else(is_clear, delay, None),
+        "deferred_bytes_max": pc.if_else(is_bytes, highest.cast(pa.int64()), None),
+        "refused": pc.if_else(has_tokens, rows["refused"], None),
+        "censored": pc.greater(rows["censored_minutes"], 0),
     }
-    entities = rows.withColumns(own).localCheckpoint()
-    found = _count(entities)
-    scope = [{"cluster_id": hour["cluster_id"], "run_id": job.run_id} for hour in hours[:1]]
-    job.counts["rows_out"] = {}
-
-    worst = _worst(entities, job.options.timelines)
-    minutes = _timelines(rates, touched, worst, shares).withColumns(own).localCheckpoint()
-    of_run = [_run_row(job, hours, proposal, found)] if hours else []
-    results = {
-        WHATIF_ENTITY: entities,
-        WHATIF_TIMELINE: minutes,
-        WHATIF_RUN: job.session.createDataFrame(of_run, WHATIF_RUN.ddl),
-    }
-    for table, frame in results.items():
-        explain(job, table, frame)
-        written = out.write(frame.repartition(1), table, scope)
-        job.counts["rows_out"][table.name] = written
-    job.counts |= {name: value for name, value in found.items() if name != "minutes"}
-    job.findings = found["longer"]
-    job.summary = list(_lines(entities, found))
-    return scope
+    at_risk = pc.greater(rows["max_delay_s"], float(timeout_s))
+    return pa.table({**rows, "at_risk": at_risk.fill_null(False)})
 
 
-_OF_NEW: Final = (
-    *("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high", "minutes_throttled"),
-    *("highest", "refused"),
-)
+_MOST: Final = 9e18
+"""Bytes that 64 bits hold."""
 
 
-def _entities(summed: DataFrame, touched: Touched, timeout_s: int) -> DataFrame:
-    """Return the columns of ``WHATIF_ENTITY`` but the run's; and ``highest``."""
-    rows = summed.join(sf.broadcast(touched.buckets), "bucket_id")
-    clear = _where_clear(*_OF_NEW, "throttled_s_now", "minutes_throttled_now")
-    is_bytes = sf.col("key").isin(*BYTE_KEYS)
-    delay = sf.when(is_bytes, sf.expr("coalesce(highest / limit_new, 0d)"))
-    figures = {
-        "max_delay_s": sf.when(sf.col("knows_new"), delay),
-        "deferred_bytes_max": sf.when(is_bytes, sf.expr("cast(least(highest, 9e18) as bigint)")),
-        "refused": sf.expr("if(key = 'controller_mutation_rate', refused, null)"),
-        "censored": sf.expr("censored_minutes > 0"),
-    }
-    rows = rows.withColumns(clear).withColumns(figures)
-    return rows.withColumn("at_risk", sf.coalesce(sf.col("max_delay_s") > timeout_s, sf.lit(False)))
-
-
-def _where_clear(*names: str) -> dict[str, Column]:
+def _where_clear(rows: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return figures, null where it is not clear what a bucket's members spend from."""
     sides = {name: "now" if name.endswith("_now") else "new" for name in names}
-    return {name: sf.expr(f"if(knows_{side}, {name}, null)") for name, side in sides.items()}
+    return {
+        name: pc.if_else(rows[f"knows_{side}"], rows[name], None) for name, side in sides.items()
+    }
 
 
-def _count(entities: DataFrame) -> Mapping[str, int]:
+def _count(entities: pa.Table) -> Mapping[str, int]:
     """Return what a run found, in numbers of buckets on brokers."""
+    now, new = entities["throttled_s_now"], entities["throttled_s_new"]
     counts = {
-        "minutes": "sum(minutes)",
-        "buckets": "count(1)",
-        "throttled_now": "count_if(throttled_s_now > 0)",
-        "throttled_new": "count_if(throttled_s_new > 0)",
-        "longer": "count_if(throttled_s_new > coalesce(throttled_s_now, 0))",
-        "indeterminate": f"count_if(fidelity = '{INDETERMINATE}')",
-        "censored": "count_if(censored)",
-        "at_risk": "count_if(at_risk)",
+        "minutes": entities["minutes"],
+        "throttled_now": pc.greater(now, 0),
+        "throttled_new": pc.greater(new, 0),
+        "longer": pc.greater(new, pc.coalesce(now, 0.0)),
+        "indeterminate": pc.equal(entities["fidelity"], INDETERMINATE),
+        "censored": entities["censored"],
+        "at_risk": entities["at_risk"],
     }
-    row = entities.select(*(sf.expr(f"{item} as {name}") for name, item in counts.items()))
-    return {name: value or 0 for name, value in row.first().asDict().items()}  # type: ignore[union-attr]
+    found = {name: pc.sum(column).as_py() or 0 for name, column in counts.items()}
+    return {**found, "buckets": len(entities)}
 
 
-def _worst(entities: DataFrame, number: int) -> DataFrame:
-    """Return the buckets on brokers that would be throttled longest."""
-    throttled = entities.where("greatest(throttled_s_new_high, throttled_s_now) > 0")
-    by = (sf.desc_nulls_last("throttled_s_new_high"), sf.desc_nulls_last("throttled_s_now"))
-    worst = throttled.sort(*by, "key", "bucket_id", "broker_id").limit(number)
-    rows = worst.select("bucket_id", "broker_id", "key", "knows_now", "knows_new")
-    return rows.localCheckpoint()
+def _worst(entities: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Return the buckets on brokers that are throttled by any figure, the longest first."""
+    longest = pc.max_element_wise(*(entities[name] for name in by))
+    order = [(name, "descending") for name in by]
+    order += [(name, "ascending") for name in ("key", "bucket_id", "broker_id")]
+    return entities.filter(pc.greater(longest, 0)).sort_by(order)
 
 
-def _timelines(rates: Rates, touched: Touched, worst: DataFrame, shares: int) -> DataFrame:
+def _timelines(minutes: pa.Table, worst: pa.Table) -> dict[str, Any]:
     """Return the columns of ``WHATIF_TIMELINE`` but the run's, of some buckets on brokers."""
-    members = touched.members.join(sf.broadcast(worst.select("bucket_id").distinct()), "bucket_id")
-    minutes = throttled_minutes(rates, members, shares=shares)
-    rows = minutes.join(sf.broadcast(worst), ["bucket_id", "broker_id"])
-    new = ("waiting", "waiting_max", "throttled_s_new_low", "throttled_s_new")
-    return rows.withColumns(_where_clear(*new, "throttled_s_new_high", "throttled_s_now"))
+    if not len(minutes):
+        return {}
+    position = ["bucket_id", "broker_id"]
+    of_bucket = worst.select([*position, "key", "knows_now", "knows_new"])
+    rows = minutes.join(of_bucket, position, join_type="inner")
+    found = _by_name(rows)
+    return found | _where_clear(found, *_OF_NEW, "waiting", "waiting_max", "throttled_s_now")
 
 
-def _run_row(
-    job: Job, hours: Sequence[Partition], proposal: Proposal, found: Mapping[str, int]
-) -> Sequence[Any]:
-    values = {
-        "cluster_id": hours[0]["cluster_id"],
-        "run_id": job.run_id,
-        "data_from": _start(hours[0]),
-        "data_through": _end(hours),
-        "delivery_timeout_s": float(job.options.delivery_timeout),
-        "alterations": proposal.as_json(),
-        **found,
-    }
-    return [values[name] for name in WHATIF_RUN.columns]
+def _by_name(rows: pa.Table) -> dict[str, Any]:
+    return dict(zip(rows.column_names, rows.columns, strict=True))
 
 
-def _start(hour: Partition) -> datetime:
-    return datetime.fromisoformat(f"{hour['dt']}T{int(hour['hour']):02}:00:00+00:00")
-
-
-def _end(hours: Sequence[Partition]) -> datetime | None:
-    return _start(hours[-1]) + timedelta(hours=1) if hours else None
-
-
-def _lines(entities: DataFrame, found: Mapping[str, int]) -> Sequence[str]:
-    """Return what people read."""
-    rows = entities.where("throttled_s_new > 0").sort(
-        sf.desc("throttled_s_new"), "key", "bucket_id", "broker_id"
+def _lines(entities: pa.Table, found: Mapping[str, int]) -> Iterator[str]:
+    """Yield what people read."""
+    worst = _worst(entities, ("throttled_s_new",)).slice(0, _LISTED).to_pylist()
+    yield ""
+    yield (
+        f"Throttled under the new quotas: {found['throttled_new']} buckets on brokers, "
+        f"now {found['throttled_now']}"
     )
-    worst = rows.limit(_LISTED).toArrow().to_pylist()
     header = ("throttled", "low to high", "now", "delay", "bucket", "broker", "limit", "now limit")
-    cells = [header, *(_cells(row) for row in worst)]
-    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "",
-        (
-            f"Throttled under the new quotas: {found['throttled_new']} buckets on brokers, "
-            f"now {found['throttled_now']}"
-        ),
-    ]
-    lines += [f"  {'  '.join(map(pad, row, widths)).rstrip()}" for row in cells if worst]
+    yield from columns(header, [_cells(row) for row in worst])
     if found["censored"]:
-        lines.append(
+        yield (
             f"{found['censored']} were throttled, or at their limit: their clients may have wanted "
             "more, so their figures are lower bounds. Raise in steps, and measure again."
         )
     if found["indeterminate"]:
-        lines.append(
+        yield (
             f"{found['indeterminate']} are indeterminate: their metrics are sums of clients that "
             "would be split."
         )
-    return lines
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:

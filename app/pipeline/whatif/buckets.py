@@ -9,29 +9,35 @@ nothing is claimed of it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.domain.alterations import Quotas
 from app.domain.entities import EntityType
+from app.domain.idle_values import level_of
 from app.domain.plan_impact import ANY_OTHER
-from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.domain.resolution_levels import PRECEDENCE
 from app.domain.throttling import TOKEN_KEY
+from app.pipeline.hashes import SEED, hash_texts
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import name_entities, resolve
+from app.pipeline.resolve.series import name_entities, resolve
 from app.pipeline.resolve.versions import Versions
 from app.pipeline.usage.incidents import PAIR
-from app.pipeline.usage.measures import usable_limit
+from app.pipeline.usage.measures import Numbers, begins_of, usable
 
 EXACT, OF_BUCKET, INDETERMINATE = "exact", "bucket", "indeterminate"
 _NEVER: Final = len(PRECEDENCE) + 1
 """Behind all levels: of what nothing limits."""
 
+_UNKNOWN: Final = -1
+"""A level that is not clear; the limit is NaN, as where there is none."""
+
 _USER, _CLIENT_ID = EntityType.USER.value, EntityType.CLIENT_ID.value
-_DECIDED: Final = ("level", "limit", "bucket_id", "bucket_user", "bucket_client", "several")
+_TAGS: Final = {"user": "bucket_user", "client_id": "bucket_client"}
 
 
 class Touched(NamedTuple):
@@ -39,18 +45,18 @@ class Touched(NamedTuple):
 
     Attributes:
         members: ``series_id``, ``bucket_id``, ``in_now`` and ``in_new`` (whether the series spends
-            from it), ``limit_now`` and ``limit_new`` (null for none) and ``has_tokens``.
+            from it), ``limit_now`` and ``limit_new`` (NaN for none) and ``has_tokens``.
         buckets: A row for each: ``bucket_id``, ``key``, its tags, the entity of its new limit,
             levels, limits, ``knows_now`` and ``knows_new`` (whether it is clear what its members
             spend from), and ``fidelity``.
     """
 
-    members: DataFrame
-    buckets: DataFrame
+    members: pa.Table
+    buckets: pa.Table
 
 
 def find_touched(
-    series: DataFrame, versions: Sequence[DataFrame], quotas: Sequence[Quotas]
+    series: pa.Table, versions: Sequence[pa.Table], quotas: Sequence[Quotas]
 ) -> Touched:
     """Find the buckets whose limit or members would change.
 
@@ -60,68 +66,79 @@ def find_touched(
         versions: ``quota_version`` of the quotas of now, and of those proposed.
         quotas: The same as values by entity.
     """
-    # Each is small, and its plan long: what follows is planned anew from its rows.
-    decided = _decide(series, versions).localCheckpoint()
-    splits = _splitting(decided, quotas)
-    ids = series.sparkSession.createDataFrame([(each,) for each in splits], "series_id bigint")
-    marked = decided.join(sf.broadcast(ids.withColumn("splits", sf.lit(True))), "series_id", "left")
-    is_split = sf.coalesce("splits", sf.lit(False)) | sf.col("several_now") | sf.col("several_new")
-    found = marked.withColumn("splits", is_split)
-    members = _members(found.withColumns(_without_claims())).localCheckpoint()
-    columns = ("series_id", "bucket_id", "in_now", "in_new", "limit_now", "limit_new")
-    has_tokens = (sf.col("key") == TOKEN_KEY.value).alias("has_tokens")
-    return Touched(members.select(*columns, has_tokens), _buckets(members).localCheckpoint())
+    members = _members(_decide(series, versions, quotas))
+    columns = ["series_id", "bucket_id", "in_now", "in_new", "limit_now", "limit_new"]
+    has_tokens = pc.equal(members["key"], TOKEN_KEY.value)
+    return Touched(
+        members.select(columns).append_column("has_tokens", has_tokens), _buckets(members)
+    )
 
 
-def _decide(series: DataFrame, versions: Sequence[DataFrame]) -> DataFrame:
+def _decide(series: pa.Table, versions: Sequence[pa.Table], quotas: Sequence[Quotas]) -> pa.Table:
     """Look up each name under both quotas: what was decided has ``_now`` and ``_new``.
 
-    An open name stands for any that is in no quota; ``several_…`` says that each of those would
-    have a bucket of its own.
+    ``splits`` says that callers of a series would not share a bucket, now or then: its limits are
+    not clear, and the tags of its bucket are its own.
     """
-    names = {
-        name: sf.when(_is_open() & (sf.col(name) == ""), ANY_OTHER).otherwise(sf.col(name))
-        for name in ("user", "client_id")
+    is_empty = {name: _claims(pc.equal(series[name], "")) for name in _TAGS}
+    is_sum = _claims(pc.not_equal(series["grain"], PAIR))
+    is_open = is_sum & (is_empty["user"] != is_empty["client_id"])
+    callers = series
+    for name, has_none in is_empty.items():
+        # An open name stands for any that is in no quota.
+        names = pc.if_else(is_open & has_none, ANY_OTHER, series[name])
+        callers = callers.set_column(series.schema.get_field_index(name), name, names)
+    now, new = (resolve(callers, LookUp.of(Versions.latest(rows))) for rows in versions)
+    limits = [usable(each["limit"].to_numpy()) for each in (now, new)]
+    several = [
+        # Each of its callers has a bucket of its own.
+        ~np.isnan(limit)
+        & is_sum
+        & np.logical_or(
+            *(_claims(pc.not_equal(each[tag], "")) & is_empty[name] for name, tag in _TAGS.items())
+        )
+        for limit, each in zip(limits, (now, new), strict=True)
+    ]
+    splits = np.logical_or(*several)
+    levels = [each["level"].to_numpy() for each in (now, new)]
+    splits[_splitting(series, np.flatnonzero(is_open), levels, quotas)] = True
+    hashes: Any = SEED
+    for name in ("cluster_id", "key", *_TAGS):
+        hashes = hash_texts(series[name].combine_chunks(), hashes)
+    columns = {
+        "splits": splits,
+        "several_now": several[0],
+        "is_exact": ~is_sum,
+        "bucket_id_now": np.where(splits, hashes, now["bucket_id"].to_numpy()),
+        "bucket_id_new": new["bucket_id"],
     }
-    own = series.withColumns({f"own_{name}": sf.col(name) for name in names})
-    frame = own.withColumns(names).withColumn("ts", sf.expr("timestamp '2000-01-01 00:00:00'"))
-    for side, rows in zip(("now", "new"), versions, strict=True):
-        frame = resolve(frame, LookUp.of(Versions.latest(rows.toArrow())))
-        frame = frame.withColumn("limit", usable_limit(sf.col("limit")))
-        is_several = " or ".join(
-            f"(bucket_{tag} <> '' and own_{name} = '')"
-            for tag, name in (("user", "user"), ("client", "client_id"))
-        )
-        frame = frame.withColumn(
-            "several", sf.expr(f"`limit` is not null and grain <> '{PAIR}' and ({is_several})")
-        )
-        for name in _DECIDED:
-            frame = frame.withColumnRenamed(name, f"{name}_{side}")
-    return frame
+    for name, tag in _TAGS.items():
+        columns[f"{tag}_now"] = pc.if_else(splits, series[name], now[tag])
+        columns[f"{tag}_new"] = new[tag]
+    for side, level, limit, is_hidden in zip(
+        ("now", "new"), levels, limits, (several[0], splits), strict=True
+    ):
+        columns[f"level_{side}"] = np.where(is_hidden, _UNKNOWN, level)
+        columns[f"limit_{side}"] = np.where(is_hidden, np.nan, limit)
+    return pa.table({**{name: series[name] for name in series.column_names}, **columns})
 
 
-def _is_open() -> Column:
-    """Tell whether a series is the sum of callers with any name of one type."""
-    has_single = (sf.col("user") == "") != (sf.col("client_id") == "")
-    return (sf.col("grain") != PAIR) & has_single
+def _claims(column: pa.ChunkedArray) -> Numbers:
+    claims: Numbers = column.to_numpy()
+    return claims
 
 
-def _splitting(decided: DataFrame, quotas: Sequence[Quotas]) -> list[int]:
-    """Return the open series of whose callers some would leave the bucket that they share."""
-    is_open = "(own_user = '') <> (own_client_id = '')"
-    rows = decided.where(sf.col("grain") != PAIR).where(is_open)
+def _splitting(
+    series: pa.Table, rows: Numbers, levels: Sequence[Numbers], quotas: Sequence[Quotas]
+) -> list[int]:
+    """Return those of the open series of whose callers some would leave the bucket they share."""
     names = NamesOfQuotas(*quotas)
-    columns = ("series_id", "key", "own_user", "own_client_id", "level_now", "level_new")
-    found = rows.select(*columns).toArrow()
+    found = series.select(["key", "user", "client_id"]).take(rows).to_pylist()
+    both = (level[rows].tolist() for level in levels)
     return [
-        row["series_id"]
-        for batch in found.to_batches()
-        for row in batch.to_pylist()
-        if may_split(
-            names.levels(row["key"], row["own_user"], row["own_client_id"]),
-            row["level_now"] or _NEVER,
-            row["level_new"] or _NEVER,
-        )
+        row
+        for row, of_series, now, new in zip(rows.tolist(), found, *both, strict=True)
+        if may_split(names.levels(**of_series), now or _NEVER, new or _NEVER)
     ]
 
 
@@ -166,100 +183,82 @@ def _named(quotas: Quotas) -> Iterator[tuple[str, str | None, str, str, int]]:
     """Yield each name in a quota: the other type and its name, the name, the key and the level."""
     for entity, values in quotas.items():
         names = entity.as_dict()
-        level = _LEVELS.get((_slot(names, _USER), _slot(names, _CLIENT_ID)))
+        row = level_of(entity)
         for kind, other in ((_USER, _CLIENT_ID), (_CLIENT_ID, _USER)):
             name = names.get(other)
-            if level is not None and name is not None:
+            if row is not None and name is not None:
                 for key in values:
-                    yield kind, names.get(kind), name, key, level
+                    yield kind, names.get(kind), name, key, row.level
 
 
-_LEVELS: Final = {(row.user, row.client_id): row.level for row in PRECEDENCE}
-
-
-def _slot(names: Mapping[str, str | None], kind: str) -> Slot:
-    if kind not in names:
-        return Slot.ABSENT
-    return Slot.DEFAULT if names[kind] is None else Slot.NAMED
-
-
-def _without_claims() -> dict[str, Column]:
-    """Leave out what is unknown of series that are split: their limits, and made-up tags."""
-    id_now = sf.xxhash64("cluster_id", "key", "own_user", "own_client_id")
-    several, splits = sf.col("several_now"), sf.col("splits")
-    none = sf.lit(None)
-    return {
-        "bucket_id_now": sf.when(splits, id_now).otherwise(sf.col("bucket_id_now")),
-        "bucket_user_now": sf.when(splits, sf.col("own_user")).otherwise(sf.col("bucket_user_now")),
-        "bucket_client_now": sf.when(splits, sf.col("own_client_id")).otherwise(
-            sf.col("bucket_client_now")
-        ),
-        "limit_now": sf.when(several, none).otherwise(sf.col("limit_now")),
-        "limit_new": sf.when(splits, none).otherwise(sf.col("limit_new")),
-        "level_now": sf.when(several, none).otherwise(sf.col("level_now")),
-        "level_new": sf.when(splits, none).otherwise(sf.col("level_new")),
-    }
-
-
-def _members(found: DataFrame) -> DataFrame:
+def _members(decided: pa.Table) -> pa.Table:
     """Return the series of the buckets that are touched, once for each bucket of theirs."""
-    rows = found.selectExpr(
-        *("series_id", "key", "grain", "splits", "several_now", "own_user", "own_client_id"),
-        *("level_now", "level_new", "limit_now", "limit_new"),
-        "splits or not (limit_now <=> limit_new) or (limit_now is not null and bucket_id_now <> "
-        "bucket_id_new) as is_touched",
-        # Twice for one that changes its bucket, or leaves all that limit it.
-        "explode(array("
-        "named_struct('bucket_id', if(limit_now is not null or splits, bucket_id_now, null), "
-        "'user', bucket_user_now, 'client', bucket_client_now, 'is_new', false),"
-        "named_struct('bucket_id', if(limit_new is not null, bucket_id_new, null), "
-        "'user', bucket_user_new, 'client', bucket_client_new, 'is_new', true))) as bucket",
+    splits, now, new, id_now, id_new = (
+        decided[name].to_numpy()
+        for name in ("splits", "limit_now", "limit_new", "bucket_id_now", "bucket_id_new")
     )
-    own = rows.where("bucket.bucket_id is not null").selectExpr(
-        *(name for name in rows.columns if name != "bucket"),
-        *("bucket.bucket_id", "bucket.user as bucket_user", "bucket.client as bucket_client"),
-        "bucket.is_new",
-    )
-    touched = own.where("is_touched").select("bucket_id").distinct()
-    others = [name for name in own.columns if name not in {"is_touched", "is_new", "bucket_id"}]
-    return (
-        own.join(sf.broadcast(touched), "bucket_id", "left_semi")
-        .groupBy("bucket_id", *others)
-        .agg(sf.bool_or(~sf.col("is_new")).alias("in_now"), sf.bool_or("is_new").alias("in_new"))
-    )
+    in_now, in_new, moves = ~np.isnan(now) | splits, ~np.isnan(new), id_now != id_new
+    is_same = (now == new) | (np.isnan(now) & np.isnan(new))
+    is_touched = splits | ~is_same | (~np.isnan(now) & moves)
+    # Twice for one that changes its bucket, or leaves all that limit it.
+    of_now, of_new = np.flatnonzero(in_now), np.flatnonzero(in_new & (moves | ~in_now))
+    row = np.append(of_now, of_new)
+    is_now = np.arange(len(row)) < len(of_now)
+    bucket = np.where(is_now, id_now[row], id_new[row])
+    is_member = np.isin(bucket, bucket[is_touched[row]])
+    row, is_now, bucket = row[is_member], is_now[is_member], bucket[is_member]
+    members = decided.take(row)
+    own = {"bucket_id": bucket, "in_now": is_now, "in_new": ~is_now | (in_new & ~moves)[row]}
+    for tag in _TAGS.values():
+        own[tag] = pc.if_else(is_now, members[f"{tag}_now"], members[f"{tag}_new"])
+    return pa.table({**{name: members[name] for name in members.column_names}, **own})
 
 
-def _buckets(members: DataFrame) -> DataFrame:
+def _buckets(members: pa.Table) -> pa.Table:
     """Return the buckets that members spend from, now or then, with what is clear of them."""
-    sides = {}
-    for side in ("now", "new"):
-        limits = f"struct(level_{side}, limit_{side})"
-        same = f"if(count(distinct {limits}) = 1, any_value({limits}), null)"
-        own = f"any_value({limits}) filter (where in_{side})"
-        sides[f"is_{side}"] = f"coalesce({own}, {same})"
-        sides[f"knows_{side}"] = f"bool_or(in_{side}) or bool_and(limit_{side} is null)"
-    grouped = members.groupBy("bucket_id", "key", "bucket_user", "bucket_client").agg(
-        *(sf.expr(item).alias(name) for name, item in sides.items()),
-        sf.bool_or("splits").alias("splits"),
-        sf.bool_or("several_now").alias("several_now"),
-        sf.bool_and(sf.col("grain") == PAIR).alias("is_exact"),
+    members = members.sort_by("bucket_id")
+    begins = begins_of(members["bucket_id"].to_numpy())
+    splits, several_now, is_exact = (
+        members[name].to_numpy() for name in ("splits", "several_now", "is_exact")
     )
-    splits = members.where("splits").select("key", "own_user", "own_client_id").distinct()
+    rows = members.select(["bucket_id", "key", *_TAGS.values()]).take(begins)
+    splits_any = np.logical_or.reduceat(splits, begins)
     # Who leaves a bucket may come into another one of the same name.
-    receives = grouped.join(
-        sf.broadcast(splits.withColumnRenamed("key", "own_key")),
-        sf.expr(
-            "key = own_key and ((own_user <> '' and own_user = bucket_user) or "
-            "(own_client_id <> '' and own_client_id = bucket_client))"
-        ),
-        "left_semi",
-    ).select("bucket_id", sf.lit(True).alias("receives"))
-    rows = grouped.join(sf.broadcast(receives), "bucket_id", "left").selectExpr(
-        *("bucket_id", "key", "bucket_user", "bucket_client"),
-        *("is_now.level_now", "is_new.level_new", "is_now.limit_now", "is_new.limit_new"),
-        "knows_now and not several_now as knows_now",
-        "knows_new and not splits and receives is null as knows_new",
-        f"case when splits or receives then '{INDETERMINATE}' when is_exact then '{EXACT}' "
-        f"else '{OF_BUCKET}' end as fidelity",
-    )
-    return name_entities(rows, "level_new")
+    receives = np.zeros(len(begins), bool)
+    for name, tag in _TAGS.items():
+        leaving = members.filter(pc.and_(pa.array(splits), pc.not_equal(members[name], "")))
+        receives |= _claims(pc.is_in(_texts(rows, tag), _texts(leaving, name)))
+    clear = {"now": ~np.logical_or.reduceat(several_now, begins), "new": ~(splits_any | receives)}
+    for side, is_clear in clear.items():
+        columns = (members[f"{name}_{side}"].to_numpy() for name in ("level", "limit", "in"))
+        level, limit, knows = _of_buckets(begins, *columns)
+        rows = rows.append_column(f"level_{side}", pa.array(level, mask=level == _UNKNOWN))
+        rows = rows.append_column(f"limit_{side}", pa.array(limit, from_pandas=True))
+        rows = rows.append_column(f"knows_{side}", pa.array(knows & is_clear))
+    fidelity = np.where(np.logical_and.reduceat(is_exact, begins), EXACT, OF_BUCKET)
+    fidelity = np.where(splits_any | receives, INDETERMINATE, fidelity)
+    return name_entities(rows.append_column("fidelity", pa.array(fidelity)), "level_new")
+
+
+def _texts(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a text for each key and name; no key has a space."""
+    return pc.binary_join_element_wise(rows["key"], rows[name], " ")
+
+
+def _of_buckets(
+    begins: Numbers, level: Numbers, limit: Numbers, is_in: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the level and limit of buckets, and whether it is clear what members spend from.
+
+    They are those of a member that spends from it; without any, those that all members have.
+    """
+    counts, rows = np.diff(begins, append=len(level)), np.arange(len(level))
+    first = np.minimum.reduceat(np.where(is_in, rows, len(rows)), begins)
+    is_spent = first < len(rows)
+    at = np.where(is_spent, first, begins)
+    of_first = np.repeat(begins, counts)
+    is_same = level == level[of_first]
+    is_same &= (limit == limit[of_first]) | (np.isnan(limit) & np.isnan(limit[of_first]))
+    is_clear = is_spent | np.logical_and.reduceat(is_same, begins)
+    knows = is_spent | np.logical_and.reduceat(np.isnan(limit), begins)
+    return np.where(is_clear, level[at], _UNKNOWN), np.where(is_clear, limit[at], np.nan), knows

@@ -1,29 +1,23 @@
 """The minutes of buckets under two limits: summed up, or each of them.
 
-Where the hours are in folders of this machine, they are read one after the other, and what waits in
-a bucket at the end of each is carried to the next. Elsewhere Spark divides the minutes by bucket,
-and a task has all minutes of its buckets at once. Both hand them to the same functions.
+Hours are read one after the other, and what waits in a bucket at the end of each is carried to the
+next: so no period is in memory, and an hour stays in the processor's cache.
 """
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
-from app.pipeline.local_tables import LocalPartitions
+from app.pipeline.lake import Partition
 from app.pipeline.usage.measures import Numbers, begins_of, times_true
 from app.pipeline.whatif.model import MICRO, Minutes, Replayed, replay
-
-MINUTES_OF_TASK: Final = 1_000_000
-"""About so many minutes of series a task has in memory."""
 
 RATES: Final = (
     *("series_id", "broker_id", "ts", "rate_avg", "rate_max"),
@@ -31,34 +25,27 @@ RATES: Final = (
 )
 """The columns of ``RATE_MINUTE`` that are looked at."""
 
-Rates: TypeAlias = DataFrame | LocalPartitions
-"""Minutes with the columns of ``RATES``: Spark's, or the hours of this machine in their order."""
+Read = Callable[[Partition], pa.Table]
+"""Returns ``RATES`` of an hour, a minute of a series on a broker once."""
 
 _MINUTE_MICROS: Final = 60 * MICRO
 _END: Final = 2.0**63
 _SIDES: Final = ("now", "new")
 _FIGURES: Final = ("_low", "", "_high")
 
-_BUCKETS: Final = """bucket_id bigint, broker_id int, minutes int, minutes_throttled_now int,
-    minutes_throttled int, censored_minutes int, highest double, refused double,
-    throttled_s_now double, throttled_s_new_low double, throttled_s_new double,
-    throttled_s_new_high double"""
-_MINUTES: Final = """bucket_id bigint, broker_id int, ts timestamp, rate_avg double,
-    rate_max double, limit_now double, limit_new double, waiting double, waiting_max double,
-    throttled_s_now double, throttled_s_new_low double, throttled_s_new double,
-    throttled_s_new_high double, censored boolean"""
 
-
-def throttled_buckets(rates: Rates, members: DataFrame, *, shares: int) -> DataFrame:
+def throttled_buckets(
+    read: Read, hours: Sequence[Partition], members: pa.Table
+) -> tuple[pa.Table, int]:
     """Sum up how long each bucket is throttled on each broker, under two limits.
 
     Args:
-        rates: ``RATES``, a minute of a series on a broker once.
+        read: Reads an hour, several at once.
+        hours: In their order.
         members: ``series_id, bucket_id, in_now, in_new`` (boolean: under which of the limits the
-            series spends from the bucket), ``limit_now``, ``limit_new`` (double, above 0; null
-            for none; of a bucket they are those of its members that spend from it) and
-            ``has_tokens`` (boolean: ``controller_mutation_rate``). They are sent to every worker.
-        shares: Into how many tasks the buckets are divided.
+            series spends from the bucket), ``limit_now``, ``limit_new`` (double, above 0; null or
+            NaN for none; of a bucket they are those of its members that spend from it) and
+            ``has_tokens`` (boolean: ``controller_mutation_rate``).
 
     Returns:
         A row for each bucket and broker: ``bucket_id, broker_id``; ``minutes`` that were measured;
@@ -66,36 +53,34 @@ def throttled_buckets(rates: Rates, members: DataFrame, *, shares: int) -> DataF
         ``censored_minutes``, in which the broker throttled or the rate was at ``limit_now``;
         ``highest``, the most that waited under the new limit, in units of the key; ``refused``
         mutations; ``throttled_s_now`` (middle figure), ``throttled_s_new_low``,
-        ``throttled_s_new`` (middle) and ``throttled_s_new_high`` in seconds.
+        ``throttled_s_new`` (middle) and ``throttled_s_new_high`` in seconds. And how many minutes
+        of series were read.
     """
-    of_series = members.toArrow()
-    if isinstance(rates, DataFrame):
-        return _in_tasks(rates, of_series, shares, lambda minutes: sum_up([minutes]), _BUCKETS)
-    look_up = Members(of_series).minutes_of
-    hours = _ahead(lambda folder: look_up(rates.read(folder)), rates.folders)
-    found = sum_up(each for each in hours if each)
-    return members.sparkSession.createDataFrame(found if found.num_rows else [], _BUCKETS)
+    look_up, rows = Members(members).minutes_of, 0
+
+    def read_minutes(hour: Partition) -> tuple[int, BucketMinutes | None]:
+        rates = read(hour)
+        return len(rates), look_up(rates)
+
+    def minutes() -> Iterator[BucketMinutes]:
+        nonlocal rows
+        for number, found in _ahead(read_minutes, hours):
+            rows += number
+            if found:
+                yield found
+
+    return sum_up(minutes()), rows
 
 
-def throttled_minutes(rates: Rates, members: DataFrame, *, shares: int) -> DataFrame:
-    """Return each minute of buckets on brokers, under two limits.
+def throttled_minutes(read: Read, hours: Sequence[Partition], members: pa.Table) -> pa.Table:
+    """Return each minute of buckets on brokers, under two limits: all of them are in memory.
 
-    Args:
-        rates: As of ``throttled_buckets``.
-        members: The same; at hand, all minutes of theirs are in memory.
-        shares: The same.
-
-    Returns:
-        The columns of ``WHATIF_TIMELINE`` but the run's and ``key``.
+    They have the columns of ``WHATIF_TIMELINE`` but the run's and ``key``.
     """
-    of_series = members.toArrow()
-    if isinstance(rates, DataFrame):
-        return _in_tasks(rates, of_series, shares, _list_minutes, _MINUTES)
-    is_member = pc.field("series_id").isin(of_series["series_id"].combine_chunks())
-    hours = [*_ahead(lambda folder: rates.read(folder).filter(is_member), rates.folders)]
-    minutes = Members(of_series).minutes_of(pa.concat_tables(hours)) if hours else None
-    found = _list_minutes(minutes) if minutes else []
-    return members.sparkSession.createDataFrame(found, _MINUTES)
+    is_member = pc.field("series_id").isin(members["series_id"].combine_chunks())
+    own = [*_ahead(lambda hour: read(hour).filter(is_member), hours if len(members) else ())]
+    minutes = Members(members).minutes_of(pa.concat_tables(own)) if own else None
+    return _list_minutes(minutes) if minutes else pa.table({})
 
 
 def _ahead(read: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -111,39 +96,10 @@ def _ahead(read: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
             yield reading.popleft().result()
 
 
-def _in_tasks(
-    rates: DataFrame,
-    members: pa.Table,
-    shares: int,
-    find: Callable[["BucketMinutes"], pa.Table],
-    ddl: str,
-) -> DataFrame:
-    """Return what is found of each share of the buckets, which has all of their minutes."""
-    share = members["bucket_id"].to_numpy() % shares
-    of_series = pa.table({"series_id": members["series_id"], "share": pa.array(share, pa.int32())})
-    divided = rates.sparkSession.createDataFrame(of_series).distinct()
-    rows = rates.select(*RATES).join(sf.broadcast(divided), "series_id")
+class _Side(NamedTuple):
+    """One of the limits of each series, whether any member with minutes spends under it, and rates.
 
-    def find_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        listed = [batch for batch in batches if batch.num_rows]
-        if listed:
-            rows = pa.Table.from_batches(listed)
-            own = members.filter(pa.array(share == rows["share"][0].as_py()))
-            minutes = Members(own).minutes_of(rows)
-            yield from find(minutes).to_batches() if minutes else ()
-
-    return rows.repartitionById(shares, "share").mapInArrow(find_in_task, ddl)
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the limits, and the rates of those that spend under it.
-
-    Attributes:
-        limits: Of each series.
-        is_spent: Whether any of them has a minute on the broker.
-        average: Of each minute.
-        maximum: The same.
+    Average and maximum are of each minute: those of all members that spend under it.
     """
 
     limits: Numbers
@@ -154,15 +110,12 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class BucketMinutes:
-    """The minutes of some buckets by bucket, broker and time.
+    """The minutes of series, each a bucket on a broker, in order of bucket, broker and time.
 
     Attributes:
-        begins: Where each series begins, a bucket on a broker.
-        bucket: Of each series.
-        broker: The same.
-        has_tokens: The same.
+        begins: Where each series begins; it has a ``bucket``, ``broker`` and ``has_tokens``.
         minute: Of the epoch.
-        throttled: Whether the broker said that it throttled.
+        throttled: Of each minute, whether the broker said that it throttled.
         now: Under the limit of now.
         new: Under the one that is proposed.
     """
@@ -302,8 +255,9 @@ def sum_up(hours: Iterable[BucketMinutes]) -> pa.Table:
         series[at] = _added(series[at], minutes)
     found = {name: series[name][: len(numbers)] for name in _SERIES.names or ()}
     in_micros = {name: found[name] / MICRO for name in found if name.startswith(_IN_MICROS)}
-    columns = [item.split()[0] for item in _BUCKETS.split(",")]
-    return pa.table({name: np.ascontiguousarray((found | in_micros)[name]) for name in columns})
+    return pa.table(
+        {name: np.ascontiguousarray(each) for name, each in (found | in_micros).items()}
+    )
 
 
 _IN_MICROS: Final = ("throttled_s", "refused")
@@ -334,12 +288,16 @@ def _added(series: Any, minutes: BucketMinutes) -> Any:
 
 
 def _list_minutes(minutes: BucketMinutes) -> pa.Table:
-    now, new = (minutes.replayed(side, None, None) for side in (minutes.now, minutes.new))
-    low, mid, high = (seconds / MICRO for seconds in new.throttled)
-    limit_now, limit_new = (
-        pa.array(minutes.per_minute(np.where(side.is_spent, side.limits, np.nan)), from_pandas=True)
-        for side in (minutes.now, minutes.new)
-    )
+    sides = {"now": minutes.now, "new": minutes.new}
+    now, new = (minutes.replayed(side, None, None) for side in sides.values())
+    limits = {
+        f"limit_{name}": minutes.per_minute(np.where(side.is_spent, side.limits, np.nan))
+        for name, side in sides.items()
+    }
+    seconds = {
+        f"throttled_s_new{name}": micros / MICRO
+        for name, micros in zip(_FIGURES, new.throttled, strict=True)
+    }
     return pa.table(
         {
             "bucket_id": minutes.per_minute(minutes.bucket),
@@ -348,14 +306,11 @@ def _list_minutes(minutes: BucketMinutes) -> pa.Table:
             # Of a bucket that nobody spends from yet, the rates are those of who would.
             "rate_avg": np.maximum(minutes.now.average, minutes.new.average),
             "rate_max": np.maximum(minutes.now.maximum, minutes.new.maximum),
-            "limit_now": limit_now,
-            "limit_new": limit_new,
+            **{name: pa.array(each, from_pandas=True) for name, each in limits.items()},
             "waiting": new.waiting,
             "waiting_max": new.highest,
             "throttled_s_now": now.throttled[1] / MICRO,
-            "throttled_s_new_low": low,
-            "throttled_s_new": mid,
-            "throttled_s_new_high": high,
+            **seconds,
             "censored": minutes.censored(),
         }
     )

@@ -107,13 +107,17 @@ def _replay(
     rest = MINUTE_S - busy
     over = rate - limit
     most = np.where(tokens, TOKENS_S * limit, np.inf)
-    gap = _gaps(minutes, since)
+    # How many seconds without traffic there were before each minute.
+    gap = np.diff(minutes.minute, prepend=minutes.minute[:1])
+    gap[minutes.begins] = minutes.minute[minutes.begins] - since
+    gap = MINUTE_S * (gap - 1)
     columns = (limit * gap, over * busy, most, limit * rest)
     start, before = _waiting(minutes.begins, columns, waiting)
     gained = before + over * busy
     peak = np.minimum(np.maximum(gained, 0.0), most)
     burst = _delayed_in_burst(before, over, busy, limit)
-    refusing = _refused_in_burst(most - before, over, busy)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        refusing = np.where(over > 0, np.maximum(busy - (most - before) / over, 0.0), 0.0)
     drain = np.where(tokens, 0.0, np.minimum(rest, peak / limit))
     idle = np.where(tokens, 0.0, np.minimum(gap, start / limit))
     refused = np.maximum(gained - peak, 0.0)
@@ -131,33 +135,16 @@ def _micros(values: Numbers) -> Numbers:
     return micros
 
 
-def _gaps(minutes: Minutes, since: Numbers) -> Numbers:
-    """Return how many seconds without traffic there were before each minute."""
-    gap = np.diff(minutes.minute, prepend=minutes.minute[:1]) - 1
-    gap[minutes.begins] = minutes.minute[minutes.begins] - since - 1
-    return MINUTE_S * gap
-
-
 def _delayed_in_burst(before: Numbers, over: Numbers, busy: Numbers, limit: Numbers) -> Numbers:
     """Return for how long each burst is delayed: a row for each credit.
 
-    Args:
-        before: What waits when it begins.
-        over: How much its rate is over the limit.
-        busy: How long it is.
-        limit: Of each.
+    ``before`` waits when it begins, its rate is so much ``over`` the limit, for ``busy`` seconds.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         drained = np.where(over >= 0, busy, np.minimum(busy, before / -over))
         begins = [np.minimum(credit_s * limit / over, LATEST_S) for credit_s in CREDITS_S]
         rested = [np.where(over > 0, np.maximum(busy - begin, 0.0), 0.0) for begin in begins]
     return np.where(before > 0, drained, rested)
-
-
-def _refused_in_burst(tokens: Numbers, over: Numbers, busy: Numbers) -> Numbers:
-    """Return for how long requests of each burst are refused, with the tokens that are left."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(over > 0, np.maximum(busy - tokens / over, 0.0), 0.0)
 
 
 def _waiting(begins: Numbers, columns: Sequence[Numbers], carried: Numbers) -> Numbers:

@@ -5,36 +5,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.documents.alterations import Alterations, read_proposal
 from app.documents.faults import UnreadableDocumentError
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops, quota_value_json
-from app.domain.entities import ClientQuotaEntity, EntityType, visible
+from app.domain.entities import ClientQuotaEntity, visible
 from app.domain.errors import Violation
 from app.domain.plans import PlanRequest, make_plan
 from app.domain.resolution_index import CLIENT_KEYS
 from app.domain.validation import judge
 from app.pipeline.errors import UsageError
 from app.pipeline.options import read_file
+from app.pipeline.quota_history import entity_columns, entity_of_columns
 
-_USER, _CLIENT_ID = EntityType.USER.value, EntityType.CLIENT_ID.value
-_ENTITY: Final = ("user", "user_default", "client_id", "client_default")
-_TYPES: Final = ((_USER, "user", "user"), (_CLIENT_ID, "client", "client_id"))
+_QUOTA: Final = ["user", "user_default", "client_id", "client_default", "key"]
 _OPTION: Final = "--alterations"
 _LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The quotas of a cluster before and after.
-
-    Attributes:
-        alterations: What is proposed.
-        before: The values that hold now, by entity.
-        after: Those of the altered entities that would hold.
-    """
+    """What is proposed, the values of a cluster before it, and those of altered entities after."""
 
     alterations: Sequence[ClientQuotaAlteration]
     before: Quotas
@@ -53,36 +46,21 @@ class Proposal:
         """Return the alterations as the API takes them."""
         return json.dumps({"alterations": [_as_json(each) for each in self.alterations]})
 
-    def versions(self, now: DataFrame, cluster: str) -> DataFrame:
-        """Return ``quota_version`` as it would be.
-
-        Args:
-            now: The values that hold, as that table has them.
-            cluster: Whose they are.
-        """
-        altered, values = [], []
-        for each in self.alterations:
-            names = _columns(each.entity)
-            after = self.after[each.entity]
-            altered += [(*names, op.key) for op in each.ops]
-            values += [(*names, op.key, after[op.key]) for op in each.ops if op.key in after]
-        session = now.sparkSession
-        columns = "user string, user_default boolean, client_id string, client_default boolean"
-        gone = session.createDataFrame(altered, f"{columns}, key string")
-        left = now.join(sf.broadcast(gone), [*_ENTITY, "key"], "left_anti")
-        if not values:
-            return left
-        added = session.createDataFrame(values, f"{columns}, key string, value double")
-        own = added.withColumn("cluster_id", sf.lit(cluster))
-        return left.unionByName(own, allowMissingColumns=True)
+    def versions(self, now: pa.Table, cluster: str) -> pa.Table:
+        """Return the versions that would hold, from those that hold now."""
+        altered = [
+            {"cluster_id": cluster, **entity_columns(each.entity), "key": op.key}
+            | {"value": self.after[each.entity].get(op.key)}
+            for each in self.alterations
+            for op in each.ops
+        ]
+        rows = pa.Table.from_pylist(altered, now.schema)
+        left = now.join(rows.select(_QUOTA), _QUOTA, join_type="left anti")
+        return pa.concat_tables([left, rows.filter(pc.field("value").is_valid())])
 
 
 def read_alterations(file: str, before: Quotas) -> Proposal:
-    """Read a body of ``POST /quotas/alterations``, or a document of quotas, from a file.
-
-    Args:
-        file: JSON, YAML or CSV.
-        before: The values that hold now.
+    """Read a body of ``POST /quotas/alterations``, or a document of quotas: JSON, YAML or CSV.
 
     Raises:
         UsageError: It cannot be read, or breaks a rule of quotas; the member is named.
@@ -99,18 +77,13 @@ def read_alterations(file: str, before: Quotas) -> Proposal:
     return _judged([change.alteration for change in plan.changes], before)
 
 
-def read_recommendations(rows: Iterable[Mapping[str, Any]], before: Quotas) -> Proposal:
-    """Read what recommendations would change: their bodies.
-
-    Args:
-        rows: Of ``recommendation``.
-        before: The values that hold now.
+def read_recommendations(bodies: Iterable[str | None], before: Quotas) -> Proposal:
+    """Read what recommendations would change, from their bodies.
 
     Raises:
         UsageError: None of them changes anything.
     """
-    bodies = sorted({row["body"] for row in rows if row["body"]})
-    read = [read_proposal(body) for body in bodies]
+    read = [read_proposal(body) for body in sorted({body for body in bodies if body})]
     found = [each for body in read if isinstance(body, Alterations) for each in body.alterations]
     merged: dict[ClientQuotaEntity, dict[str, Op]] = {}
     for each in found:
@@ -145,28 +118,12 @@ def _refusal(lines: Sequence[str]) -> UsageError:
     return UsageError("\n".join([f"{_OPTION} is refused:", *lines[:_LISTED], *rest]))
 
 
-def quotas_of(versions: DataFrame) -> Quotas:
-    """Return the values that hold, by entity.
-
-    Args:
-        versions: ``quota_version`` of one cluster, those that hold.
-    """
+def quotas_of(versions: pa.Table) -> Quotas:
+    """Return the values of versions of one cluster that hold, by entity."""
     quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
-    rows = versions.where("`value` is not null").select(*_ENTITY, "key", "value")
-    for row in rows.toArrow().to_pylist():
-        names = {
-            kind: None if row[f"{name}_default"] else row[column]
-            for kind, name, column in _TYPES
-            if row[f"{name}_default"] or row[column]
-        }
-        quotas.setdefault(ClientQuotaEntity.of(names), {})[row["key"]] = row["value"]
+    for row in versions.filter(pc.field("value").is_valid()).to_pylist():
+        quotas.setdefault(entity_of_columns(row), {})[row["key"]] = row["value"]
     return quotas
-
-
-def _columns(entity: ClientQuotaEntity) -> tuple[str, bool, str, bool]:
-    names = entity.as_dict()
-    user, client_id = names.get(_USER, ""), names.get(_CLIENT_ID, "")
-    return user or "", user is None, client_id or "", client_id is None
 
 
 def _as_json(alteration: ClientQuotaAlteration) -> Mapping[str, Any]:

@@ -180,6 +180,7 @@ def test_what_is_proposed_is_run_over_the_history(
     opened = found["open", ""]
     assert (opened["limit_now"], opened["throttled_s_now"]) == (100.0, 0.0)
     assert (opened["limit_new"], opened["throttled_s_new"], opened["max_delay_s"]) == (None,) * 3
+    assert (opened["deferred_bytes_max"], gus["deferred_bytes_max"]) == (None, None)
     # All of frank's clients stay together, so that their sum is enough.
     assert found["frank", ""]["throttled_s_new"] == 55.0 + 3 * 60.0
 
@@ -214,17 +215,15 @@ def test_partitions_and_the_order_of_rows_change_nothing(
     spark: SparkSession,
     lake: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ):
     other = publish(
         tmp_path / "lake", {**facts_of_observations(MINUTES[::-1]), QUOTA_VERSION: QUOTAS[::-1]}
     )
     results = []
-    for folder, partitions, rows in ((lake, 2, 10), (other, 16, 1_000_000)):
-        monkeypatch.setattr("app.pipeline.commands.whatif.MINUTES_OF_TASK", rows)
+    for folder, partitions in ((lake, 2), (other, 16)):
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         try:
-            # Of two lakes with the same rows: only then tasks read them.
+            # Of two lakes with the same rows: only then Spark reads them.
             more = ("--input", str(lake if folder is other else other))
             asked(spark_command, folder, tmp_path / f"out{partitions}", PROPOSED, *more)
         finally:
@@ -240,14 +239,14 @@ def test_partitions_and_the_order_of_rows_change_nothing(
     assert results[0] == results[1]
 
 
-def test_what_tasks_find_is_what_is_found_without_them(
+def test_what_spark_reads_is_what_is_read_without_it(
     spark_command: Command, lake: Path, tmp_path: Path
 ):
-    """Of two lakes Spark's tasks read the minutes, of one on this machine the job itself does."""
+    """Of two lakes Spark reads the minutes, of one on this machine the job itself does."""
     facts = facts_of_observations(MINUTES)
     copy = publish(tmp_path / "copy", {**facts, QUOTA_VERSION: QUOTAS})
     found = []
-    for name, more in (("here", ()), ("tasks", ("--input", str(copy)))):
+    for name, more in (("here", ()), ("spark", ("--input", str(copy)))):
         out = tmp_path / name
         asked(spark_command, lake, out, PROPOSED, *more)
         tables = [rows_of(out, table) for table in (WHATIF_ENTITY, WHATIF_TIMELINE)]
