@@ -56,14 +56,7 @@ def lakes_of(job: Job, *, quotas: bool = False) -> list[Lake] | None:
 
 
 def write_advice(job: Job, table: Table, rows: pa.Table, clusters: Sequence[Partition]) -> None:
-    """Replace the advice about clusters, and count it into the report.
-
-    Args:
-        job: Writes it.
-        table: Which.
-        rows: As ``whole_table`` returns them.
-        clusters: All whose rows are replaced.
-    """
+    """Replace the advice about clusters, and count it into the report."""
     written = job.lake().write(rows, table, clusters)
     job.counts.setdefault("rows_out", {})[table.name] = written
 

@@ -18,15 +18,12 @@ MICRO: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """The minutes of some series, one series after the other, each in the order of time.
-
-    A series is a bucket on a broker.
+    """The minutes of series, one after the other in the order of time: each a bucket on a broker.
 
     Attributes:
-        begins: Where each series begins, as ``begins_of`` returns it.
+        begins: Where each series begins.
         minute: Of the epoch; without a row there was no traffic.
-        average: Units per second, at least 0.
-        maximum: The same.
+        average: Units per second, at least 0, as of the maximum.
     """
 
     begins: Numbers
