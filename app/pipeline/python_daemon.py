@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 _IMPORTED: Final = (
-    *("pandas", "pyarrow.compute", "pyspark.worker"),
+    *("pandas", "pyarrow.acero", "pyarrow.compute", "pyspark.worker"),
     *("app.pipeline.ingest.read", "app.pipeline.resolve.tasks"),
-    *("app.pipeline.usage.days", "app.pipeline.usage.buckets"),
+    *("app.pipeline.usage.days", "app.pipeline.usage.buckets", "app.pipeline.usage.incidents"),
 )
 
 

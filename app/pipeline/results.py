@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
+from app.pipeline.by_partition import Columns, Reading, by_partition
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import retried
@@ -19,7 +20,6 @@ from app.pipeline.lake import (
     Partition,
     days_of,
     partitions_of,
-    read_first,
 )
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
@@ -67,13 +67,6 @@ class Scope:
             chosen = chosen.where(sf.col("dt") <= (self.until - timedelta.resolution).date())
         return chosen
 
-    def minutes(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of the cluster and the period; needs ``dt`` and ``ts``."""
-        chosen = self.of_days(frame)
-        if self.since:
-            chosen = chosen.where(sf.col("ts") >= self.since)
-        return chosen.where(sf.col("ts") < self.until) if self.until else chosen
-
     def hours(self, lakes: Sequence[Lake], table: Table) -> list[Partition]:
         """Return the hours of a table in all lakes that are in the scope; no others are listed."""
         found = partitions_of(lakes, table, self._partitions())
@@ -113,6 +106,7 @@ def merge_buckets(rows: DataFrame) -> DataFrame:
 
 
 _OF_HOUR: Final = ("dt", "hour", "first_seen", "last_seen")
+_BYTES_OF_NAMES: Final = 2**30
 
 
 def say_if_empty(job: Job) -> None:
@@ -140,11 +134,6 @@ class Hours:
         self._table = table
         self._listed: list[tuple[Sequence[Partition], list[set[str]]]] = []
         self.revision = ""
-
-    def read(self, days: Sequence[Partition]) -> DataFrame:
-        """Return the rows of ``BUCKET_HOUR`` of days, and remember their files."""
-        self.remember(days)
-        return read_first(self.lakes, BUCKET_HOUR, days)
 
     def remember(self, days: Sequence[Partition]) -> None:
         """Name a revision of what follows from days that are about to be read."""
@@ -311,7 +300,9 @@ def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, hours: Sequence[Part
     """
     if out.name in {lake.name for lake in lakes}:
         return
-    names = read_first(lakes, DIM_BUCKET, hours).repartition(*DIM_BUCKET.partitions)
+    by = [(name, "ascending") for name in DIM_BUCKET.order]
+    reading = Reading([Columns(DIM_BUCKET, DIM_BUCKET.columns)], _BYTES_OF_NAMES)
+    names = by_partition(lakes, reading, hours, lambda _, buckets: buckets.sort_by(by))
     job.counts.setdefault("rows_out", {})[DIM_BUCKET.name] = out.write(names, DIM_BUCKET)
 
 

@@ -43,7 +43,14 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import HEADERS, job_of
-from tests.testkit.bucket_worlds import at, hours_of, minute, publish, read_arrow, version
+from tests.testkit.bucket_worlds import (
+    at,
+    minute,
+    publish,
+    read_arrow,
+    version,
+    write_hours,
+)
 from tests.testkit.patience import wait_until
 from tests.testkit.processes import DEADLINE_S, processes_of
 from tests.testkit.sizes import size
@@ -195,12 +202,14 @@ def test_several_runs_at_once_leave_whole_tables(at_once: Written):
 
 def test_days_are_summed_up_again_where_an_hour_came_meanwhile(spark: SparkSession, tmp_path: Path):
     lake, found = Lake(spark, str(tmp_path)), []
-    lake.write(hours_of(spark, [minute(0)]), BUCKET_HOUR)
+    day = {"cluster_id": "c1", "dt": f"{at(0):%F}"}
+    write_hours(lake, [minute(0)])
 
     def write(hours: Hours) -> str:
-        found.append(hours.read([{"cluster_id": "c1", "dt": f"{at(0):%F}"}]).count())
+        hours.remember([day])
+        found.append(lake.read_in(BUCKET_HOUR, [day]).count())
         if len(found) == 1:
-            lake.write(hours_of(spark, [minute(60)]), BUCKET_HOUR)
+            write_hours(lake, [minute(60)])
         return hours.revision
 
     before = lake.next_revision(UTILIZATION_DAILY, [])

@@ -1,17 +1,18 @@
 """Stretches of violating minutes: by hand, and by brute force on random worlds."""
 
 import json
+import random
 from argparse import Namespace
-from contextlib import redirect_stdout
 from datetime import timedelta
-from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from app.pipeline.commands.incidents import write_incidents
@@ -19,7 +20,6 @@ from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.tables import (
-    BUCKET_HOUR,
     DIM_BUCKET,
     RATE_MINUTE,
     SERIES,
@@ -27,27 +27,26 @@ from app.pipeline.tables import (
     THROTTLE_INCIDENT,
 )
 from app.pipeline.usage.incidents import (
-    brokers_affected,
+    contributors_of,
     find_stretches,
     last_minutes,
-    with_contributors,
-    with_quotas,
-    with_status,
+    status_of,
+    violating_minutes,
 )
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     Row,
+    arrow,
     at,
     bucket,
     drawn,
     facts_of_observations,
-    frame,
     hours_of,
     minute,
     observation,
     publish,
     read_arrow,
-    rows_of,
+    write_hours,
 )
 from tests.testkit.sizes import size
 
@@ -111,7 +110,7 @@ def worlds() -> list[World]:
 
 
 @pytest.fixture(scope="module")
-def hours(spark: SparkSession, worlds: list[World]) -> DataFrame:
+def hours(spark: SparkSession, worlds: list[World]) -> pa.Table:
     """The hours of all clusters, so that a query serves several tests."""
     rows = [
         minute(
@@ -124,23 +123,27 @@ def hours(spark: SparkSession, worlds: list[World]) -> DataFrame:
         for number, world in enumerate(worlds)
         for broker, time, over, slow in world
     ]
-    return hours_of(spark, [*rows, *midnight(), *unlimited()]).persist()
+    return hours_of([*rows, *midnight(), *unlimited()])
 
 
-def incidents(hours: DataFrame, gap: int = 1) -> DataFrame:
-    stretches = find_stretches(hours, gap)
-    counted = stretches.join(brokers_affected(stretches), ["cluster_id", "incident_id"])
-    return with_status(counted, last_minutes(hours))
-
-
-def found(hours: DataFrame, gap: int) -> list[Row]:
+def found(hours: pa.Table, gap: int) -> list[Row]:
     """Return the incidents in the order of start, bucket and broker."""
+    days = hours.select(["cluster_id", "dt"]).group_by(["cluster_id", "dt"]).aggregate([])
+    of_days = (
+        hours.filter((pc.field("cluster_id") == day["cluster_id"]) & (pc.field("dt") == day["dt"]))
+        for day in days.to_pylist()
+    )
+    nothing = violating_minutes(hours.slice(0, 0))
+    violating = pa.concat_tables([nothing, *map(violating_minutes, of_days)])
+    stretches = find_stretches(violating, gap)
+    status = status_of(stretches, last_minutes(violating))
     keys = ("cluster_id", "start", "bucket_id", "broker_id")
-    return sorted(rows_of(incidents(hours, gap)), key=lambda row: [row[name] for name in keys])
+    by = [(name, "ascending") for name in keys]
+    return stretches.append_column("status", status).sort_by(by).to_pylist()
 
 
 @pytest.fixture(scope="module")
-def joined(hours: DataFrame) -> dict[int, list[Row]]:
+def joined(hours: pa.Table) -> dict[int, list[Row]]:
     """The incidents by gap."""
     return {gap: found(hours, gap) for gap in (1, 4)}
 
@@ -185,8 +188,20 @@ def test_random_worlds_agree_with_brute_force(
         assert mine.get(f"{number:03}", set()) == _brute_force(world, gap)
 
 
-def test_any_partitions_give_the_same_incidents(hours: DataFrame, joined: dict[int, list[Row]]):
-    assert found(hours.repartition(5, "bucket_id", "hour"), 4) == joined[4]
+def test_any_order_gives_the_same_incidents(hours: pa.Table, joined: dict[int, list[Row]]):
+    backwards = hours.take(pa.array(range(len(hours) - 1, -1, -1)))
+    assert found(backwards, 4) == joined[4]
+
+
+def test_without_violations_there_are_no_incidents(hours: pa.Table):
+    assert found(hours.slice(0, 0), 1) == []
+    day = hours.filter(pc.equal(hours["cluster_id"], MIDNIGHT)).slice(0, 1)
+    first, nothing = (find_stretches(violating_minutes(day.slice(0, each)), 1) for each in (1, 0))
+    assert (len(first), len(nothing)) == (1, 0)
+    assert first.schema == nothing.schema
+    quiet = hours.filter(pc.equal(pc.list_value_length(hours["violations"]), 0))
+    assert 0 < len(quiet) < len(hours)
+    assert found(quiet, 1) == []
 
 
 def limited(of: Row, bucket_id: int, **columns: Any) -> tuple[Row, Row]:
@@ -195,28 +210,34 @@ def limited(of: Row, bucket_id: int, **columns: Any) -> tuple[Row, Row]:
     return of, limit | {"valid_to": of["ts"] + timedelta(hours=1)} | columns
 
 
-def named(spark: SparkSession, hours: DataFrame, members: list[tuple[Row, Row]]) -> DataFrame:
-    """Return the incidents with those who began them."""
+def publish_members(folder: Path, members: list[tuple[Row, Row]]) -> Path:
+    """Write observations of series, and their limits."""
     facts = facts_of_observations(row for row, _ in members)
     of_series = ("cluster_id", "dt", "hour", "series_id")
     limits = [
         {name: rate[name] for name in of_series} | limit
         for rate, (_, limit) in zip(facts[RATE_MINUTE], members, strict=True)
     ]
-    pairs = frame(spark, SERIES, facts[SERIES]).where("grain = 'pair'")
-    rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
-    return with_contributors(incidents(hours), rates, pairs, frame(spark, SERIES_LIMIT, limits))
+    return publish(folder, {**facts, SERIES_LIMIT: limits})
 
 
-def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
+@pytest.mark.parametrize("by", ["tasks", "Spark"])
+def test_an_incident_names_its_quota_and_who_began(
+    spark: SparkSession, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+):
+    if by == "Spark":
+        for name in ("local_partitions", "local_columns"):
+            monkeypatch.setattr(f"app.pipeline.by_partition.{name}", lambda *_: None)
     dim = [
         bucket(last_seen=at(1)),
-        bucket(level=6, quota_user="", quota_user_default=True),
+        bucket(level=6, quota_user="alice", last_seen=at(0)),
+        bucket(level=6, quota_user="", quota_user_default=True, hour=1, last_seen=at(60)),
         bucket(bucket_id=8, level=1, bucket_client="own", quota_client_id="own"),
         bucket(bucket_id=9, level=8, bucket_user="", bucket_client="etl", quota_user=""),
     ]
     minutes = [minute(5, rate_max=150.0, level=6), minute(5, bucket_id=8, level=1)]
     minutes.append(minute(5, bucket_id=9, level=8, rate_max=300.0))
+    minutes.append(minute(5, bucket_id=10, level=2, rate_max=300.0))
     minutes.append(minute(6, rate_max=150.0, level=6))
     members = [limited(observation(5, "alice", f"app{n}", 10.0 + n), 7) for n in range(6)]
     members += [
@@ -229,16 +250,59 @@ def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
         limited(observation(5, "alice", "tagged", 1000.0, grain="bucket"), 7),
         limited(observation(5, "alice", "elsewhere", 1000.0, broker_id=2), 7),
     ]
-    found = with_quotas(
-        named(spark, hours_of(spark, minutes), members), frame(spark, DIM_BUCKET, dim)
-    )
-    alices, etls = sorted(rows_of(found), key=lambda row: row["bucket_id"])
+    folder = publish_members(publish(tmp_path, {DIM_BUCKET: dim}), members)
+    lake = Lake(spark, str(folder))
+    write_hours(lake, minutes)
+    options = Namespace(gap=1, explain=False, catalog=None, out=str(folder))
+    day = {"cluster_id": "c1", "dt": f"{at(0):%F}"}
+    write_incidents(Job("incidents", options), [lake], lake, [day])
+    alices, etls, unnamed = read_arrow(folder, THROTTLE_INCIDENT).to_pylist()
     quota = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
     assert [alices[name] for name in quota] == ["", True, "", False]
+    assert [unnamed[name] for name in (*quota, "first_contributors")] == [None] * 5
     contributors = json.loads(alices["first_contributors"])
     assert [item["client-id"] for item in contributors] == ["etl", "app5", "app4", "app3", "app2"]
     assert contributors[0] == {"user": "alice", "client-id": "etl", "rate_max": 50.0}
     assert [load["user"] for load in json.loads(etls["first_contributors"])] == ["bob"]
+
+
+def test_contributors_are_written_as_spark_writes_json(spark: SparkSession):
+    drawing = random.Random(3)
+    rates = [0.0, 1e-06, 0.001, 0.0009, 9999999.9, 1e7, 12345678.9, 1e22, 1.5e300]
+    rates += [drawing.randrange(2 ** drawing.randrange(1, 60)) / 1e6 for _ in range(400)]
+    names = ['"', "\\", "".join(map(chr, range(1, 32))), "\0", "/\x7f", "é\u2028😀", ""]
+    members = [
+        limited(observation(0, names[n % 7], f"{n} {names[n % 5]}", rate), n // 2)
+        for n, rate in enumerate(rates)
+    ]
+    facts = facts_of_observations(row for row, _ in members)
+    series, first = (arrow(table, facts[table]) for table in (SERIES, RATE_MINUTE))
+    ids = [row["series_id"] for row in facts[RATE_MINUTE]]
+    limits = [limit | {"series_id": each} for each, (_, limit) in zip(ids, members, strict=True)]
+    begun = [
+        {"incident_id": f"{n}", "bucket_id": n, "broker_id": 1, "start": at(0)}
+        for n in range(-(-len(rates) // 2))
+    ]
+    made = contributors_of(
+        arrow(THROTTLE_INCIDENT, begun).select([*begun[0]]),
+        first.select(["series_id", "broker_id", "ts", "rate_max"]),
+        series.select(["series_id", "grain", "user", "client_id"]),
+        arrow(SERIES_LIMIT, limits).select(["series_id", "valid_from", "valid_to", "bucket_id"]),
+    )
+    loads = [
+        {"user": row["user"], "client-id": row["client_id"], "rate_max": row["rate_max"]}
+        for row, _ in members
+    ]
+    pairs = [sorted(loads[n : n + 2], key=_falling) for n in range(0, len(loads), 2)]
+    kind = "loads array<struct<user: string, `client-id`: string, rate_max: double>>"
+    frame = spark.createDataFrame([(pair,) for pair in pairs], kind)
+    of_spark = [row[0] for row in frame.select(sf.to_json("loads")).collect()]
+    by_incident = {row["incident_id"]: row["first_contributors"] for row in made.to_pylist()}
+    assert [by_incident[f"{n}"] for n in range(len(pairs))] == of_spark
+
+
+def _falling(load: dict[str, Any]) -> float:
+    return -float(load["rate_max"])
 
 
 @pytest.mark.parametrize("gap", ["0", "-1", "1.5", "x"])
@@ -254,7 +318,7 @@ def test_the_command_replaces_the_days_that_it_reads(
 ):
     rows = [minute(number, rate_max=101.0) for number in (1440, 1442, 1443, 2880)]
     world = publish(tmp_path / "in", {DIM_BUCKET: [bucket(), bucket(dt=at(1440).date())]})
-    Lake(spark, str(world)).write(hours_of(spark, rows), BUCKET_HOUR)
+    write_hours(Lake(spark, str(world)), rows)
     earlier = [
         {"cluster_id": "c1", "incident_id": name, "bucket_id": 7, "start": at(start)}
         | {"dt": at(start).date(), "end": at(start + 1), "status": status}
@@ -284,7 +348,7 @@ def test_an_incident_that_was_open_at_midnight_goes_on(spark: SparkSession, tmp_
     found = []
     for numbers in ((1438, 1439), (1440, 1441, 1450)):
         rows = [minute(number, rate_max=101.0 if number < 1450 else 1.0) for number in numbers]
-        lake.write(hours_of(spark, rows), BUCKET_HOUR)
+        write_hours(lake, rows)
         job = Job("incidents", options)
         day = {"cluster_id": "c1", "dt": f"{at(numbers[0]):%F}"}
         write_incidents(job, [lake], lake, [day])
@@ -304,7 +368,7 @@ def found_by_days(
     options = Namespace(gap=2, explain=False, catalog=None, out=str(folder))
     for days, rates in steps:
         rows = [minute(number, rate_max=rate) for number, rate in rates.items()]
-        lake.write(hours_of(spark, rows), BUCKET_HOUR)
+        write_hours(lake, rows)
         about = [{"cluster_id": "c1", "dt": f"{at(1440 * day):%F}"} for day in days]
         write_incidents(Job("incidents", options), [lake], lake, about)
     stored = read_arrow(folder, THROTTLE_INCIDENT).to_pylist()
@@ -359,32 +423,10 @@ def test_an_hour_that_is_corrected_divides_an_incident_of_two_days(
 def test_incidents_of_other_days_are_not_read(spark: SparkSession, tmp_path: Path):
     lake = Lake(spark, str(tmp_path))
     found_by_days(spark, tmp_path, [([0], {5: 101.0, 600: 1.0}), ([2], {2885: 101.0, 2999: 1.0})])
-    lake.write(hours_of(spark, [minute(1500)]), BUCKET_HOUR)
+    write_hours(lake, [minute(1500)])
     for file in tmp_path.rglob(f"dt={at(0):%F}/**/*.parquet"):
         file.write_bytes(b"no Parquet")
     job = Job("incidents", Namespace(gap=1, explain=False, catalog=None, out=str(tmp_path)))
     about = [{"cluster_id": "c1", "dt": f"{at(2880):%F}"}]
     assert write_incidents(job, [lake], lake, about) == about
     assert job.counts["incidents"] == 1
-
-
-def test_the_members_of_too_many_incidents_are_joined_by_partitions(spark: SparkSession):
-    rows = [minute(number, rate_max=150.0) for number in (5, 9)]
-    members = [limited(observation(number, "alice", "etl", 150.0), 7) for number in (5, 9)]
-    plans = []
-    for most in (1_000_000, 1_000_001):
-        facts = facts_of_observations(row for row, _ in members)
-        rates = frame(spark, RATE_MINUTE, facts[RATE_MINUTE])
-        pairs = frame(spark, SERIES, facts[SERIES])
-        limits = pairs.select("cluster_id", "dt", "hour", "series_id").withColumns(
-            {"valid_from": sf.lit(at(0)), "valid_to": sf.lit(at(60)), "bucket_id": sf.lit(7)}
-        )
-        stretches = incidents(hours_of(spark, rows))
-        found = with_contributors(stretches, rates, pairs, limits, number=most)
-        # Once it has run, Spark prints two plans: what was executed, and what was planned.
-        with redirect_stdout(StringIO()) as plan:
-            found.explain()
-        plans.append(plan.getvalue().count("BroadcastHashJoin"))
-        etl = [{"user": "alice", "client-id": "etl", "rate_max": 150.0}]
-        assert [json.loads(row["first_contributors"]) for row in rows_of(found)] == [etl, etl]
-    assert plans[0] == plans[1] + 4

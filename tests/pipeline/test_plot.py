@@ -11,7 +11,7 @@ from app.domain.quantities import value_in_words
 from app.pipeline.lake import Lake
 from app.pipeline.pictures.style import Ticks
 from app.pipeline.summary import LONGEST_NAME, bucket_name, entity_name
-from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
+from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     DAY,
@@ -19,9 +19,9 @@ from tests.testkit.bucket_worlds import (
     at,
     bucket,
     facts_of_minutes,
-    hours_of,
     minute,
     publish,
+    write_hours,
 )
 
 NAMES = ("utilization_heat_map", "rate_against_limit", "percentile_ladder")
@@ -67,7 +67,7 @@ def drawn(
 def world(
     spark: SparkSession, folder: Path, minutes: list[Row], days: list[Row], names: list[Row]
 ) -> Path:
-    Lake(spark, str(folder)).write(hours_of(spark, minutes), BUCKET_HOUR)
+    write_hours(Lake(spark, str(folder)), minutes)
     tables = {UTILIZATION_DAILY: days, DIM_BUCKET: names}
     return publish(folder, {**tables, **facts_of_minutes(minutes)})
 

@@ -28,18 +28,21 @@ from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
     QUOTA_VERSION,
+    RATE_MINUTE,
     REVISION,
+    SERIES,
+    SERIES_LIMIT,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     Table,
 )
-from app.pipeline.usage.buckets import _means
-from app.pipeline.usage.facts import read_facts
+from app.pipeline.usage.buckets import _means, facts_of, hours_of, minutes_of, sum_members
 from app.pipeline.usage.measures import bin_middles, rate_bins
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     DAY,
     Row,
+    arrow,
     bucket,
     facts_of_minutes,
     frame,
@@ -60,8 +63,8 @@ PEAK_RATES = [round(100.0 * 1.003**number, 6) for number in range(12)]
 def write(spark: SparkSession, facts: Path, out: Path) -> Job:
     """Run the job over all minutes."""
     job = Job("utilization", Namespace(explain=False))
-    found = read_facts([Lake(spark, str(facts))], Scope())
-    write_utilization(job, found, Lake(spark, str(out)))
+    lakes = [Lake(spark, str(facts))]
+    write_utilization(job, lakes, facts_of(lakes, Scope()), Lake(spark, str(out)))
     return job
 
 
@@ -271,7 +274,7 @@ def test_what_spark_divides_by_hour_gives_the_same_bits(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.pipeline.by_partition.local_partitions", lambda *_: None)
-    monkeypatch.setattr("app.pipeline.commands.utilization.local_columns", lambda *_: None)
+    monkeypatch.setattr("app.pipeline.by_partition.local_columns", lambda *_: None)
     job = write(spark, written.facts, tmp_path)
     assert (job.counts["rows_in"], job.findings) == (
         written.job.counts["rows_in"],
@@ -292,6 +295,19 @@ def test_a_large_hour_is_divided_by_broker(
         str(read_arrow(out, UTILIZATION_DAILY).to_pylist()) for out in (tmp_path, written.out)
     )
     assert divided == whole
+
+
+@pytest.mark.parametrize("lacks", [RATE_MINUTE, SERIES, SERIES_LIMIT])
+def test_minutes_without_a_name_or_limit_are_of_no_bucket(lacks: Table):
+    made = facts_of_minutes([minute(0), minute(5, bucket_id=8)])
+    facts = {table: arrow(table, rows) for table, rows in made.items()}
+    facts[lacks] = facts[lacks].slice(1)
+    hour = (DAY.date() - date(1970, 1, 1)).days * 24
+    summed = sum_members(hour, *(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
+    assert hours_of(summed)["bucket_id"].to_pylist() == [8]
+    facts[lacks] = facts[lacks].slice(1)
+    summed = sum_members(hour, *(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
+    assert len(hours_of(summed)) == len(minutes_of(summed)) == 0
 
 
 def test_a_mean_has_ten_decimals_of_the_exact_quotient():

@@ -2,18 +2,27 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession
 
-from app.pipeline.tables import RATE_MINUTE, REVISION, SERIES, SERIES_LIMIT, Table
-from app.pipeline.usage.buckets import bucket_hours
+from app.pipeline.lake import Lake
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    RATE_MINUTE,
+    REVISION,
+    SERIES,
+    SERIES_LIMIT,
+    Table,
+)
+from app.pipeline.usage import buckets
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 Row = dict[str, Any]
@@ -258,11 +267,26 @@ def series_id_of(*names: Any) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def hours_of(spark: SparkSession, minutes: Iterable[Row], shares: int = 1) -> DataFrame:
+def hours_of(minutes: Iterable[Row]) -> pa.Table:
     """Return ``bucket_hour`` of rows of ``bucket_minute``."""
-    facts = {table: frame(spark, table, rows) for table, rows in facts_of_minutes(minutes).items()}
-    decided = facts[SERIES].join(facts[SERIES_LIMIT], [*SERIES.partitions, "series_id"])
-    return bucket_hours(facts[RATE_MINUTE], decided, shares=shares)
+    facts = {table: arrow(table, rows) for table, rows in facts_of_minutes(minutes).items()}
+    rates = facts[RATE_MINUTE]
+    found = rates.select(RATE_MINUTE.partitions).group_by(RATE_MINUTE.partitions).aggregate([])
+    hours = [arrow(BUCKET_HOUR, ())]
+    for hour in found.to_pylist():
+        same = [pc.field(name) == value for name, value in hour.items()]
+        own = (facts[table].filter(same[0] & same[1] & same[2]) for table in _FACTS)
+        number = (hour["dt"] - date(1970, 1, 1)).days * 24 + hour["hour"]
+        hours.append(buckets.hours_of(buckets.sum_members(number, *own)).cast(hours[0].schema))
+    return pa.concat_tables(hours)
+
+
+_FACTS = (RATE_MINUTE, SERIES, SERIES_LIMIT)
+
+
+def write_hours(lake: Lake, minutes: Iterable[Row]) -> None:
+    """Write ``bucket_hour`` of rows of ``bucket_minute``."""
+    lake.write(hours_of(minutes), BUCKET_HOUR)
 
 
 def rows_of(result: DataFrame) -> list[Row]:

@@ -26,10 +26,9 @@ from app.pipeline.tables import (
     UTILIZATION_HIST,
     Table,
 )
-from app.pipeline.usage.buckets import bucket_minutes
+from app.pipeline.usage.buckets import facts_of, minutes_of_buckets
 from app.pipeline.usage.days import histogram
-from app.pipeline.usage.facts import read_facts
-from app.pipeline.usage.measures import is_byte_rate
+from app.pipeline.usage.measures import BYTE_KEYS
 
 _CSV: Final = "csv"
 _FORMATS: Final = ("parquet", _CSV)
@@ -93,13 +92,14 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     minutes = read_first(lakes, RATE_MINUTE, hours).join(names, [*SERIES.partitions, "series_id"])
     micros = "cast(rint(rate_avg * 1000000) as bigint)"
     per_minute = f"{micros} div 1000000 * 60 + ({micros} % 1000000 * 60 + 500000) div 1000000"
-    named = minutes.withColumn("bytes_est", sf.when(is_byte_rate(), sf.expr(per_minute)))
+    named = minutes.withColumn(
+        "bytes_est", sf.when(sf.col("key").isin(BYTE_KEYS), sf.expr(per_minute))
+    )
     return named.select(*OBSERVATION_MINUTE.columns)
 
 
 def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
-    facts = read_facts(lakes, scope)
-    return bucket_minutes(facts.rates(), facts.decided())
+    return minutes_of_buckets(lakes, facts_of(lakes, scope)).rows(BUCKET_MINUTE.ddl)
 
 
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:

@@ -8,28 +8,25 @@ the quota that limits, and who sent most when it began.
 
 import argparse
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
+from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, is_within, read_first
+from app.pipeline.lake import Lake, Partition, days_of, in_order
 from app.pipeline.options import whole_number
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import (
-    Hours,
-    Scope,
-    carry_names,
-    explain,
-    say_if_empty,
-    say_plan,
-    settled,
-)
+from app.pipeline.results import Hours, Scope, carry_names, say_if_empty, say_plan, settled
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
+    BY_DAY,
+    BY_HOUR,
     DIM_BUCKET,
     RATE_MINUTE,
     SERIES,
@@ -38,13 +35,16 @@ from app.pipeline.tables import (
 )
 from app.pipeline.usage.incident_days import Stretches, stretches_around
 from app.pipeline.usage.incidents import (
-    PAIR,
-    brokers_affected,
-    few,
-    with_contributors,
-    with_quotas,
-    with_status,
+    CONTRIBUTORS,
+    LIMITED,
+    QUOTA_COLUMNS,
+    QUOTAS,
+    contributors_of,
+    latest_quotas,
+    status_of,
 )
+
+_BYTES_OF_SHARE: Final = 30_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +76,8 @@ def run(job: Job) -> None:
             lake.require(BUCKET_HOUR)
         hours = scope.hours(lakes, BUCKET_HOUR)
         carry_names(job, lakes, out, hours)
-        minutes = read_first(lakes, BUCKET_HOUR, hours).agg(sf.sum("minutes")).collect()
-        job.counts["rows_in"] = minutes[0][0] or 0
+        minutes = columns_of(lakes, Columns(BUCKET_HOUR, ("minutes",)), hours)["minutes"]
+        job.counts["rows_in"] = pc.sum(minutes).as_py() or 0
         say_if_empty(job)
         days = write_incidents(job, lakes, out, days_of(hours))
     publish(job, hours, days)
@@ -99,21 +99,9 @@ def write_incidents(
 
     def write(hours: Hours) -> tuple[Sequence[Partition], int, int]:
         found = stretches_around(hours, out, days, job.options.gap)
-        try:
-            count = found.rows.where(is_within(found.about, THROTTLE_INCIDENT.partitions)).count()
-            rows = out.nothing(THROTTLE_INCIDENT)
-            if count:
-                rows = _complete(found, lakes, out, count)
-                rows = rows.repartition(*THROTTLE_INCIDENT.partitions).sortWithinPartitions(
-                    *THROTTLE_INCIDENT.partitions, *THROTTLE_INCIDENT.order
-                )
-            explain(job, THROTTLE_INCIDENT, rows)
-            written = out.write(
-                rows, THROTTLE_INCIDENT, found.about, revision=hours.revision, is_sorted=True
-            )
-            return found.about, written, count
-        finally:
-            found.rows.unpersist()
+        rows = _complete(found, lakes, out)
+        written = out.write(rows, THROTTLE_INCIDENT, found.about, revision=hours.revision)
+        return found.about, written, len(rows)
 
     about, rows, count = settled(lakes, out, THROTTLE_INCIDENT, write)
     job.counts.setdefault("rows_out", {})[THROTTLE_INCIDENT.name] = rows
@@ -122,31 +110,63 @@ def write_incidents(
     return about
 
 
-def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake, count: int) -> DataFrame:
-    """Return the columns of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
-    own = found.rows.where(is_within(found.about, THROTTLE_INCIDENT.partitions))
-    # All that is joined follows from the stretches themselves, which are made once.
-    rows = with_contributors(own, *_pairs(lakes, found.about), number=count)
-    rows = with_quotas(rows, _buckets_of(own, [*lakes, out], found.read), number=count)
-    brokers = brokers_affected(found.rows, own, number=count)
-    rows = rows.join(few(brokers, count), ["cluster_id", "incident_id"])
-    last = found.ends.groupBy("cluster_id").agg(sf.max("last_ts").alias("last_ts"))
-    return with_status(rows, last)
+def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake) -> pa.Table:
+    """Return the rows of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
+    about = pa.Table.from_pylist([dict(day) for day in found.about], _DAY)
+    about = about.set_column(1, "dt", about["dt"].cast(pa.date32()))
+    rows = found.rows.join(about, [*BY_DAY], join_type="inner", use_threads=False)
+    rows = rows.append_column("status", status_of(rows, found.ends))
+    named = {lake.name: lake for lake in [*lakes, out]}
+    rows = rows.join(_quotas([*named.values()], found.read, rows), [*LIMITED], use_threads=False)
+    rows = rows.join(_contributors(lakes, rows), "incident_id", use_threads=False)
+    return rows.select(THROTTLE_INCIDENT.columns)
 
 
-def _buckets_of(found: DataFrame, lakes: Sequence[Lake], days: Sequence[Partition]) -> DataFrame:
-    """Return the names of the buckets that have incidents, as far as they are known."""
-    own = found.select("cluster_id", "bucket_id").distinct()
-    buckets = read_first(list({lake.name: lake for lake in lakes}.values()), DIM_BUCKET, days)
-    return buckets.join(sf.broadcast(own), ["cluster_id", "bucket_id"], "left_semi")
+_DAY: Final = pa.schema([(name, pa.string()) for name in BY_DAY])
 
 
-def _pairs(
-    lakes: Sequence[Lake], days: Sequence[Partition]
-) -> tuple[DataFrame | None, DataFrame | None, DataFrame | None]:
-    """Return minutes, the series that tell user and client-id apart, and limits."""
-    pairs = read_first(lakes, SERIES, days).where(sf.col("grain") == PAIR)
-    if pairs.isEmpty():
-        return None, None, None
-    limits = read_first(lakes, SERIES_LIMIT, days, SERIES.order)
-    return read_first(lakes, RATE_MINUTE, days), pairs, limits
+def _quotas(lakes: Sequence[Lake], days: Sequence[Partition], rows: pa.Table) -> pa.Table:
+    """Return the quotas of the buckets that have incidents, as far as they are known."""
+    bucket_ids = pc.unique(rows["bucket_id"])
+
+    def make(_: Share, buckets: pa.Table) -> pa.Table:
+        return latest_quotas(buckets, bucket_ids)
+
+    columns = Columns(DIM_BUCKET, QUOTA_COLUMNS, divided_by="bucket_id")
+    reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
+    found = (
+        by_partition([lake], reading, lake.partitions(DIM_BUCKET, days), make)
+        for lake in lakes
+        if lake.has(DIM_BUCKET)
+    )
+    nothing = columns.schema.empty_table()
+    rows = pa.concat_tables([nothing, *(each.rows(QUOTAS).toArrow() for each in found)])
+    return latest_quotas(rows, bucket_ids)
+
+
+def _contributors(lakes: Sequence[Lake], rows: pa.Table) -> pa.Table:
+    """Return who began incidents, as far as users and client-ids are told apart."""
+    begun = rows.select(["cluster_id", "dt", "incident_id", "bucket_id", "broker_id", "start"])
+    begun = begun.append_column("hour", pc.hour(begun["start"]))
+
+    def make(share: Share, *columns: pa.Table) -> pa.Table:
+        cluster, day, hour = share.partition.values()
+        same = (pc.field("cluster_id") == cluster) & (pc.field("hour") == int(hour))
+        own = begun.filter(same & (pc.field("dt") == date.fromisoformat(day)))
+        return contributors_of(own.drop_columns([*BY_HOUR]), *columns)
+
+    reading = Reading(
+        [
+            Columns(RATE_MINUTE, ("series_id", "broker_id", "ts", "rate_max"), "broker_id"),
+            Columns(SERIES, ("series_id", "grain", "user", "client_id")),
+            Columns(
+                SERIES_LIMIT,
+                ("series_id", "valid_from", "valid_to", "bucket_id"),
+                keys=SERIES.order,
+            ),
+        ],
+        _BYTES_OF_SHARE,
+    )
+    found = begun.group_by([*BY_HOUR]).aggregate([]).to_pylist()
+    hours = in_order({name: f"{hour[name]}" for name in BY_HOUR} for hour in found)
+    return by_partition(lakes, reading, hours, make).rows(CONTRIBUTORS).toArrow()

@@ -47,7 +47,6 @@ from app.pipeline.tables import (
     SERIES,
     THROTTLE_INCIDENT,
 )
-from app.pipeline.usage.facts import Facts
 
 _MINUTE: Final = timedelta(minutes=1)
 _HOUR: Final = timedelta(hours=1)
@@ -207,7 +206,7 @@ def _from_series(
         versions = read_versions(quotas, job.options.cluster)
         resolve.write_limits(step, [out], hours, versions, out)
     with _step(job, "utilization") as step:
-        utilization.write_utilization(step, Facts([out], hours), out)
+        utilization.write_utilization(step, [out], hours, out)
     with _step(job, "incidents") as step:
         return incidents.write_incidents(step, [out], out, days_of(hours))
 

@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import functions as sf
+import pyarrow.compute as pc
 
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, partitions_of
-from app.pipeline.local_tables import local_columns
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import (
@@ -26,14 +26,9 @@ from app.pipeline.results import (
     settled,
 )
 from app.pipeline.summary import summarize
-from app.pipeline.tables import (
-    BUCKET_HOUR,
-    DIM_BUCKET,
-    UTILIZATION_DAILY,
-)
-from app.pipeline.usage.buckets import hours_of_buckets
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
+from app.pipeline.usage.buckets import facts_of, hours_of_buckets
 from app.pipeline.usage.days import days_of_buckets
-from app.pipeline.usage.facts import Facts, read_facts
 
 WRITES: Final = (BUCKET_HOUR, UTILIZATION_DAILY)
 
@@ -56,58 +51,37 @@ def run(job: Job) -> None:
             say_plan(job, (*WRITES, DIM_BUCKET))
             return
         lakes, out = job.lakes(), job.lake()
-        facts = read_facts(lakes, scope)
-        carry_names(job, lakes, out, facts.hours)
-        write_utilization(job, facts, out)
-    publish(job, facts.hours)
+        hours = facts_of(lakes, scope)
+        carry_names(job, lakes, out, hours)
+        write_utilization(job, lakes, hours, out)
+    publish(job, hours)
     draw_if_asked(job, [*lakes, out])
     summarize(job, [*lakes, out])
 
 
-def write_utilization(job: Job, facts: Facts, out: Lake) -> None:
-    """Write the tables, and count into the report.
+def write_utilization(
+    job: Job, lakes: Sequence[Lake], hours: Sequence[Partition], out: Lake
+) -> None:
+    """Write the tables of hours of lakes, and count into the report."""
+    made = hours_of_buckets(lakes, hours)
+    explain(job, BUCKET_HOUR, made)
+    of_hours = out.write(made, BUCKET_HOUR, hours)
+    days = days_of(hours)
 
-    Args:
-        job: Gets counts and findings.
-        facts: Of the hours that the run is about.
-        out: Where to.
-    """
-    job.counts.setdefault("rows_out", {})
-    write_hours(job, facts, out)
-    write_days(job, out, days_of(facts.hours))
-    say_if_empty(job)
-
-
-def write_hours(job: Job, facts: Facts, out: Lake) -> None:
-    """Sum up the hours of the facts."""
-    hours = hours_of_buckets(facts.lakes, facts.hours)
-    explain(job, BUCKET_HOUR, hours)
-    job.counts["rows_out"][BUCKET_HOUR.name] = out.write(hours, BUCKET_HOUR, facts.hours)
-
-
-def write_days(job: Job, out: Lake, days: Sequence[Partition]) -> None:
-    """Sum up days from all of their hours, as often as another run replaces one of these."""
-
-    def write(hours: Hours) -> tuple[int, int, int]:
-        hours.remember(days)
-        daily = days_of_buckets(hours.lakes, partitions_of(hours.lakes, BUCKET_HOUR, days))
+    def write(read: Hours) -> int:
+        """Sum up days from all of their hours."""
+        read.remember(days)
+        daily = days_of_buckets(read.lakes, partitions_of(read.lakes, BUCKET_HOUR, days))
         explain(job, UTILIZATION_DAILY, daily)
-        rows = out.write(daily, UTILIZATION_DAILY, days, revision=hours.revision)
-        return rows, *_count(out, days)
+        return out.write(daily, UTILIZATION_DAILY, days, revision=read.revision)
 
-    rows, job.counts["rows_in"], over = settled([out], out, UTILIZATION_DAILY, write)
-    job.counts["rows_out"][UTILIZATION_DAILY.name] = rows
-    job.findings += over
-
-
-def _count(out: Lake, days: Sequence[Partition]) -> tuple[int, int]:
-    """Return how many minutes the days have, and on how many of them a limit was exceeded."""
-    names = ("broker_id", "minutes_present", "minutes_over_100")
-    here = local_columns([out], UTILIZATION_DAILY, days, names)
-    if here is None:
-        rows = out.read_in(UTILIZATION_DAILY, days).where("broker_id is not null")
-        (counted,) = rows.agg(sf.sum(names[1]), sf.count_if(sf.col(names[2]) > 0)).collect()
-        return counted[0] or 0, counted[1]
-    of_brokers = here.filter(here["broker_id"].is_valid())
-    minutes, over = (of_brokers[name].to_numpy() for name in names[1:])
-    return int(minutes.sum()), int((over > 0).sum())
+    of_days = settled([out], out, UTILIZATION_DAILY, write)
+    job.counts.setdefault("rows_out", {}).update(
+        {BUCKET_HOUR.name: of_hours, UTILIZATION_DAILY.name: of_days}
+    )
+    counted = Columns(UTILIZATION_DAILY, ("broker_id", "minutes_present", "minutes_over_100"))
+    rows = columns_of([out], counted, days)
+    of_brokers = rows.filter(rows["broker_id"].is_valid())
+    job.counts["rows_in"] = pc.sum(of_brokers["minutes_present"]).as_py() or 0
+    job.findings += pc.sum(pc.greater(of_brokers["minutes_over_100"], 0)).as_py() or 0
+    say_if_empty(job)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.dates import DateFormatter
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from pyspark.sql import functions as sf
 
 from app.domain.quantities import value_in_words
-from app.pipeline.lake import read_first
+from app.pipeline.lake import partitions_of
 from app.pipeline.pictures.style import (
     BLACK,
     BLUE,
@@ -37,9 +38,8 @@ from app.pipeline.pictures.style import (
     write_title,
 )
 from app.pipeline.summary import NearLimit, Results, Row, entity_name
-from app.pipeline.tables import BEGIN_OF_HOUR, BUCKET_HOUR, RATE_MINUTE, SERIES, SERIES_LIMIT
-from app.pipeline.usage.buckets import bucket_minutes
-from app.pipeline.usage.measures import is_violating, throttle_ms
+from app.pipeline.tables import BEGIN_OF_HOUR, BUCKET_HOUR, BUCKET_MINUTE, RATE_MINUTE
+from app.pipeline.usage.buckets import minutes_of_buckets
 
 _MOST_BUCKETS: Final = 24
 _MOST_PANELS: Final = 4
@@ -155,16 +155,17 @@ def _rates(results: Results) -> tuple[Figure, Rows]:
 def _minutes_of(results: Results, worst: NearLimit) -> list[Row]:
     """Return the rows of ``BUCKET_MINUTE`` of a bucket's worst day on its busiest broker."""
     day = {"cluster_id": worst.day["cluster_id"], "dt": worst.day["dt"].isoformat()}
-    limits = read_first(results.lakes, SERIES_LIMIT, [day], SERIES.order)
-    limits = limits.where(sf.col("bucket_id") == worst.day["bucket_id"])
-    names = read_first(results.lakes, SERIES, [day])
-    rates = read_first(results.lakes, RATE_MINUTE, [day])
-    rates = rates.where(sf.col("broker_id") == worst.day["broker_id"])
-    decided = names.join(limits, [*SERIES.partitions, "series_id"])
-    minutes = results.scope.minutes(bucket_minutes(rates, decided))
-    ms = sf.coalesce(throttle_ms(), sf.lit(0.0))
-    rows = minutes.withColumns({"throttle_ms": ms, "violating": is_violating()}).sort("ts")
-    found: list[Row] = rows.toArrow().to_pylist()
+    of_day = partitions_of(results.lakes, RATE_MINUTE, [day])
+    hours = [hour for hour in of_day if results.scope.has(hour)]
+    made = minutes_of_buckets(results.lakes, hours, [worst.day["bucket_id"]])
+    minutes = made.rows(BUCKET_MINUTE.ddl).toArrow()
+    rows = minutes.filter(pc.field("broker_id") == worst.day["broker_id"]).sort_by("ts")
+    longest = pc.max_element_wise(rows["throttle_ms_avg"], rows["throttle_ms_max"])
+    throttle_ms = pc.fill_null(longest, 0.0)
+    is_over = pc.fill_null(pc.greater(rows["rate_max"], rows["limit"]), fill_value=False)
+    violating = pc.or_(pc.greater(throttle_ms, 0.0), is_over)
+    columns = rows.append_column("throttle_ms", throttle_ms).append_column("violating", violating)
+    found: list[Row] = columns.to_pylist()
     return found
 
 

@@ -13,13 +13,14 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
+from app.pipeline.errors import UsageError
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.results import Scope
 from app.pipeline.tables import (
     BUCKET_HOUR,
     BUCKET_MINUTE,
@@ -53,97 +54,87 @@ _END: Final = 2.0**63
 _EXACT: Final = 2**53
 _DECIMALS: Final = 10**10
 
-_READ: Final = {
-    RATE_MINUTE: (
-        *("series_id", "broker_id", "ts", "rate_avg", "rate_max"),
-        *("throttle_ms_avg", "throttle_ms_max", "samples"),
-    ),
-    SERIES: ("series_id", "key"),
-    SERIES_LIMIT: ("cluster_id", "series_id", *_VALID, "bucket_id", "level", "limit"),
-}
 _FACTS: Final = (
-    Columns(RATE_MINUTE, _READ[RATE_MINUTE], divided_by="broker_id"),
-    Columns(SERIES, _READ[SERIES]),
-    Columns(SERIES_LIMIT, _READ[SERIES_LIMIT], keys=SERIES.order),
+    Columns(
+        RATE_MINUTE,
+        (
+            *("series_id", "broker_id", "ts", "rate_avg", "rate_max"),
+            *("throttle_ms_avg", "throttle_ms_max", "samples"),
+        ),
+        divided_by="broker_id",
+    ),
+    Columns(SERIES, ("series_id", "key")),
+    Columns(
+        SERIES_LIMIT,
+        ("cluster_id", "series_id", *_VALID, "bucket_id", "level", "limit"),
+        keys=SERIES.order,
+    ),
 )
 _BYTES_OF_SHARE: Final = 6_000_000
 """Files with so many bytes have about 500,000 minutes."""
 
 
-def bucket_minutes(rates: DataFrame, decided: DataFrame) -> DataFrame:
-    """Return ``BUCKET_MINUTE``: sum up the members of each bucket in each minute on each broker.
+def facts_of(lakes: Sequence[Lake], scope: Scope) -> list[Partition]:
+    """Return the hours of a cluster and period that have minutes of series.
+
+    Raises:
+        UsageError: No input has one of the tables that buckets follow from.
+    """
+    for table in (RATE_MINUTE, SERIES, SERIES_LIMIT):
+        if not any(lake.has(table) for lake in lakes):
+            message = (
+                f"There is no table {table.name} in {', '.join(lake.name for lake in lakes)}: name "
+                "the folder that `ingest` and `resolve` wrote with --out."
+            )
+            raise UsageError(message)
+    return scope.hours([lake for lake in lakes if lake.has(RATE_MINUTE)], RATE_MINUTE)
+
+
+def minutes_of_buckets(
+    lakes: Sequence[Lake], hours: Sequence[Partition], bucket_ids: Sequence[int] | None = None
+) -> ByTasks:
+    """Return ``BUCKET_MINUTE`` of hours of lakes: the sums of the members of each bucket.
 
     Args:
-        rates: The columns of ``RATE_MINUTE``.
-        decided: As ``decide`` returns them, of the hours of the rates.
+        lakes: Of those that overlap the first counts.
+        hours: Which.
+        bucket_ids: Of these buckets alone.
     """
-    return _summed(rates, decided, 1, _minutes_of, BUCKET_MINUTE)
-
-
-def bucket_hours(rates: DataFrame, decided: DataFrame, *, shares: int) -> DataFrame:
-    """Return ``BUCKET_HOUR``: a task has all of the hours of a share of brokers, in order.
-
-    Args:
-        rates: The columns of ``RATE_MINUTE``.
-        decided: As ``decide`` returns them, of the hours of the rates.
-        shares: Into how many files the brokers of an hour are divided.
-    """
-    return _summed(rates, decided, shares, _hours_of, BUCKET_HOUR)
+    return _summed(lakes, hours, minutes_of, BUCKET_MINUTE, bucket_ids)
 
 
 def hours_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
-    """Return ``BUCKET_HOUR`` of hours of the facts in lakes."""
-    schema = to_arrow_schema(schema_of(BUCKET_HOUR))
+    """Return ``BUCKET_HOUR`` of hours of lakes."""
+    return _summed(lakes, hours, hours_of, BUCKET_HOUR)
+
+
+def _summed(
+    lakes: Sequence[Lake],
+    hours: Sequence[Partition],
+    sum_up: Callable[["Minutes"], pa.Table],
+    table: Table,
+    bucket_ids: Sequence[int] | None = None,
+) -> ByTasks:
+    schema = to_arrow_schema(schema_of(table))
 
     def make(share: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
-        named = _with_keys(limits, names)
-        if not (len(rates) and len(named)):
-            return schema.empty_table()
+        if bucket_ids is not None:
+            limits = limits.filter(pc.is_in(limits["bucket_id"], pa.array(bucket_ids, pa.int64())))
         day = (date.fromisoformat(share.partition["dt"]) - date(1970, 1, 1)).days
         hour = day * 24 + int(share.partition["hour"])
-        return _hours_of(_sum_members(hour, rates, named)).cast(schema)
+        return sum_up(sum_members(hour, rates, names, limits)).cast(schema)
 
     return by_partition(lakes, Reading(_FACTS, _BYTES_OF_SHARE), hours, make)
 
 
-def _summed(
-    rates: DataFrame,
-    decided: DataFrame,
-    shares: int,
-    sum_up: Callable[["_Minutes"], pa.Table],
-    table: Table,
-) -> DataFrame:
-    """Sum up hours, each by one task; all members of a bucket on a broker are of one share."""
-    begin = f"(unix_date(dt) * 24L + hour) * {shares}"
-    minutes = rates.selectExpr(
-        f"{begin} + pmod(broker_id, {shares}) as position", *_READ[RATE_MINUTE]
-    )
-    positions = f"explode(sequence({begin}, {begin} + {shares - 1})) as position"
-    limits = decided.selectExpr(positions, *_READ[SERIES_LIMIT], "key")
-    nothing = to_arrow_schema(schema_of(table)).empty_table()
-
-    def hour_of(position: tuple[Any, ...], rates: pa.Table, limits: pa.Table) -> pa.Table:
-        if not (len(rates) and len(limits)):
-            return nothing
-        return sum_up(_sum_members(position[0].as_py() // shares, rates, limits))
-
-    both = minutes.groupBy("position").cogroup(limits.groupBy("position"))
-    return both.applyInArrow(hour_of, table.ddl)
-
-
 def _with_keys(limits: pa.Table, names: pa.Table) -> pa.Table:
     """Add the key of each series; leave out limits of series that have no name."""
-    order = np.argsort(_numbers(names, "series_id"))
-    series = _numbers(names, "series_id")[order]
-    own = _numbers(limits, "series_id")
-    at = np.minimum(np.searchsorted(series, own), len(series) - 1)
-    is_named = series[at] == own if len(series) else np.zeros(len(own), bool)
-    named = limits.filter(pa.array(is_named))
-    return named.append_column("key", names["key"].take(pa.array(order[at[is_named]])))
+    number = pc.index_in(limits["series_id"], names["series_id"].combine_chunks())
+    return limits.append_column("key", names["key"].take(number)).filter(number.is_valid())
 
 
 @dataclass(frozen=True, slots=True)
-class _Minutes:
+class Minutes:
     """The minutes of an hour's buckets, by cluster, bucket, broker and minute.
 
     Attributes:
@@ -224,6 +215,8 @@ def _look_up(
 ) -> tuple[Numbers, Numbers]:
     """Return which minutes have a limit of their series and time, and the row that has it."""
     series = np.unique(_numbers(limits, "series_id"))
+    if not len(series):
+        return np.empty(0, int), np.empty(0, int)
     since, until = (np.clip(_times(limits, name, hour), 0, _HOUR_US) for name in _VALID)
     begins = np.searchsorted(series, _numbers(limits, "series_id")) * 2**_TIME_BITS + since
     order = np.argsort(begins)
@@ -236,14 +229,16 @@ def _look_up(
     return at, rows[at]
 
 
-def _sum_members(hour: int, rates: pa.Table, limits: pa.Table) -> _Minutes:
+def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -> Minutes:
     """Sum up the members of each bucket in each minute on each broker.
 
     Args:
         hour: Of the epoch.
         rates: The columns of ``RATE_MINUTE``.
-        limits: Those of ``SERIES_LIMIT``, and ``key``.
+        names: Those of ``SERIES``.
+        limits: Those of ``SERIES_LIMIT``.
     """
+    limits = _with_keys(limits, names)
     minute = _times(rates, "ts", hour) // _MINUTE_US
     at, rows = _look_up(rates, minute * _MINUTE_US, limits, hour)
     members = rates.take(at)
@@ -269,7 +264,7 @@ def _sum_members(hour: int, rates: pa.Table, limits: pa.Table) -> _Minutes:
 
     throttle = total(_micros(members, "throttle_ms_avg"))
     first = order[begins]
-    return _Minutes(
+    return Minutes(
         hour=hour,
         limits=limits,
         keys_of_limits=pc.index_in(limits["key"], pa.array(_KEYS)).to_numpy(),
@@ -285,7 +280,7 @@ def _sum_members(hour: int, rates: pa.Table, limits: pa.Table) -> _Minutes:
     )
 
 
-def _minutes_of(minutes: _Minutes) -> pa.Table:
+def minutes_of(minutes: Minutes) -> pa.Table:
     """Return the columns of ``BUCKET_MINUTE``."""
     at = np.arange(len(minutes.rows))
     time = minutes.hour * _HOUR_US + minutes.minute * _MINUTE_US
@@ -304,7 +299,7 @@ def _minutes_of(minutes: _Minutes) -> pa.Table:
     )
 
 
-def _hours_of(minutes: _Minutes) -> pa.Table:
+def hours_of(minutes: Minutes) -> pa.Table:
     """Return the columns of ``BUCKET_HOUR``."""
     begins = begins_of(minutes.bucket, minutes.spot // _MINUTES)
     counts = np.diff(np.append(begins, len(minutes.rows)))
@@ -359,7 +354,7 @@ def _means(micros: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
 
 
 def _violations(
-    minutes: _Minutes, throttle: Numbers, is_violating: Numbers, begins: Numbers
+    minutes: Minutes, throttle: Numbers, is_violating: Numbers, begins: Numbers
 ) -> pa.Array:
     """Return the minutes that were throttled or over the limit, a list for each hour.
 

@@ -30,19 +30,8 @@ _ZERO: Final = 2**31
 """Makes bins positive."""
 
 _READ: Final = (
-    *(
-        "cluster_id",
-        "dt",
-        "broker_id",
-        "key",
-        "bucket_id",
-        "hour",
-        "level",
-        "limit",
-        "bytes",
-        "rate_max",
-    ),
-    *(*_SUMS, "throttle_ms_peak", "present", "bins"),
+    *("cluster_id", "dt", "broker_id", "key", "bucket_id", "hour", "level", "limit", "bytes"),
+    *(*_SUMS, "rate_max", "throttle_ms_peak", "present", "bins"),
 )
 _BYTES_OF_SHARE: Final = 30_000_000
 """Files with so many bytes have about 500,000 hours of buckets."""

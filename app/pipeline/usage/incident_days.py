@@ -5,91 +5,97 @@ them, and one that goes on behind them has minutes that they lack. So days besid
 far as such incidents reach, and no others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, timedelta
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
+from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
 from app.pipeline.lake import Lake, Partition, days_of, partitions_of
-from app.pipeline.local_tables import local_columns
 from app.pipeline.results import Hours
-from app.pipeline.tables import BUCKET_HOUR, THROTTLE_INCIDENT
-from app.pipeline.usage.incidents import find_stretches, last_minutes
-from app.pipeline.usage.measures import bit_length
+from app.pipeline.tables import BUCKET_HOUR, BY_DAY, THROTTLE_INCIDENT
+from app.pipeline.usage.incidents import (
+    HOUR_COLUMNS,
+    VIOLATIONS,
+    find_stretches,
+    last_minutes,
+    violating_minutes,
+)
 
-_A_DAY = timedelta(days=1)
+_EPOCH: Final = date(1970, 1, 1)
+_DAY: Final = 1440
+_MINUTE_US: Final = 60_000_000
+_MONTH: Final = 31
+_BYTES_OF_SHARE: Final = 60_000_000
+"""Files with so many bytes have about a million hours of buckets."""
 
 
 class Day(NamedTuple):
-    """A day of a cluster."""
+    """A day of a cluster, by its number since 1970."""
 
     cluster_id: str
-    dt: date
+    number: int
 
     @classmethod
     def of(cls, partition: Partition) -> Self:
         """Read a partition."""
-        return cls(partition["cluster_id"], date.fromisoformat(partition["dt"]))
+        return cls(partition["cluster_id"], (date.fromisoformat(partition["dt"]) - _EPOCH).days)
 
-    def plus(self, number: int) -> Self:
+    @property
+    def partition(self) -> Partition:
+        """As tables have it."""
+        return {"cluster_id": self.cluster_id, "dt": f"{_EPOCH + timedelta(self.number)}"}
+
+    def plus(self, days: int) -> Self:
         """Return the day so many days later."""
-        return self._replace(dt=self.dt + number * _A_DAY)
+        return self._replace(number=self.number + days)
 
-    def through(self, last: date) -> Iterator[Self]:
+    def through(self, last: int) -> Iterator[Self]:
         """Yield it and the following days."""
-        return (self.plus(number) for number in range((last - self.dt).days + 1))
+        return (self._replace(number=number) for number in range(self.number, last + 1))
 
 
 class Span(NamedTuple):
     """The days of some stretches.
 
     Attributes:
-        cluster_id: Whose.
         first: The day in which a violating minute may be that would join them.
         start: The day of their start.
-        end: The day of their last minute.
-        last: As ``first``, behind them.
+        end: The number of the day of their last minute.
+        last: That of the last day in which a violating minute may be that would join them.
         is_at_end: Whether their cluster has no later minute on the day of their last one.
     """
 
-    cluster_id: str
-    first: date
-    start: date
-    end: date
-    last: date
+    first: Day
+    start: Day
+    end: int
+    last: int
     is_at_end: bool
 
     def days(self) -> Iterator[Day]:
         """Yield the days of their minutes."""
-        return Day(self.cluster_id, self.start).through(self.end)
-
-    def days_around(self) -> Iterator[Day]:
-        """Yield the days that say where they begin and end."""
-        return Day(self.cluster_id, self.first).through(self.last)
+        return self.start.through(self.end)
 
     def days_behind(self) -> Iterator[Day]:
         """Yield the days behind them in which they may go on."""
-        return Day(self.cluster_id, self.end + _A_DAY).through(self.last)
+        return self.start._replace(number=self.end + 1).through(self.last)
 
 
 class Stretches(NamedTuple):
     """What was found.
 
     Attributes:
-        rows: As ``find_stretches`` returns them, persisted; whole where they begin on ``about``.
-        ends: The last minute of each cluster and day that was read, as ``last_minutes`` has it.
+        rows: As ``find_stretches`` returns them; whole where they begin on ``about``.
+        ends: As ``last_minutes`` returns them, of all days that were read.
         about: The days whose incidents are to be replaced.
         read: All days that were read.
     """
 
-    rows: DataFrame
-    ends: DataFrame
+    rows: pa.Table
+    ends: Mapping[tuple[str, int], int]
     about: Sequence[Partition]
     read: Sequence[Partition]
 
@@ -104,52 +110,36 @@ def stretches_around(hours: Hours, out: Lake, days: Sequence[Partition], gap: in
         gap: See ``find_stretches``.
     """
     own = {Day.of(day) for day in days}
-    befores = _of(hours.last_before(_partition(day)) for day in own if day.plus(-1) not in own)
+    befores = _of(hours.last_before(day.partition) for day in own if day.plus(-1) not in own)
     read = own | befores
     read |= _behind(out, own, read)
     while True:
-        frame, ends = _violations_of(hours, _partitions(read))
-        found = find_stretches(frame, gap).persist()
+        violating = _violating(hours, _partitions(read))
+        found, ends = find_stretches(violating, gap), last_minutes(violating)
         spans = _spans_of(found, ends, gap)
         about = _replaced(spans, own, befores)
         about |= _went_on(out, about, own)
-        wanted = {day for span in spans if _start(span) in about for day in span.days_around()}
+        wanted = {
+            day for span in spans if span.start in about for day in span.first.through(span.last)
+        }
         more = _of([hours.having(_partitions((wanted | about) - read))])
         more |= _behind(out, about, read) - read
         if not more:
             return Stretches(found, ends, _partitions(about), _partitions(read))
-        found.unpersist()
         read |= more
 
 
-_READ: Final = (
-    *("cluster_id", "dt", "hour", "key", "bucket_id", "broker_id", "present", "violations"),
-)
-
-
-def _violations_of(hours: Hours, days: Sequence[Partition]) -> tuple[DataFrame, DataFrame]:
-    """Return the hours with violations at least, and the last minutes of all by cluster and day."""
+def _violating(hours: Hours, days: Sequence[Partition]) -> pa.Table:
+    """Return ``VIOLATIONS`` of days."""
     hours.remember(days)
     found = partitions_of(hours.lakes, BUCKET_HOUR, days)
-    here = local_columns(hours.lakes, BUCKET_HOUR, found, _READ) if found else None
-    if here is None or not len(here):
-        frame = hours.read(days)
-        return frame, last_minutes(frame, "dt")
-    session = hours.lakes[0].session
-    violating = here.filter(pc.greater(pc.list_value_length(here["violations"]), 0))
-    day = here["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
-    minute = (day * 24 + here["hour"].to_numpy()) * 60 + bit_length(here["present"].to_numpy()) - 1
-    last = pa.array(minute * 60_000_000).cast(pa.timestamp("us", "UTC"))
-    ends = here.select(["cluster_id", "dt"]).append_column("last_ts", last)
-    ends = ends.group_by(["cluster_id", "dt"]).aggregate([("last_ts", "max")])
-    named = ends.select(["cluster_id", "dt", "last_ts_max"])
-    # Arrow without rows has no batch that would tell Spark the columns.
-    none = hours.lakes[0].nothing(BUCKET_HOUR)
-    frame = session.createDataFrame(violating) if len(violating) else none
-    return frame, session.createDataFrame(named.rename_columns(["cluster_id", "dt", "last_ts"]))
+    columns = Columns(BUCKET_HOUR, HOUR_COLUMNS, divided_by="bucket_id")
 
+    def make(_: Share, hours: pa.Table) -> pa.Table:
+        return violating_minutes(hours)
 
-_MONTH: Final = 31
+    reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
+    return by_partition(hours.lakes, reading, found, make).rows(VIOLATIONS).toArrow()
 
 
 def _behind(out: Lake, days: AbstractSet[Day], read: AbstractSet[Day]) -> set[Day]:
@@ -163,7 +153,7 @@ def _behind(out: Lake, days: AbstractSet[Day], read: AbstractSet[Day]) -> set[Da
 def _first_behind(out: Lake, day: Day) -> list[Partition]:
     """Return the first day behind one that has hours, if there is one within a month."""
     for numbers in (range(1, 2), range(2, _MONTH + 1)):
-        days = [_partition(day.plus(number)) for number in numbers]
+        days = [day.plus(number).partition for number in numbers]
         if found := days_of(partitions_of([out], BUCKET_HOUR, days)):
             return found[:1]
     return []
@@ -177,10 +167,10 @@ def _replaced(spans: Iterable[Span], own: AbstractSet[Day], befores: AbstractSet
             # Of what is one stretch now, others may have begun on each of these days.
             replaced |= set(span.days())
         elif any(day in own for day in span.days_behind()):
-            replaced.add(_start(span))
-        elif span.is_at_end and Day(span.cluster_id, span.end) in befores:
+            replaced.add(span.start)
+        elif span.is_at_end and span.start._replace(number=span.end) in befores:
             # It was open until there were later minutes.
-            replaced.add(_start(span))
+            replaced.add(span.start)
     return replaced
 
 
@@ -188,47 +178,32 @@ def _went_on(out: Lake, days: AbstractSet[Day], own: AbstractSet[Day]) -> set[Da
     """Return the days of the incidents that were found before, and touched days of a run."""
     if not out.has(THROTTLE_INCIDENT):
         return set()
-    names = ("cluster_id", "dt", "end")
-    here = local_columns([out], THROTTLE_INCIDENT, _partitions(days), names)
-    if here is None:
-        stored = out.read_in(THROTTLE_INCIDENT, _partitions(days))
-        here = stored.select(*names).distinct().toArrow()
-    found = {(*each.values(),) for each in here.to_pylist()}
-    minute = timedelta(minutes=1)
-    went_on = ([*Day(name, dt).through((end - minute).date())] for name, dt, end in found)
+    columns = Columns(THROTTLE_INCIDENT, ("cluster_id", "dt", "end"))
+    found = columns_of([out], columns, _partitions(days))
+    start, end = found["dt"].cast(pa.int32()), found["end"].cast(pa.int64())
+    final = (end.to_numpy() // _MINUTE_US - 1) // _DAY
+    both = set(zip(found["cluster_id"].to_pylist(), start.to_pylist(), final.tolist(), strict=True))
+    went_on = [[*Day(name, number).through(last)] for name, number, last in both]
     return {day for each in went_on if not own.isdisjoint(each) for day in each}
 
 
-def _spans_of(stretches: DataFrame, ends: DataFrame, gap: int) -> list[Span]:
-    ends = ends.withColumnRenamed("dt", "end_day")
-    far = sf.expr(f"interval {gap} minutes")
-    final = sf.col("end") - sf.expr("interval 1 minute")
-    spans = (
-        stretches.withColumns({"final": final, "end_day": sf.to_date(final)})
-        .join(sf.broadcast(ends), ["cluster_id", "end_day"])
-        .select(
-            "cluster_id",
-            sf.to_date(sf.col("start") - far).alias("first"),
-            sf.to_date("start").alias("start"),
-            "end_day",
-            sf.to_date(sf.col("final") + far).alias("last"),
-            (sf.col("final") >= sf.col("last_ts")).alias("is_at_end"),
-        )
+def _spans_of(stretches: pa.Table, ends: Mapping[tuple[str, int], int], gap: int) -> set[Span]:
+    start, end = (
+        stretches[name].cast(pa.int64()).to_numpy() // _MINUTE_US for name in ("start", "end")
     )
-    return [Span(*row) for row in spans.distinct().collect()]
-
-
-def _start(span: Span) -> Day:
-    return Day(span.cluster_id, span.start)
+    final = end - 1
+    days = [(times // _DAY).tolist() for times in (start - gap, start, final, final + gap)]
+    clusters = stretches["cluster_id"].to_pylist()
+    last = [ends[each] for each in zip(clusters, days[2], strict=True)]
+    found = set(zip(clusters, *days, (final >= np.array(last)).tolist(), strict=True))
+    return {
+        Span(Day(cluster, first), Day(cluster, begin), *of) for cluster, first, begin, *of in found
+    }
 
 
 def _of(found: Iterable[Sequence[Partition]]) -> set[Day]:
     return {Day.of(partition) for partitions in found for partition in partitions}
 
 
-def _partition(day: Day) -> Partition:
-    return {"cluster_id": day.cluster_id, "dt": f"{day.dt}"}
-
-
 def _partitions(days: Iterable[Day]) -> list[Partition]:
-    return [_partition(day) for day in sorted(days)]
+    return [day.partition for day in sorted(days)]

@@ -1,225 +1,286 @@
-"""The stretches in which a bucket was throttled or over its limit: ``throttle_incident``."""
+"""The stretches in which a bucket was throttled or over its limit: ``throttle_incident``.
 
+Tasks read the hours of days and return the few minutes that violate; the rest is done with columns
+in the driver: forty bytes for each of these minutes, of which a thirtieth of all minutes are.
+"""
+
+import hashlib
+from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from app.pipeline.usage.measures import value_at_rank
+from app.pipeline.usage.measures import Numbers, begins_of, bit_length, ranks_of
+
+HOUR_COLUMNS: Final = (
+    *("cluster_id", "dt", "hour", "key", "bucket_id", "broker_id", "present", "violations"),
+)
+"""Of ``BUCKET_HOUR``, which ``violating_minutes`` takes."""
+
+VIOLATIONS: Final = """cluster_id string, key string, bucket_id bigint, broker_id int, ts bigint,
+    level tinyint, ratio double, throttle_ms double, deferred bigint"""
+"""Minutes that violate, ``ts`` in minutes of the epoch; a ``key`` of null is a cluster's last."""
 
 _BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _ON_BROKER: Final = (*_BUCKET, "broker_id")
+_DAY: Final = 1440
+_TIME_BITS: Final = 32
+_MINUTE_US: Final = 60_000_000
 
 
-def find_stretches(hours: DataFrame, gap: int) -> DataFrame:
+def violating_minutes(hours: pa.Table) -> pa.Table:
+    """Return ``VIOLATIONS``: the minutes that violate, and the last of all.
+
+    Args:
+        hours: The columns of ``HOUR_COLUMNS``, of a cluster's day.
+    """
+    day = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
+    hour = (day * 24 + hours["hour"].to_numpy()) * 60
+    last = (hour + bit_length(hours["present"].to_numpy()) - 1).max(initial=0)
+    found = hours["violations"].combine_chunks()
+    of = pc.list_parent_indices(found)
+    minute, *measures = found.flatten().flatten()
+    ts = pa.array(hour[of.to_numpy()] + minute.to_numpy())
+    columns = [*hours.select(_ON_BROKER).take(of).columns, ts, *measures]
+    names = [*_ON_BROKER, "ts", "level", "ratio", "throttle_ms", "deferred"]
+    violating = pa.table(dict(zip(names, columns, strict=True)))
+    ends = pa.table({"cluster_id": hours["cluster_id"].slice(0, 1), "ts": [last][: len(hours)]})
+    return pa.concat_tables([violating, ends], promote_options="default")
+
+
+def last_minutes(violating: pa.Table) -> dict[tuple[str, int], int]:
+    """Return the last minute of each cluster and day, which is in days of the epoch.
+
+    Args:
+        violating: The columns of ``VIOLATIONS``, of several days.
+    """
+    ends = violating.filter(violating["key"].is_null())
+    names, times = ends["cluster_id"].to_pylist(), ends["ts"].to_pylist()
+    return {(name, time // _DAY): time for name, time in sorted(zip(names, times, strict=True))}
+
+
+def find_stretches(violating: pa.Table, gap: int) -> pa.Table:
     """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
 
     ``level`` is that of the last minute; ``throttle_ms_p95`` is over the minutes with recorded
-    throttling, null without any; ``dt`` is the day of the start.
+    throttling, null without any; ``dt`` is the day of the start, ``brokers_affected`` how many
+    brokers have a stretch of the bucket at the same time.
 
     Args:
-        hours: The columns of ``BUCKET_HOUR``.
+        violating: The columns of ``VIOLATIONS``.
         gap: Violating minutes whose starts are at most this many minutes apart are joined.
-    """
-    return _summarize(_number_stretches(_violating(hours), gap))
-
-
-def brokers_affected(
-    found: DataFrame, own: DataFrame | None = None, *, number: int = 0
-) -> DataFrame:
-    """Count the brokers with an incident of the bucket at the same time.
-
-    Incidents are compared with those of the same hours, so that no bucket's are all compared with
-    all.
-
-    Args:
-        found: All incidents, as ``find_stretches`` returns them.
-        own: Those to count for; null is all.
-        number: How many incidents there are.
 
     Returns:
-        cluster_id, incident_id and brokers_affected.
+        The columns of ``THROTTLE_INCIDENT`` that follow from the minutes, by bucket, broker and
+        start.
     """
-    hours = [
-        sf.expr(f"unix_seconds({end}) div 3600") for end in ("start", "end - interval 1 second")
-    ]
-
-    def by_hour(incidents: DataFrame) -> DataFrame:
-        hour = sf.explode(sf.sequence(*hours)).alias("hour")
-        return incidents.select(*_ON_BROKER, "incident_id", "start", "end", hour)
-
-    other = by_hour(found).select(
-        *_BUCKET,
-        "hour",
-        sf.col("broker_id").alias("other_broker"),
-        sf.col("start").alias("other_start"),
-        sf.col("end").alias("other_end"),
+    minutes = violating.filter(violating["key"].is_valid())
+    ranks = [ranks_of(minutes[name]) for name in ("key", "cluster_id")]
+    columns = [*(minutes[name].to_numpy() for name in ("ts", "broker_id", "bucket_id")), *ranks]
+    order = np.lexsort(columns)
+    minutes = minutes.take(order).combine_chunks()
+    ts, *bucket_on_broker = (column[order] for column in columns)
+    runs = begins_of(*bucket_on_broker)
+    is_first = np.zeros(len(ts), bool)
+    is_first[1:] = np.diff(ts) > gap
+    is_first[runs] = True
+    begins = np.flatnonzero(is_first)
+    counts = np.diff(np.append(begins, len(ts)))
+    lasts = begins + counts - 1
+    starts, ends = ts[begins], ts[lasts] + 1
+    numbers = [column[begins] for column in bucket_on_broker]
+    deferred = minutes["deferred"]
+    named = minutes.select(_ON_BROKER).take(begins)
+    return pa.table(
+        {
+            **dict(zip(_ON_BROKER, named.columns, strict=True)),
+            "dt": pa.array(starts // _DAY, pa.int32()).cast(pa.date32()),
+            "incident_id": _incident_ids(named, starts),
+            "level": minutes["level"].take(lasts),
+            "start": _times(starts),
+            "end": _times(ends),
+            "minutes": pa.array(counts, pa.int32()),
+            "peak_ratio": _nullable(np.fmax.reduceat(minutes["ratio"].to_numpy(), begins)),
+            "throttle_ms_p95": _nullable(_p95(minutes["throttle_ms"].to_numpy(), begins, counts)),
+            "est_deferred_bytes": pa.array(
+                np.add.reduceat(pc.fill_null(deferred, 0).to_numpy(), begins),
+                # Of a key that counts no bytes all are null.
+                mask=deferred.is_null().take(begins).to_numpy(),
+            ),
+            "brokers_affected": _brokers_affected(numbers, starts, ends),
+        }
     )
-    at_once = (sf.col("other_start") < sf.col("end")) & (sf.col("other_end") > sf.col("start"))
-    return (
-        by_hour(found if own is None else own)
-        .join(few(other, number), [*_BUCKET, "hour"])
-        .where(at_once)
-        .groupBy("cluster_id", "incident_id")
-        .agg(sf.count_distinct("other_broker").alias("brokers_affected"))
+
+
+def _times(minutes: Numbers) -> pa.Array:
+    return pa.array(minutes * _MINUTE_US).cast(pa.timestamp("us", "UTC"))
+
+
+def _nullable(values: Numbers) -> pa.Array:
+    return pa.array(values, from_pandas=True)
+
+
+def _incident_ids(named: pa.Table, starts: Numbers) -> pa.Array:
+    """Hash bucket, broker and start, in a form that any language can compute."""
+    columns = (named[name].to_pylist() for name in ("cluster_id", "bucket_id", "broker_id"))
+    hashes = (
+        hashlib.sha256(f"{cluster}|{bucket}|{broker}|{start}".encode()).hexdigest()[:32]
+        for cluster, bucket, broker, start in zip(*columns, (starts * 60).tolist(), strict=True)
     )
+    return pa.array(hashes, pa.string())
 
 
-def few(frame: DataFrame, number: int) -> DataFrame:
-    """Send what follows from so many incidents to every worker whole, unless they are many."""
-    return sf.broadcast(frame) if number <= _BROADCAST_MAX else frame
+def _p95(values: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
+    """Return the value of rank ceil(0.95 x n) of each run; NaN of a run that has none."""
+    # NaN, which is none, is the last in its run.
+    ordered = values[np.lexsort([values, np.repeat(begins, counts)])]
+    number = np.add.reduceat(~np.isnan(values), begins, dtype=np.int64)
+    # In integers: 0.95 is no binary fraction.
+    found: Numbers = ordered[begins + np.maximum((95 * number + 99) // 100 - 1, 0)]
+    return found
 
 
-def last_minutes(hours: DataFrame, *of: str) -> DataFrame:
-    """Return the last minute of each cluster in ``BUCKET_HOUR``, as ``last_ts``.
+def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) -> pa.Array:
+    """Count the brokers that have a stretch of the same bucket at the same time.
 
     Args:
-        hours: The columns of ``BUCKET_HOUR``.
-        of: More columns: the last minute of each of their values.
+        numbers: Broker, and then what tells buckets apart, of stretches in order.
+        starts: Minutes of the epoch.
+        ends: Exclusive.
     """
-    minute = sf.expr(f"{_HOUR_S} + (length(bin(present)) - 1) * 60")
-    last = sf.timestamp_seconds(sf.max(minute))
-    return hours.groupBy("cluster_id", *of).agg(last.alias("last_ts"))
+    is_first = np.zeros(len(starts), np.int64)
+    firsts = begins_of(*numbers)
+    is_first[firsts] = 1
+    broker = np.cumsum(is_first) - 1
+    buckets = begins_of(*numbers[1:])
+    sizes = np.diff(np.append(buckets, len(starts)))
+    first = np.repeat(broker[buckets], sizes)
+    brokers = np.repeat(np.add.reduceat(is_first, buckets), sizes)
+    of_starts, of_ends = ((broker << _TIME_BITS) + each for each in (starts, ends))
+    count = np.zeros(len(starts), np.int32)
+    for number in range(int(brokers.max(initial=0))):
+        at = np.flatnonzero(brokers > number)
+        other = (first[at] + number) << _TIME_BITS
+        begun = np.searchsorted(of_starts, other + ends[at])
+        count[at] += begun > np.searchsorted(of_ends, other + starts[at], "right")
+    return pa.array(count)
 
 
-def with_status(found: DataFrame, last: DataFrame) -> DataFrame:
-    """Say which incidents go on: those that end with the last minute that their cluster has.
+def status_of(stretches: pa.Table, last: Mapping[tuple[str, int], int]) -> pa.Array:
+    """Say which go on: those that end with the last minute that their cluster has.
 
     Args:
-        found: Has ``cluster_id`` and ``end``.
+        stretches: As ``find_stretches`` returns them.
         last: As ``last_minutes`` returns it.
     """
-    status = sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
-    return found.join(sf.broadcast(last), "cluster_id").withColumn("status", status).drop("last_ts")
+    of_cluster: dict[str, int] = {}
+    for (cluster, _), time in last.items():
+        of_cluster[cluster] = max(time, of_cluster.get(cluster, 0))
+    own = [of_cluster[cluster] for cluster in stretches["cluster_id"].to_pylist()]
+    return pc.if_else(pc.greater(stretches["end"], _times(np.array(own, int))), "open", "closed")
 
 
-_HOUR_S: Final = "unix_date(dt) * 86400L + hour * 3600"
+LIMITED: Final = ("cluster_id", "bucket_id", "level")
+"""What names the entity whose quota limits."""
+
+QUOTA_COLUMNS: Final = (
+    *(*LIMITED, "last_seen"),
+    *("quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
+)
+"""Of ``DIM_BUCKET``."""
+
+QUOTAS: Final = """cluster_id string, bucket_id bigint, level tinyint, last_seen timestamp,
+    quota_user string, quota_user_default boolean, quota_client_id string,
+    quota_client_default boolean"""
 
 
-def _violating(hours: DataFrame) -> DataFrame:
-    found = hours.where("size(violations) > 0").select(
-        *_ON_BROKER, "dt", "hour", sf.inline("violations")
-    )
-    minute = sf.expr(f"timestamp_seconds({_HOUR_S} + minute * 60)").alias("ts")
-    return found.select(*_ON_BROKER, minute, "level", "ratio", "throttle_ms", "deferred")
+def latest_quotas(buckets: pa.Table, bucket_ids: pa.Array) -> pa.Table:
+    """Return the last quota of each of some buckets.
 
-
-def _number_stretches(violating: DataFrame, gap: int) -> DataFrame:
-    """Give the minutes of one incident the same number: a longer pause begins the next one."""
-    # One shuffle, by bucket, serves all that follows.
-    by_bucket = violating.repartition(*_BUCKET)
-    in_order = Window.partitionBy(*_ON_BROKER).orderBy("ts")
-    pause = sf.unix_seconds("ts") - sf.lag(sf.unix_seconds("ts")).over(in_order)
-    begins = sf.coalesce(pause > gap * 60, sf.lit(True)).cast("int")
-    return by_bucket.withColumn("begins", begins).withColumn(
-        "number", sf.sum("begins").over(in_order)
-    )
-
-
-def _summarize(numbered: DataFrame) -> DataFrame:
-    throttled = sf.sort_array(sf.collect_list("throttle_ms"))
-    start = sf.min("ts")
-    return (
-        numbered.groupBy(*_ON_BROKER, "number")
-        .agg(
-            start.alias("start"),
-            (sf.max("ts") + sf.expr("interval 1 minute")).alias("end"),
-            sf.count(sf.lit(1)).alias("minutes"),
-            sf.max("ratio").alias("peak_ratio"),
-            throttled.alias("throttled"),
-            sf.sum("deferred").alias("est_deferred_bytes"),
-            sf.max(sf.struct("ts", "level"))["level"].alias("level"),
-        )
-        .withColumns({"incident_id": _incident_id(), "dt": sf.to_date("start")})
-        .withColumn("throttle_ms_p95", value_at_rank(95, "throttled"))
-        .drop("throttled", "number")
-    )
-
-
-def _incident_id() -> Column:
-    """Hash bucket, broker and start, in a form that any language can compute."""
-    seconds = sf.unix_seconds("start")
-    return sf.left(
-        sf.sha2(sf.concat_ws("|", "cluster_id", "bucket_id", "broker_id", seconds), 256), sf.lit(32)
-    )
+    Args:
+        buckets: The columns of ``QUOTA_COLUMNS``, as of several hours.
+        bucket_ids: Which.
+    """
+    # Bucket and level name one entity; the last seen wins should they ever not.
+    own = buckets.filter(pc.is_in(buckets["bucket_id"], bucket_ids))
+    own = own.sort_by([(name, "ascending", "at_start") for name in QUOTA_COLUMNS])
+    ranks = ranks_of(own["cluster_id"])
+    begins = begins_of(ranks, *(own[name].to_numpy() for name in LIMITED[1:]))
+    return own.take(np.append(begins[1:], len(own))[: len(begins)] - 1)
 
 
 PAIR: Final = "pair"
 """The grain of series that tell user and client-id apart."""
 
+CONTRIBUTORS: Final = "incident_id string, first_contributors string"
 _MOST_CONTRIBUTORS: Final = 5
-_BROADCAST_MAX: Final = 1_000_000
-"""Incidents whose members are still sent to every worker whole, about 50 MB."""
-
-_QUOTA: Final = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
 
 
-def with_quotas(found: DataFrame, buckets: DataFrame, *, number: int = 0) -> DataFrame:
-    """Add the entity whose quota limits the bucket; nulls where the buckets' names are unknown.
+def contributors_of(
+    begun: pa.Table, rates: pa.Table, series: pa.Table, limits: pa.Table
+) -> pa.Table:
+    """Return ``CONTRIBUTORS``: who had the highest rates in the first minute of an incident.
 
-    Args:
-        found: Has ``cluster_id``, ``bucket_id`` and ``level``.
-        buckets: The columns of ``DIM_BUCKET``.
-        number: How many incidents there are.
-    """
-    keys = ["cluster_id", "bucket_id", "level"]
-    # Bucket and level name one entity; the last seen wins should they ever not.
-    latest = buckets.groupBy(*keys).agg(sf.max(sf.struct("last_seen", *_QUOTA)).alias("quota"))
-    quotas = latest.select(*keys, *(sf.col(f"quota.{name}") for name in _QUOTA))
-    return found.join(few(quotas, number), keys, "left")
-
-
-def with_contributors(
-    found: DataFrame,
-    rates: DataFrame | None,
-    pairs: DataFrame | None,
-    limits: DataFrame | None,
-    *,
-    number: int = 0,
-) -> DataFrame:
-    """Add ``first_contributors``: who had the highest rates in the first minute of an incident.
-
-    At most five, as a JSON list of ``{"user", "client-id", "rate_max"}`` in falling order; null
-    where no series tells user and client-id apart.
+    At most five, as a JSON list of ``{"user", "client-id", "rate_max"}`` in falling order. An
+    incident is left out where no series tells user and client-id apart.
 
     Args:
-        found: As ``find_stretches`` returns them.
-        rates: The columns of ``RATE_MINUTE``.
-        pairs: The columns of ``SERIES``, of series that tell both apart.
-        limits: The columns of ``SERIES_LIMIT``.
-        number: How many incidents there are.
+        begun: incident_id, bucket_id, broker_id and start of those that begin in an hour.
+        rates: series_id, broker_id, ts and rate_max of the hour's ``RATE_MINUTE``.
+        series: series_id, grain, user and client_id of its ``SERIES``.
+        limits: series_id, valid_from, valid_to and bucket_id of its ``SERIES_LIMIT``.
     """
-    if rates is None or pairs is None or limits is None:
-        return found.withColumn("first_contributors", sf.lit(None).cast("string"))
-    begun = found.select(
-        *("cluster_id", "dt", "bucket_id", "broker_id", "incident_id"),
-        sf.hour("start").alias("hour"),
-        sf.col("start").alias("ts"),
+    pairs = series.filter(pc.equal(series["grain"], PAIR))
+    own = limits.filter(pc.is_in(limits["bucket_id"], _values(begun, "bucket_id")))
+    first = rates.filter(pc.is_in(rates["ts"], _values(begun, "start")))
+    loads = _joined(_joined(first, own, "series_id"), pairs, "series_id")
+    is_valid = pc.and_(
+        pc.less_equal(loads["valid_from"], loads["ts"]), pc.less(loads["ts"], loads["valid_to"])
     )
-    in_hour = ["cluster_id", "dt", "hour"]
-    limited = limits.join(few(begun, number), [*in_hour, "bucket_id"])
-    own = limited.where("ts >= valid_from and ts < valid_to")
-    names = pairs.select(*in_hour, "series_id", "user", "client_id")
-    same = [*in_hour, "series_id"]
-    members = names.join(few(own.select(*same, "broker_id", "ts", "incident_id"), number), same)
-    contributors = (
-        rates.join(few(members, number), [*same, "broker_id", "ts"])
-        .groupBy("cluster_id", "incident_id")
-        .agg(_as_json().alias("first_contributors"))
-    )
-    return found.join(few(contributors, number), ["cluster_id", "incident_id"], "left")
-
-
-def _as_json() -> Column:
-    by_rate = sf.struct((-sf.col("rate_max")).alias("falling"), "user", "client_id", "rate_max")
-    first = sf.slice(sf.sort_array(sf.collect_list(by_rate)), 1, _MOST_CONTRIBUTORS)
-    return sf.to_json(
-        sf.transform(
-            first,
-            lambda item: sf.struct(
-                item["user"].alias("user"),
-                item["client_id"].alias("client-id"),
-                item["rate_max"].alias("rate_max"),
+    begun = begun.rename_columns({"start": "ts"})
+    loads = _joined(loads.filter(is_valid), begun, "bucket_id", "broker_id", "ts")
+    falling = ("incident_id", "ascending"), ("rate_max", "descending")
+    loads = loads.sort_by([*falling, ("user", "ascending"), ("client_id", "ascending")])
+    columns = (loads[name].to_pylist() for name in ("incident_id", "user", "client_id", "rate_max"))
+    texts: dict[str, list[str]] = {}
+    for incident, *load in zip(*columns, strict=True):
+        of_incident = texts.setdefault(incident, [])
+        if len(of_incident) < _MOST_CONTRIBUTORS:
+            of_incident.append(_load(*load))
+    return pa.table(
+        {
+            "incident_id": pa.array([*texts], pa.string()),
+            "first_contributors": pa.array(
+                [f"[{','.join(each)}]" for each in texts.values()], pa.string()
             ),
-        )
+        }
     )
+
+
+def _values(table: pa.Table, name: str) -> pa.Array:
+    return table[name].combine_chunks()
+
+
+def _joined(rows: pa.Table, others: pa.Table, *keys: str) -> pa.Table:
+    return rows.join(others, [*keys], join_type="inner", use_threads=False)
+
+
+def _load(user: str, client_id: str, rate_max: float) -> str:
+    """Return a contributor as JSON, as Spark's ``to_json`` writes it."""
+    number = repr(rate_max)
+    if rate_max and not _FIXED[0] <= rate_max < _FIXED[1]:
+        # As ``Double.toString`` of Java: 1.23456789E7.
+        number = np.format_float_scientific(rate_max, trim="0", exp_digits=1)
+        number = number.upper().replace("+", "")
+    names = (f'"{name.translate(_ESCAPED)}"' for name in (user, client_id))
+    return '{{"user":{},"client-id":{},"rate_max":{}}}'.format(*names, number)
+
+
+_FIXED: Final = (1e-3, 1e7)
+_ESCAPED: Final = {
+    **{number: f"\\u{number:04X}" for number in range(32)},
+    **{ord(text): f"\\{name}" for text, name in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)},
+}
+"""As Jackson escapes it."""

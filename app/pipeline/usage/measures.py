@@ -23,11 +23,6 @@ Numbers = np.ndarray[Any, Any]
 """A column of a task of Arrow."""
 
 
-def is_byte_rate(key: str = "key") -> Column:
-    """Tell whether a key's rate is in bytes."""
-    return sf.col(key).isin(BYTE_KEYS)
-
-
 def usable_limit(limit: Column) -> Column:
     """Return the limit where a rate can be compared with it, else null.
 
@@ -35,18 +30,6 @@ def usable_limit(limit: Column) -> Column:
     others have no sensible ratio.
     """
     return sf.when((limit > 0) & ~sf.isnan(limit), limit)
-
-
-def throttle_ms() -> Column:
-    """Return the longest throttling that was recorded in the minute, in ms; null for none."""
-    return sf.greatest("throttle_ms_avg", "throttle_ms_max")
-
-
-def is_violating() -> Column:
-    """Tell whether the broker throttled, or the highest rate was above the limit; never null."""
-    limit = sf.col("limit")
-    is_over = (sf.col("rate_max") > limit) & ~sf.isnan(limit)
-    return sf.coalesce(throttle_ms() > 0, sf.lit(False)) | sf.coalesce(is_over, sf.lit(False))
 
 
 def usable(limits: Numbers) -> Numbers:
@@ -149,9 +132,3 @@ def _exp(x: Numbers) -> Numbers:
     with np.errstate(over="ignore"):
         found: Numbers = np.ldexp(np.where(number == 0, near, far), number.astype(int))
     return found
-
-
-def value_at_rank(percent: int, values: str) -> Column:
-    """Return the value of rank ceil(percent / 100 x n) of a sorted array; null of an empty one."""
-    # In integers: 0.95 is no binary fraction.
-    return sf.expr(f"get({values}, int(({percent} * size({values}) + 99) div 100) - 1)")

@@ -30,12 +30,11 @@ from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
     QUOTA_VERSION,
-    RATE_MINUTE,
     SERIES,
     SERIES_LIMIT,
     Table,
 )
-from app.pipeline.usage.buckets import bucket_minutes
+from app.pipeline.usage.buckets import minutes_of_buckets
 from tests.pipeline.conftest import Command
 from tests.pipeline.resolve.clusters import (
     Version,
@@ -96,9 +95,7 @@ def write(spark: SparkSession, out: Path, inputs: Input, *options: str, beside: 
     lakes = [Lake(spark, str(folder)) for folder in (inputs.folder, beside) if folder != NONE]
     lake, hours = Lake(spark, str(out)), lakes[0].partitions(SERIES)
     write_limits(job, lakes, hours, inputs.quotas, lake)
-    keys = lakes[0].read(SERIES).select(*SERIES.partitions, "series_id", "key")
-    limits = lake.read_in(SERIES_LIMIT, hours).join(keys, [*SERIES.partitions, "series_id"])
-    minutes = bucket_minutes(lakes[0].read(RATE_MINUTE), limits)
+    minutes = minutes_of_buckets([lakes[0], lake], hours).rows(BUCKET_MINUTE.ddl)
     lake.write(minutes.repartition(*BUCKET_MINUTE.partitions), BUCKET_MINUTE)
     return job.counts
 
